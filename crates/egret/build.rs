@@ -43,12 +43,7 @@ fn main() {
 
 /// What git answers; `None` without git or outside a checkout.
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git")
-        .arg("-C")
-        .arg(root)
-        .args(arguments)
-        .output()
-        .ok()?;
+    let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_owned())
 }

@@ -12,10 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed={ROOT}");
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     let contract = protox::compile([QUEUE, SERIES, VIEWS], [ROOT])?;
-    tonic_prost_build::configure()
-        .bytes(".")
-        .build_server(false)
-        .compile_fds(contract.clone())?;
+    tonic_prost_build::configure().bytes(".").build_server(false).compile_fds(contract.clone())?;
     // The server answers the fast calls with messages that it has encoded itself.
     let server = out.join("server");
     std::fs::create_dir_all(&server)?;

@@ -16,7 +16,7 @@ use egret_base::condition::active;
 use egret_base::sync::lock;
 
 pub use eventually::{Observation, eventually, eventually_blocking};
-pub use long::{over_seeds, repetitions};
+pub use long::{repetitions, run_over_seeds};
 
 /// Reports that a test skips its check, past the capture of the output of tests that pass.
 pub fn not_checked(reason: impl std::fmt::Display) {

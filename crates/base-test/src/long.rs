@@ -9,15 +9,11 @@ const LONG: &str = "EGRET_TEST_LONG";
 /// How much more a long run does.
 const LONG_FACTOR: u64 = 10;
 
-const SECONDS_OF_A_DAY: u64 = 86_400;
+const SECONDS_PER_DAY: u64 = 86_400;
 
 /// Repetitions of a test: `default`, or ten times as many in a long run.
-pub fn repetitions(usual: u32) -> u32 {
-    if is_long() {
-        usual * LONG_FACTOR as u32
-    } else {
-        usual
-    }
+pub fn repetitions(default: u32) -> u32 {
+    if is_long() { default * LONG_FACTOR as u32 } else { default }
 }
 
 /// Runs a simulation with `default` seeds from 0 on, on every core; a long run has ten times as
@@ -26,18 +22,14 @@ pub fn repetitions(usual: u32) -> u32 {
 ///
 /// # Panics
 /// When the simulation does; the seed is printed before.
-pub fn over_seeds(name: &str, usual: u64, run: impl Fn(u64) + Sync) {
+pub fn run_over_seeds(name: &str, default: u64, run: impl Fn(u64) + Sync) {
     let variable = format!("EGRET_{name}_SEED");
-    if let Some(seed) = number(&variable) {
+    if let Some(seed) = env_number(&variable) {
         return run(seed);
     }
-    let long = if is_long() {
-        usual * LONG_FACTOR
-    } else {
-        usual
-    };
-    let count = number(&format!("{variable}S")).unwrap_or(long);
-    let first = if is_long() { today() * count } else { 0 };
+    let long = if is_long() { default * LONG_FACTOR } else { default };
+    let count = env_number(&format!("{variable}S")).unwrap_or(long);
+    let first = if is_long() { days_since_epoch() * count } else { 0 };
     let last = first + count;
     println!("{name}: seeds {first} to {}", last - 1);
     let next = AtomicU64::new(first);
@@ -50,10 +42,7 @@ pub fn over_seeds(name: &str, usual: u64, run: impl Fn(u64) + Sync) {
                     if seed >= last {
                         return;
                     }
-                    let _reporter = SeedReporter {
-                        variable: &variable,
-                        seed,
-                    };
+                    let _reporter = SeedReporter { variable: &variable, seed };
                     run(seed);
                 }
             });
@@ -81,12 +70,12 @@ fn is_long() -> bool {
 }
 
 /// Days since 1970.
-fn today() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs() / SECONDS_OF_A_DAY)
+fn days_since_epoch() -> u64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
+    elapsed.map_or(0, |since| since.as_secs() / SECONDS_PER_DAY)
 }
 
-fn number(name: &str) -> Option<u64> {
+fn env_number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     let number = text.parse();
     Some(number.unwrap_or_else(|_| panic!("{name} is no number: {text}")))

@@ -82,9 +82,7 @@ impl Serialize for Timestamp {
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -96,22 +94,22 @@ pub trait Clock: Send + Sync + 'static {
 
     /// A duration that only grows: it is never set and never goes back. Its origin has no meaning,
     /// only differences do.
-    fn running(&self) -> Duration;
+    fn monotonic(&self) -> Duration;
 
     /// [`Clock::now`] and [`Clock::monotonic`], read at one moment: a pause of the thread between
     /// two readings would look like a jump of the wall clock.
-    fn now_and_running(&self) -> (Timestamp, Duration);
+    fn now_and_monotonic(&self) -> (Timestamp, Duration);
 }
 
 /// Two clocks are read at one moment if reading both takes no longer than this.
-const READING_MAX: Duration = Duration::from_millis(1);
+const READING_SKEW_MAX: Duration = Duration::from_millis(1);
 
 /// Attempts at a reading of one moment. A thread that is interrupted in each of them goes by the
 /// last.
-const READINGS_MAX: usize = 8;
+const READING_ATTEMPTS_MAX: usize = 8;
 
 /// Reads the time and what has elapsed at one moment.
-fn read_together(
+fn read_both_clocks(
     now: impl Fn() -> Timestamp,
     elapsed: impl Fn() -> Duration,
 ) -> (Timestamp, Duration) {
@@ -119,7 +117,7 @@ fn read_together(
     let mut attempts = 1;
     loop {
         let (time, after) = (now(), elapsed());
-        if after.saturating_sub(before) <= READING_MAX || attempts >= READINGS_MAX {
+        if after.saturating_sub(before) <= READING_SKEW_MAX || attempts >= READING_ATTEMPTS_MAX {
             return (time, after);
         }
         before = after;
@@ -133,19 +131,17 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        let since_epoch = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp(i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX))
     }
 
-    fn running(&self) -> Duration {
-        static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
-        BEGUN.elapsed()
+    fn monotonic(&self) -> Duration {
+        static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
+        STARTED.elapsed()
     }
 
-    fn now_and_running(&self) -> (Timestamp, Duration) {
-        read_together(|| self.now(), || self.running())
+    fn now_and_monotonic(&self) -> (Timestamp, Duration) {
+        read_both_clocks(|| self.now(), || self.monotonic())
     }
 }
 
@@ -153,24 +149,20 @@ impl Clock for SystemClock {
 #[derive(Debug, Default)]
 pub struct ManualClock {
     wall_micros: AtomicI64,
-    running_micros: AtomicU64,
+    monotonic_micros: AtomicU64,
 }
 
 impl ManualClock {
     /// A clock that shows `start` until it is advanced.
     pub fn starting_at(start: Timestamp) -> Self {
-        Self {
-            wall_micros: AtomicI64::new(start.0),
-            running_micros: AtomicU64::new(0),
-        }
+        Self { wall_micros: AtomicI64::new(start.0), monotonic_micros: AtomicU64::new(0) }
     }
 
     /// Moves the clock ahead by this duration.
     pub fn advance(&self, by: Duration) {
         let micros = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
         self.wall_micros.fetch_add(micros, Ordering::SeqCst);
-        self.running_micros
-            .fetch_add(micros.unsigned_abs(), Ordering::SeqCst);
+        self.monotonic_micros.fetch_add(micros.unsigned_abs(), Ordering::SeqCst);
     }
 
     /// Sets the wall clock forward, as a time server may; no time passes.
@@ -191,12 +183,12 @@ impl Clock for ManualClock {
         Timestamp(self.wall_micros.load(Ordering::SeqCst))
     }
 
-    fn running(&self) -> Duration {
-        Duration::from_micros(self.running_micros.load(Ordering::SeqCst))
+    fn monotonic(&self) -> Duration {
+        Duration::from_micros(self.monotonic_micros.load(Ordering::SeqCst))
     }
 
-    fn now_and_running(&self) -> (Timestamp, Duration) {
-        (self.now(), self.running())
+    fn now_and_monotonic(&self) -> (Timestamp, Duration) {
+        (self.now(), self.monotonic())
     }
 }
 

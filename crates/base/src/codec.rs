@@ -66,10 +66,8 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`DecodeError`] when there are fewer.
     pub fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
-        let (taken, rest) = self
-            .rest
-            .split_at_checked(length)
-            .ok_or(DecodeError { what: self.what })?;
+        let (taken, rest) =
+            self.rest.split_at_checked(length).ok_or(DecodeError { what: self.what })?;
         self.rest = rest;
         Ok(taken)
     }
@@ -155,7 +153,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`DecodeError`] when it does not.
-    pub fn small<N: TryFrom<u64>>(&mut self) -> Result<N, DecodeError> {
+    pub fn varint_as<N: TryFrom<u64>>(&mut self) -> Result<N, DecodeError> {
         let value = self.varint()?;
         N::try_from(value).map_err(|_| self.malformed())
     }
@@ -165,7 +163,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`DecodeError`] when there are fewer than announced.
     pub fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
-        let length = self.small()?;
+        let length = self.varint_as()?;
         self.take(length)
     }
 

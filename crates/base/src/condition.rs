@@ -123,14 +123,14 @@ impl Drop for Condition {
 /// The conditions that last at this moment, sorted, without repetitions. Of each name at most
 /// [`SUBJECTS_SHOWN_MAX`] subjects are listed; the last entry then says how many more there are.
 pub fn active() -> Vec<ActiveCondition> {
-    let all = all();
+    let conditions = sorted_conditions();
     let mut shown = Vec::new();
-    for of_name in all.chunk_by(|left, right| left.name == right.name) {
-        let more = of_name.len().saturating_sub(SUBJECTS_SHOWN_MAX);
-        shown.extend(of_name.iter().take(SUBJECTS_SHOWN_MAX).cloned());
+    for group in conditions.chunk_by(|left, right| left.name == right.name) {
+        let more = group.len().saturating_sub(SUBJECTS_SHOWN_MAX);
+        shown.extend(group.iter().take(SUBJECTS_SHOWN_MAX).cloned());
         if more > 0 {
             shown.push(ActiveCondition {
-                name: of_name[0].name,
+                name: group[0].name,
                 subject: format!("{more} others"),
                 reason: "not listed one by one".to_owned(),
             });
@@ -142,17 +142,18 @@ pub fn active() -> Vec<ActiveCondition> {
 /// How many subjects have each condition that lasts at this moment.
 pub fn counts() -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
-    for active in all() {
+    for active in sorted_conditions() {
         *counts.entry(active.name).or_default() += 1;
     }
     counts
 }
 
-fn all() -> Vec<ActiveCondition> {
-    let mut all: Vec<ActiveCondition> = list().values().cloned().collect();
-    all.sort_unstable();
-    all.dedup_by(|later, earlier| later.name == earlier.name && later.subject == earlier.subject);
-    all
+fn sorted_conditions() -> Vec<ActiveCondition> {
+    let mut conditions: Vec<ActiveCondition> = list().values().cloned().collect();
+    conditions.sort_unstable();
+    conditions
+        .dedup_by(|later, earlier| later.name == earlier.name && later.subject == earlier.subject);
+    conditions
 }
 
 fn shorten(mut reason: String) -> String {

@@ -14,30 +14,26 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// What the system says; what was there before is still there, or the new file is.
 pub fn write_file(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let beside = beside(path);
-    match fs::remove_file(&beside) {
+    let temporary = temporary_path(path);
+    match fs::remove_file(&temporary) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(&beside)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
     file.write_all(content)?;
     file.sync_all()?;
-    fs::rename(&beside, path)?;
+    fs::rename(&temporary, path)?;
     sync_directory(parent(path))
 }
 
 /// Makes a directory, and those above it, with mode 0700, if it is missing. Syncs the parent
 /// directory in any case, so that the name is durable: a process that made the directory before may
 /// have ended before its sync.
-pub fn make_directory(path: &Path) -> io::Result<()> {
+pub fn create_directory(path: &Path) -> io::Result<()> {
     if !path.is_dir() {
         let parent = parent(path);
         if !parent.is_dir() {
-            make_directory(parent)?;
+            create_directory(parent)?;
         }
         match fs::DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
@@ -60,7 +56,7 @@ fn parent(path: &Path) -> &Path {
 }
 
 /// Path of a file while it is being written.
-fn beside(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()

@@ -10,7 +10,7 @@ pub trait Entropy: Send + Sync + 'static {
     fn fill(&self, buffer: &mut [u8]);
 
     /// Ten random bytes, as many as a UUIDv7 needs.
-    fn ten(&self) -> [u8; 10] {
+    fn ten_bytes(&self) -> [u8; 10] {
         let mut bytes = [0; 10];
         self.fill(&mut bytes);
         bytes

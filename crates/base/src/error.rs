@@ -42,10 +42,7 @@ pub trait CodedError: std::error::Error + Send + Sync + 'static {
 
     /// Whether the same request may succeed later without being changed.
     fn retryable(&self) -> bool {
-        matches!(
-            self.kind(),
-            Kind::LimitReached | Kind::Unavailable | Kind::TimedOut
-        )
+        matches!(self.kind(), Kind::LimitReached | Kind::Unavailable | Kind::TimedOut)
     }
 }
 
@@ -56,7 +53,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     let mut source = error.source();
     while let Some(inner) = source {
         let message = inner.to_string();
-        if !says(&text, &message) {
+        if !contains_message(&text, &message) {
             text.push_str(": ");
             text.push_str(&message);
         }
@@ -66,7 +63,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Whether a text contains a message, other than as part of a word.
-fn says(text: &str, message: &str) -> bool {
+fn contains_message(text: &str, message: &str) -> bool {
     let is_in_word = |neighbour: Option<char>| neighbour.is_some_and(char::is_alphanumeric);
     message.is_empty()
         || text.match_indices(message).any(|(at, _)| {

@@ -77,12 +77,8 @@ pub fn v7(now: Timestamp, random: [u8; 10]) -> Uuid {
 pub fn parse(text: &str) -> Result<Uuid, String> {
     match Uuid::try_parse(text) {
         Ok(id) if id.get_version_num() == 7 => Ok(id),
-        Ok(id) => Err(format!(
-            "`{id}` is not an Egret id: it must be a UUID of version 7"
-        )),
-        Err(_) => Err(format!(
-            "`{text}` is not an id: it must be a UUID of version 7"
-        )),
+        Ok(id) => Err(format!("`{id}` is not an Egret id: it must be a UUID of version 7")),
+        Err(_) => Err(format!("`{text}` is not an id: it must be a UUID of version 7")),
     }
 }
 

@@ -26,7 +26,7 @@ pub use clock::{Clock, ManualClock, SteadyClock, SystemClock, Timestamp};
 pub use condition::Condition;
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use error::{CodedError, Kind};
-pub use limit::{Limit, LimitExceeded, TenantShare, TenantUsage, count_left};
+pub use limit::{Limit, LimitExceeded, TenantShare, TenantUsage, zero_on_underflow};
 pub use rhythm::{CronSchedule, CronScheduleError};
 pub use signature::{SIGNATURE_HEADER, Signer};
 pub use task::{TaskReceipt, TaskRejection, TaskRequest, TaskSink};

@@ -72,55 +72,36 @@ struct StackEntry {
     service: Arc<dyn Service>,
     eager: bool,
     /// The service without which this one cannot start.
-    needs: Option<&'static str>,
+    dependency: Option<&'static str>,
 }
 
 impl Stack {
     /// A stack without services; those that cannot start are recorded in `failures`.
-    pub fn noting(failures: Failures) -> Self {
-        Self {
-            services: Vec::new(),
-            failures,
-        }
+    pub fn with_failures(failures: Failures) -> Self {
+        Self { services: Vec::new(), failures }
     }
 
     /// Adds a service that depends only on those added before it.
     pub fn push(&mut self, service: Arc<dyn Service>) {
-        self.services.push(StackEntry {
-            service,
-            eager: false,
-            needs: None,
-        });
+        self.services.push(StackEntry { service, eager: false, dependency: None });
     }
 
     /// Adds a service that is not started when the service `dependency`, added before it, could not
     /// start.
-    pub fn push_needing(&mut self, service: Arc<dyn Service>, needs: &'static str) {
-        self.services.push(StackEntry {
-            service,
-            eager: false,
-            needs: Some(needs),
-        });
+    pub fn push_dependent(&mut self, service: Arc<dyn Service>, dependency: &'static str) {
+        self.services.push(StackEntry { service, eager: false, dependency: Some(dependency) });
     }
 
     /// Adds a service that is started before those that are not eager, and stopped before those
     /// added before it.
     pub fn push_eager(&mut self, service: Arc<dyn Service>) {
-        self.services.push(StackEntry {
-            service,
-            eager: true,
-            needs: None,
-        });
+        self.services.push(StackEntry { service, eager: true, dependency: None });
     }
 
     /// Adds a service like [`Stack::push_eager`] that is not started when `dependency` could
     /// not start.
-    pub fn push_eager_needing(&mut self, service: Arc<dyn Service>, needs: &'static str) {
-        self.services.push(StackEntry {
-            service,
-            eager: true,
-            needs: Some(needs),
-        });
+    pub fn push_eager_dependent(&mut self, service: Arc<dyn Service>, dependency: &'static str) {
+        self.services.push(StackEntry { service, eager: true, dependency: Some(dependency) });
     }
 
     /// Starts every service in order. One that fails is noted and the others go on, but for those
@@ -129,26 +110,24 @@ impl Stack {
     /// # Errors
     /// The first fatal [`StartError`].
     pub async fn start(&self) -> Result<(), StartError> {
-        let places = 0..self.services.len();
-        let (eager, rest): (Vec<usize>, Vec<usize>) =
-            places.partition(|place| self.services[*place].eager);
+        let indexes = 0..self.services.len();
+        let (eager, others): (Vec<usize>, Vec<usize>) =
+            indexes.partition(|place| self.services[*place].eager);
         let mut started: Vec<usize> = Vec::with_capacity(self.services.len());
-        for place in eager.into_iter().chain(rest) {
-            let placed = &self.services[place];
-            if self.failures.reason(placed.service.name()).is_some() {
+        for index in eager.into_iter().chain(others) {
+            let entry = &self.services[index];
+            if self.failures.reason(entry.service.name()).is_some() {
                 // A failure was recorded before the start.
                 continue;
             }
-            let missing = placed
-                .needs
-                .filter(|needed| self.failures.reason(needed).is_some());
+            let missing = entry.dependency.filter(|needed| self.failures.reason(needed).is_some());
             if let Some(missing) = missing {
                 let reason = format!("it needs {missing}, which could not start");
-                self.failures.note(placed.service.name(), reason);
+                self.failures.record(entry.service.name(), reason);
                 continue;
             }
-            match placed.service.start().await {
-                Ok(()) => started.push(place),
+            match entry.service.start().await {
+                Ok(()) => started.push(index),
                 Err(error) if error.is_fatal => {
                     started.sort_unstable();
                     for place in started.into_iter().rev() {
@@ -156,7 +135,7 @@ impl Stack {
                     }
                     return Err(error);
                 }
-                Err(error) => self.failures.note(error.service, error.message),
+                Err(error) => self.failures.record(error.service, error.message),
             }
         }
         Ok(())
@@ -170,9 +149,9 @@ impl Stack {
     /// Everything that does not work: services that could not start, and pieces of those that did.
     pub fn failed_parts(&self) -> Vec<FailedPart> {
         let mut parts = self.failures.parts();
-        for placed in &self.services {
-            if self.failures.reason(placed.service.name()).is_none() {
-                parts.extend(placed.service.failed_parts());
+        for entry in &self.services {
+            if self.failures.reason(entry.service.name()).is_none() {
+                parts.extend(entry.service.failed_parts());
             }
         }
         parts
@@ -180,14 +159,14 @@ impl Stack {
 
     /// Stops every service in reverse order.
     pub async fn stop(&self) {
-        self.stop_telling(|_| {}).await;
+        self.stop_reporting(|_| {}).await;
     }
 
     /// Stops every service in reverse order and reports the name of each before it stops.
-    pub async fn stop_telling(&self, mut stopping: impl FnMut(&'static str)) {
-        for placed in self.services.iter().rev() {
-            stopping(placed.service.name());
-            placed.service.stop().await;
+    pub async fn stop_reporting(&self, mut report: impl FnMut(&'static str)) {
+        for entry in self.services.iter().rev() {
+            report(entry.service.name());
+            entry.service.stop().await;
         }
     }
 
@@ -195,11 +174,11 @@ impl Stack {
     pub fn readiness(&self) -> Vec<(&'static str, Readiness)> {
         self.services
             .iter()
-            .map(|placed| {
-                let name = placed.service.name();
+            .map(|entry| {
+                let name = entry.service.name();
                 let readiness = match self.failures.reason(name) {
                     Some(reason) => Readiness::Failed(reason),
-                    None => placed.service.ready(),
+                    None => entry.service.ready(),
                 };
                 (name, readiness)
             })

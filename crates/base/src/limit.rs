@@ -3,7 +3,7 @@
 mod count;
 mod share;
 
-pub use self::count::count_left;
+pub use self::count::zero_on_underflow;
 pub use self::share::{TenantShare, TenantUsage};
 use crate::error::{CodedError, Kind};
 
@@ -30,11 +30,7 @@ impl Limit {
         if asked <= self.max {
             return Ok(());
         }
-        Err(LimitExceeded {
-            name: self.name,
-            max: self.max,
-            asked,
-        })
+        Err(LimitExceeded { name: self.name, max: self.max, asked })
     }
 }
 

@@ -50,27 +50,20 @@ impl CronSchedule {
     /// [`CronScheduleError`], which says which of the two is wrong.
     pub fn new(cron: &str, zone: &str) -> Result<Self, CronScheduleError> {
         let parser = CronParser::builder().seconds(Seconds::Optional).build();
-        let parsed = parser
-            .parse(cron)
-            .map_err(|error| CronScheduleError::Cron {
-                cron: cron.to_owned(),
-                reason: error.to_string(),
-            })?;
+        let parsed = parser.parse(cron).map_err(|error| CronScheduleError::Cron {
+            cron: cron.to_owned(),
+            reason: error.to_string(),
+        })?;
         let zone = match zone {
             "" => Tz::UTC,
-            name => Tz::from_str(name).map_err(|_| CronScheduleError::TimeZone {
-                name: name.to_owned(),
-            })?,
+            name => Tz::from_str(name)
+                .map_err(|_| CronScheduleError::TimeZone { name: name.to_owned() })?,
         };
         let fields: Vec<&str> = parsed.pattern.as_str().split_whitespace().collect();
         let of_day = if fields.len() == 5 { 2 } else { 3 };
         let mut of_day = fields.iter().take(of_day);
         let is_interval = of_day.any(|field| field.contains(['*', '/', '-']));
-        Ok(Self {
-            cron: parsed,
-            zone,
-            is_interval,
-        })
+        Ok(Self { cron: parsed, zone, is_interval })
     }
 
     /// Reads an expression that is new: of five fields, or six with seconds first, without a field
@@ -79,27 +72,24 @@ impl CronSchedule {
     ///
     /// # Errors
     /// Those of [`CronSchedule::new`].
-    pub fn of_new(cron: &str, zone: &str) -> Result<Self, CronScheduleError> {
-        let rhythm = Self::new(cron, zone)?;
-        match misread(cron) {
-            None => Ok(rhythm),
-            Some(reason) => Err(CronScheduleError::Cron {
-                cron: cron.to_owned(),
-                reason,
-            }),
+    pub fn parse_strict(cron: &str, zone: &str) -> Result<Self, CronScheduleError> {
+        let schedule = Self::new(cron, zone)?;
+        match find_likely_mistake(cron) {
+            None => Ok(schedule),
+            Some(reason) => Err(CronScheduleError::Cron { cron: cron.to_owned(), reason }),
         }
     }
 
     /// The first tick after a time, both in Unix milliseconds, if there is one.
-    pub fn after(&self, ms: u64) -> Option<u64> {
+    pub fn next_after(&self, ms: u64) -> Option<u64> {
         // Ticks are whole seconds; the search would carry a fraction on.
         let seconds = i64::try_from(ms / 1_000).ok()?;
         let from = DateTime::from_timestamp(seconds, 0)?.with_timezone(&self.zone);
         let next = if self.is_interval {
-            let candidates = [self.ahead(&from), self.again(&from)];
+            let candidates = [self.next_in_interval(&from), self.next_repeated(&from)];
             candidates.into_iter().flatten().min()
         } else {
-            self.fixed(&from)
+            self.next_fixed(&from)
         };
         let next_ms = u64::try_from(next?.timestamp_millis()).ok()?;
         assert!(next_ms > ms, "tick {next_ms} does not come after {ms}");
@@ -108,8 +98,8 @@ impl CronSchedule {
 
     /// The next local time of the expression, as if no clock were ever changed.
     fn next_local(&self, after: NaiveDateTime) -> Option<NaiveDateTime> {
-        let found = self.cron.find_next_occurrence(&after.and_utc(), false);
-        found.ok().map(|found| found.naive_utc())
+        let next = self.cron.find_next_occurrence(&after.and_utc(), false);
+        next.ok().map(|found| found.naive_utc())
     }
 
     fn gap_end(&self, local: NaiveDateTime) -> Option<DateTime<Tz>> {
@@ -117,7 +107,7 @@ impl CronSchedule {
     }
 
     /// The next tick of a fixed time of day.
-    fn fixed(&self, from: &DateTime<Tz>) -> Option<DateTime<Tz>> {
+    fn next_fixed(&self, from: &DateTime<Tz>) -> Option<DateTime<Tz>> {
         let mut local = from.naive_local();
         loop {
             local = self.next_local(local)?;
@@ -132,11 +122,11 @@ impl CronSchedule {
     }
 
     /// The next tick of an interval whose local time is ahead of that of `from`.
-    fn ahead(&self, from: &DateTime<Tz>) -> Option<DateTime<Tz>> {
+    fn next_in_interval(&self, from: &DateTime<Tz>) -> Option<DateTime<Tz>> {
         let mut local = from.naive_local();
         loop {
             local = self.next_local(local)?;
-            let found = match self.zone.from_local_datetime(&local) {
+            let candidates = match self.zone.from_local_datetime(&local) {
                 MappedLocalTime::Single(tick) => [Some(tick), None],
                 MappedLocalTime::Ambiguous(first, second) => [Some(first), Some(second)],
                 MappedLocalTime::None => {
@@ -144,7 +134,7 @@ impl CronSchedule {
                     continue;
                 }
             };
-            if let Some(tick) = found.into_iter().flatten().find(|tick| tick > from) {
+            if let Some(tick) = candidates.into_iter().flatten().find(|tick| tick > from) {
                 return Some(tick);
             }
         }
@@ -152,7 +142,7 @@ impl CronSchedule {
 
     /// The next tick of an interval whose local time has been, and comes once more because clocks
     /// are about to be turned back.
-    fn again(&self, from: &DateTime<Tz>) -> Option<DateTime<Tz>> {
+    fn next_repeated(&self, from: &DateTime<Tz>) -> Option<DateTime<Tz>> {
         let repeated = self.zone.from_local_datetime(&from.naive_local());
         let MappedLocalTime::Ambiguous(first, second) = repeated else {
             return None;
@@ -168,11 +158,7 @@ impl CronSchedule {
         let (mut before, mut turned) = (first.timestamp(), second.timestamp());
         while turned - before > 1 {
             let middle = before.midpoint(turned);
-            if offset(middle) == offset(before) {
-                before = middle
-            } else {
-                turned = middle
-            }
+            if offset(middle) == offset(before) { before = middle } else { turned = middle }
         }
         let start = self.zone.timestamp_opt(turned, 0).single()?;
         let local = self.next_local(start.naive_local() - Duration::seconds(1))?;
@@ -185,7 +171,7 @@ impl CronSchedule {
 }
 
 /// Finds what the parser accepts but is most likely a mistake; returns what is wrong with it.
-fn misread(cron: &str) -> Option<String> {
+fn find_likely_mistake(cron: &str) -> Option<String> {
     let fields: Vec<&str> = cron.split_whitespace().collect();
     if fields.len() > 6 {
         let count = fields.len();

@@ -157,15 +157,12 @@ pub struct Layers {
 impl Layers {
     /// Adds a value; a later call for the same key wins.
     pub fn put(&mut self, key: &str, text: &str, origin: Origin) {
-        self.values
-            .insert(key.to_owned(), (text.to_owned(), origin));
+        self.values.insert(key.to_owned(), (text.to_owned(), origin));
     }
 
     /// Where the value of `key` came from.
     pub fn origin(&self, key: &str) -> Origin {
-        self.values
-            .get(key)
-            .map_or(Origin::Default, |(_, origin)| origin.clone())
+        self.values.get(key).map_or(Origin::Default, |(_, origin)| origin.clone())
     }
 
     /// Builds one section from its defaults and the values given.
@@ -193,30 +190,27 @@ impl Layers {
     ///
     /// # Errors
     /// A [`SettingError`] with the nearest declared key as a suggestion.
-    pub fn refuse_unknown(&self, declared: &[SettingDeclaration]) -> Result<(), SettingError> {
+    pub fn reject_unknown(&self, declared: &[SettingDeclaration]) -> Result<(), SettingError> {
         for (key, (_, origin)) in &self.values {
             if declared.iter().any(|setting| setting.key == *key) {
                 continue;
             }
-            let written = written_as(key, origin);
+            let written = key_in_origin(key, origin);
             let message = match nearest(key, declared.iter().map(|setting| setting.key.as_str())) {
                 Some(near) => format!(
                     "unknown setting `{written}`: did you mean `{}`?",
-                    written_as(near, origin)
+                    key_in_origin(near, origin)
                 ),
                 None => format!("unknown setting `{written}`: `egret config` lists them all"),
             };
-            return Err(SettingError {
-                origin: origin.clone(),
-                message,
-            });
+            return Err(SettingError { origin: origin.clone(), message });
         }
         Ok(())
     }
 }
 
 /// The key as its origin spells it: `branches.ttl_max` or `EGRET_BRANCHES_TTL_MAX`.
-fn written_as(key: &str, origin: &Origin) -> String {
+fn key_in_origin(key: &str, origin: &Origin) -> String {
     match origin {
         Origin::Environment(_) => environment_name(key),
         _ => key.to_owned(),

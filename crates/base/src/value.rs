@@ -184,16 +184,10 @@ impl Value for ByteSize {
 
     fn read(text: &str) -> Result<Self, String> {
         let trimmed = text.trim();
-        let digits = trimmed.len()
-            - trimmed
-                .trim_start_matches(|c: char| c.is_ascii_digit())
-                .len();
+        let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, unit) = trimmed.split_at(digits);
         let unit = unit.trim().to_ascii_lowercase();
-        let unit = unit
-            .strip_suffix("ib")
-            .or(unit.strip_suffix('b'))
-            .unwrap_or(&unit);
+        let unit = unit.strip_suffix("ib").or(unit.strip_suffix('b')).unwrap_or(&unit);
         let shift = match unit {
             "" => 0,
             "k" => 10,
@@ -202,9 +196,8 @@ impl Value for ByteSize {
             "t" => 40,
             _ => return Err(format!("`{text}` is not {}", Self::form())),
         };
-        let number: u64 = number
-            .parse()
-            .map_err(|_| format!("`{text}` is not {}", Self::form()))?;
+        let number: u64 =
+            number.parse().map_err(|_| format!("`{text}` is not {}", Self::form()))?;
         number
             .checked_mul(1 << shift)
             .map(ByteSize)
@@ -256,13 +249,8 @@ impl ConfigDuration {
 /// bits count with a sign. A few of them can be added to a time in milliseconds.
 const SPAN_MS_MAX: u64 = i64::MAX.unsigned_abs() / 1_000_000;
 
-const SPAN_UNITS: [(&str, u64); 5] = [
-    ("d", 86_400_000),
-    ("h", 3_600_000),
-    ("min", 60_000),
-    ("s", 1_000),
-    ("ms", 1),
-];
+const SPAN_UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1)];
 
 impl Value for ConfigDuration {
     fn form() -> String {
@@ -271,19 +259,13 @@ impl Value for ConfigDuration {
 
     fn read(text: &str) -> Result<Self, String> {
         let trimmed = text.trim();
-        let digits = trimmed.len()
-            - trimmed
-                .trim_start_matches(|c: char| c.is_ascii_digit())
-                .len();
+        let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, unit) = trimmed.split_at(digits);
         let unit = match unit.trim() {
             "m" => "min",
             other => other,
         };
-        let factor = SPAN_UNITS
-            .iter()
-            .find(|(name, _)| *name == unit)
-            .map(|(_, ms)| *ms);
+        let factor = SPAN_UNITS.iter().find(|(name, _)| *name == unit).map(|(_, ms)| *ms);
         let number: Option<u64> = number.parse().ok();
         match (number, factor) {
             (Some(number), Some(factor)) => number

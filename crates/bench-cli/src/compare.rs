@@ -6,7 +6,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 /// Runs of each side without `--pairs`.
-pub const PAIRS: u32 = 20;
+pub const PAIRS_DEFAULT: u32 = 20;
 /// More pairs than this sharpen nothing that a margin in percent could see.
 pub const PAIRS_MAX: u32 = 500;
 
@@ -26,7 +26,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "COMMAND")]
     pub run: Vec<String>,
     /// Number of runs of each command
-    #[arg(long, value_name = "N", default_value_t = PAIRS, value_parser = clap::value_parser!(u32).range(1..=i64::from(PAIRS_MAX)), requires = "run")]
+    #[arg(long, value_name = "N", default_value_t = PAIRS_DEFAULT, value_parser = clap::value_parser!(u32).range(1..=i64::from(PAIRS_MAX)), requires = "run")]
     pub pairs: u32,
     /// Metric to compare, e.g. create or create.p95; may be repeated [default: all that have a
     /// direction, latencies by their median]

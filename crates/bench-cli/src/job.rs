@@ -51,9 +51,7 @@ pub struct ServerAccess {
 impl std::fmt::Debug for ServerAccess {
     /// Shows neither token nor key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServerAccess")
-            .field("url", &self.url)
-            .finish_non_exhaustive()
+        f.debug_struct("ServerAccess").field("url", &self.url).finish_non_exhaustive()
     }
 }
 
@@ -62,7 +60,7 @@ impl ServerAccess {
     ///
     /// # Errors
     /// [`ClientTlsError`]: which certificate or key cannot be used.
-    pub fn tls(&self) -> Result<ClientConfig, ClientTlsError> {
+    pub fn tls_config(&self) -> Result<ClientConfig, ClientTlsError> {
         let tls = ClientTls {
             certificate: self.certificate.as_deref(),
             authorities: self.authorities.as_deref(),
@@ -77,7 +75,7 @@ impl Job {
     ///
     /// # Errors
     /// When no such file can be made.
-    pub fn pass(&self) -> io::Result<OwnedFd> {
+    pub fn to_memory_file(&self) -> io::Result<OwnedFd> {
         let text = serde_json::to_vec(self)?;
         // Without MFD_CLOEXEC.
         let mut file = File::from(rustix::fs::memfd_create("job", MemfdFlags::empty())?);
@@ -91,9 +89,9 @@ impl Job {
     ///
     /// # Errors
     /// When the descriptor is no anonymous file with a job.
-    pub fn receive(descriptor: RawFd) -> io::Result<Self> {
+    pub fn from_descriptor(descriptor: RawFd) -> io::Result<Self> {
         let mut text = Vec::new();
-        File::from(inherited::memory_file(descriptor)?).read_to_end(&mut text)?;
+        File::from(inherited::take_memory_file(descriptor)?).read_to_end(&mut text)?;
         Ok(serde_json::from_slice(&text)?)
     }
 }

@@ -129,12 +129,7 @@ pub struct SqlArgs {
     #[arg(long, value_name = "FILE")]
     pub file: PathBuf,
     /// Connection string of the PostgreSQL to measure
-    #[arg(
-        long = "url",
-        id = "url",
-        value_name = "URL",
-        required_unless_present = "private"
-    )]
+    #[arg(long = "url", id = "url", value_name = "URL", required_unless_present = "private")]
     pub postgres: Option<String>,
     /// Variable of the workload to override, e.g. --variable scale=10; may be repeated
     #[arg(long = "variable", value_name = "NAME=VALUE", value_parser = variable)]
@@ -213,17 +208,17 @@ pub struct RunArgs {
 
 /// Reads a duration such as 500ms, 30s or 5min.
 fn duration(text: &str) -> Result<Duration, String> {
-    let refused = || format!("`{text}` is not a duration such as 500ms, 30s or 5min");
+    let parse_error = || format!("`{text}` is not a duration such as 500ms, 30s or 5min");
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.');
-    let (number, unit) = text.split_at(digits.ok_or_else(refused)?);
+    let (number, unit) = text.split_at(digits.ok_or_else(parse_error)?);
     let seconds = match unit {
         "ms" => 0.001,
         "s" => 1.0,
         "min" => 60.0,
         "h" => 3_600.0,
-        _ => return Err(refused()),
+        _ => return Err(parse_error()),
     };
-    let number: f64 = number.parse().map_err(|_| refused())?;
+    let number: f64 = number.parse().map_err(|_| parse_error())?;
     match number * seconds {
         seconds if seconds > 0.0 && seconds <= 86_400.0 => Ok(Duration::from_secs_f64(seconds)),
         _ => Err(format!("`{text}` is not between 1ms and 24h")),
@@ -240,16 +235,16 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Reads a size such as 100MB or 10GB, in bytes.
 fn size(text: &str) -> Result<u64, String> {
-    let refused = || format!("`{text}` is not a size such as 100MB or 10GB");
+    let parse_error = || format!("`{text}` is not a size such as 100MB or 10GB");
     let (number, shift) = match text {
         text if text.ends_with("MB") => (text.trim_end_matches("MB"), 20),
         text if text.ends_with("GB") => (text.trim_end_matches("GB"), 30),
-        _ => return Err(refused()),
+        _ => return Err(parse_error()),
     };
-    let number: f64 = number.parse().map_err(|_| refused())?;
+    let number: f64 = number.parse().map_err(|_| parse_error())?;
     match number * f64::from(1_u32 << shift) {
         bytes if (0.0..=1e13).contains(&bytes) => Ok(bytes as u64),
-        _ => Err(refused()),
+        _ => Err(parse_error()),
     }
 }
 
@@ -257,9 +252,9 @@ fn size(text: &str) -> Result<u64, String> {
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate > 0.0 && rate <= 1e6 => Ok(rate),
-        _ => Err(format!(
-            "`{text}` is not a number of operations per second between 0 and 1000000"
-        )),
+        _ => {
+            Err(format!("`{text}` is not a number of operations per second between 0 and 1000000"))
+        }
     }
 }
 

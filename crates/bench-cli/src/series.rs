@@ -128,8 +128,6 @@ impl SeriesPeer {
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate > 0.0 && rate <= 1e9 => Ok(rate),
-        _ => Err(format!(
-            "`{text}` is not a number per second between 0 and 1000000000"
-        )),
+        _ => Err(format!("`{text}` is not a number per second between 0 and 1000000000")),
     }
 }

@@ -58,12 +58,7 @@ pub struct ViewsArgs {
     pub views: Option<u32>,
     /// Connection string of a database in which the running server maintains views [default: a
     /// temporary one on the embedded server]
-    #[arg(
-        long = "url",
-        id = "url",
-        value_name = "URL",
-        conflicts_with = "private"
-    )]
+    #[arg(long = "url", id = "url", value_name = "URL", conflicts_with = "private")]
     pub postgres: Option<String>,
     /// Options of every scenario.
     #[command(flatten)]

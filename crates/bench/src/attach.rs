@@ -30,16 +30,16 @@ impl Profiler {
             let begun = Instant::now();
             let mut stacks = BTreeMap::new();
             while !*stopped.borrow() {
-                let left = expected.map_or(PIECE_SECONDS, |expected| {
+                let remaining_seconds = expected.map_or(PIECE_SECONDS, |expected| {
                     expected.saturating_sub(begun.elapsed()).as_secs()
                 });
-                if left == 0 && !stacks.is_empty() {
+                if remaining_seconds == 0 && !stacks.is_empty() {
                     break;
                 }
-                let seconds = left.clamp(1, PIECE_SECONDS);
+                let seconds = remaining_seconds.clamp(1, PIECE_SECONDS);
                 let path = format!("debug/profile?seconds={seconds}&format=folded");
-                let piece = server.text(&path).await.context("profile the server")?;
-                add(&mut stacks, &piece);
+                let piece = server.get_text(&path).await.context("profile the server")?;
+                add_folded_stacks(&mut stacks, &piece);
             }
             Ok(stacks)
         });
@@ -51,15 +51,13 @@ impl Profiler {
         // The task may have ended by itself.
         let _ = self.stop.send(true);
         let stacks = self.task.await.context("profile the server")??;
-        let lines = stacks
-            .into_iter()
-            .map(|(stack, count)| format!("{stack} {count}\n"));
+        let lines = stacks.into_iter().map(|(stack, count)| format!("{stack} {count}\n"));
         Ok(lines.collect())
     }
 }
 
 /// Adds folded stacks (`frame;frame;frame count` per line) to a sum.
-fn add(stacks: &mut BTreeMap<String, u64>, folded: &str) {
+fn add_folded_stacks(stacks: &mut BTreeMap<String, u64>, folded: &str) {
     for line in folded.lines() {
         if let Some((stack, count)) = line.rsplit_once(' ')
             && let Ok(count) = count.parse::<u64>()
@@ -72,20 +70,17 @@ fn add(stacks: &mut BTreeMap<String, u64>, folded: &str) {
 /// Where attachments of `result` go, by kind.
 pub(crate) struct Attachments<'a> {
     result: &'a Path,
-    kept: BTreeMap<String, String>,
+    file_names: BTreeMap<String, String>,
 }
 
 impl<'a> Attachments<'a> {
-    pub(crate) fn beside(result: &'a Path) -> Self {
-        Self {
-            result,
-            kept: BTreeMap::new(),
-        }
+    pub(crate) fn for_result(result: &'a Path) -> Self {
+        Self { result, file_names: BTreeMap::new() }
     }
 
     /// Keeps folded stacks, and the flame graph made of them.
-    pub(crate) fn profile(&mut self, folded: &str) -> Result<()> {
-        self.keep("profile", "folded.txt", folded.as_bytes())?;
+    pub(crate) fn write_profile(&mut self, folded: &str) -> Result<()> {
+        self.write_file("profile", "folded.txt", folded.as_bytes())?;
         if folded.is_empty() {
             // A server that had nothing to do has no flame graph.
             return Ok(());
@@ -95,28 +90,28 @@ impl<'a> Attachments<'a> {
         let mut svg = Vec::new();
         inferno::flamegraph::from_lines(&mut options, folded.lines(), &mut svg)
             .context("draw the flame graph")?;
-        self.keep("flamegraph", "flamegraph.svg", &svg)
+        self.write_file("flamegraph", "flamegraph.svg", &svg)
     }
 
-    pub(crate) fn explain(&mut self, plans: &[Value]) -> Result<()> {
+    pub(crate) fn write_plans(&mut self, plans: &[Value]) -> Result<()> {
         let text = serde_json::to_vec_pretty(plans)?;
-        self.keep("explain", "explain.json", &text)
+        self.write_file("explain", "explain.json", &text)
     }
 
     /// The names of the files by kind, as the result has them.
-    pub(crate) fn kept(self) -> BTreeMap<String, String> {
-        self.kept
+    pub(crate) fn into_file_names(self) -> BTreeMap<String, String> {
+        self.file_names
     }
 
-    fn keep(&mut self, kind: &str, ending: &str, bytes: &[u8]) -> Result<()> {
-        let path = self.path(ending);
+    fn write_file(&mut self, kind: &str, extension: &str, bytes: &[u8]) -> Result<()> {
+        let path = self.path(extension);
         fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        self.kept.insert(kind.to_owned(), name.into_owned());
+        self.file_names.insert(kind.to_owned(), name.into_owned());
         Ok(())
     }
 
-    fn path(&self, ending: &str) -> PathBuf {
-        self.result.with_extension(ending)
+    fn path(&self, extension: &str) -> PathBuf {
+        self.result.with_extension(extension)
     }
 }

@@ -34,7 +34,7 @@ pub(crate) const CONFIDENCE: f64 = 0.95;
 /// What histograms resolve, in the unit of latencies.
 const MICROSECOND_MS: f64 = 0.001;
 /// Name of the metric for the share of operations that succeeded.
-const SUCCESS: &str = "success";
+const SUCCESS_METRIC: &str = "success";
 /// Largest growth of the share of failed operations at which latencies are comparable.
 const FAILED_SHARE_MAX: f64 = 0.01;
 
@@ -104,10 +104,7 @@ impl fmt::Display for Mismatch {
         for Difference { name, a, b } in &self.differences {
             write!(f, "\n  {name}: {a} in A, {b} in B")?;
         }
-        write!(
-            f,
-            "\nuse --allow-different NAME for differences that are intended"
-        )
+        write!(f, "\nuse --allow-different NAME for differences that are intended")
     }
 }
 
@@ -130,14 +127,14 @@ pub fn run(
     args: &CompareArgs,
     json: bool,
     progress: &mut dyn FnMut(&str),
-    interrupted: &Interruption,
+    interruption: &Interruption,
 ) -> CompareOutput {
-    match attempt(args, progress, interrupted) {
+    match try_run(args, progress, interruption) {
         Ok(comparison) => CompareOutput {
             text: if json {
-                pretty(&comparison)
+                to_pretty_json(&comparison)
             } else {
-                crate::terminal::comparison(&comparison)
+                crate::terminal::format_comparison(&comparison)
             },
             error: None,
             code: comparison.verdict.exit_code(),
@@ -146,19 +143,15 @@ pub fn run(
             let reason = format!("cannot compare: {error:#}");
             let differences = error
                 .downcast_ref::<Mismatch>()
-                .map(|refusal| refusal.differences.clone())
+                .map(|mismatch| mismatch.differences.clone())
                 .unwrap_or_default();
-            let refused = json!({
+            let report = json!({
                 "verdict": "cannot_compare",
                 "reason": reason,
                 "differences": differences,
             });
             CompareOutput {
-                text: if json {
-                    pretty(&refused)
-                } else {
-                    String::new()
-                },
+                text: if json { to_pretty_json(&report) } else { String::new() },
                 error: Some(reason),
                 code: EXIT_CANNOT_COMPARE,
             }
@@ -166,24 +159,21 @@ pub fn run(
     }
 }
 
-fn pretty(value: &impl Serialize) -> String {
+fn to_pretty_json(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).expect("text for keys and finite numbers") + "\n"
 }
 
-fn attempt(
+fn try_run(
     args: &CompareArgs,
     progress: &mut dyn FnMut(&str),
-    interrupted: &Interruption,
+    interruption: &Interruption,
 ) -> Result<Comparison> {
-    let unknown = args
-        .allow_different
-        .iter()
-        .find(|name| !environment::is_known(name));
+    let unknown = args.allow_different.iter().find(|name| !environment::is_known(name));
     if let Some(name) = unknown {
         anyhow::bail!(
             "--allow-different {name}: this is not compared; known are {}, parameters.NAME and \
              postgres_settings.NAME",
-            environment::NAMES.join(", ")
+            environment::CONDITION_NAMES.join(", ")
         );
     }
     let mut options = Options {
@@ -191,33 +181,30 @@ fn attempt(
         margin: args.margin,
         paired: args.paired,
         allow_different: args.allow_different.clone(),
-        resampling: Resampling::seeded(args.seed),
+        resampling: Resampling::with_seed(args.seed),
     };
     if let [a, b] = args.files.as_slice() {
         let labels = [a, b].map(|path| file_name(path));
-        return compare(
-            &ResultFile::read(a)?,
-            &ResultFile::read(b)?,
-            labels,
-            &options,
-        );
+        return compare(&ResultFile::read(a)?, &ResultFile::read(b)?, labels, &options);
     }
-    let [a, b] = pairs::measure(args, progress, interrupted)?;
-    let of = |files: &[ResultFile]| files.iter().map(|file| file.metrics.clone()).collect();
-    let (of_a, of_b): (Vec<_>, Vec<_>) = (of(&a), of(&b));
+    let [a, b] = pairs::measure(args, progress, interruption)?;
+    let run_metrics =
+        |files: &[ResultFile]| files.iter().map(|file| file.metrics.clone()).collect();
+    let (metrics_a, metrics_b): (Vec<_>, Vec<_>) = (run_metrics(&a), run_metrics(&b));
     let figures = select::figures(
         &options.figures,
-        &of_a.iter().collect(),
-        &of_b.iter().collect(),
+        &metrics_a.iter().collect(),
+        &metrics_b.iter().collect(),
     )?;
-    let (a, b) = (together(a, &figures[0])?, together(b, &figures[0])?);
-    if let Some(keep) = &args.keep {
-        a.write(&keep.join("a.json"))?;
-        b.write(&keep.join("b.json"))?;
+    let (a, b) = (merge_runs(a, &figures[0])?, merge_runs(b, &figures[0])?);
+    if let Some(keep_dir) = &args.keep {
+        a.write(&keep_dir.join("a.json"))?;
+        b.write(&keep_dir.join("b.json"))?;
     }
     options.paired = true;
-    let shown = |command: &str| anyhow::Ok(pairs::PairCommand::parse(command)?.shown());
-    let labels = [shown(&args.run[0])?, shown(&args.run[1])?];
+    let redacted_command =
+        |command: &str| anyhow::Ok(pairs::PairCommand::parse(command)?.redacted());
+    let labels = [redacted_command(&args.run[0])?, redacted_command(&args.run[1])?];
     compare(&a, &b, labels, &options)
 }
 
@@ -230,16 +217,16 @@ fn file_name(path: &Path) -> String {
 ///
 /// # Errors
 /// When there is none.
-fn together(files: Vec<ResultFile>, figure: &Figure) -> Result<ResultFile> {
+fn merge_runs(files: Vec<ResultFile>, figure: &Figure) -> Result<ResultFile> {
     let mut ranked: Vec<&ResultFile> = files.iter().collect();
     ranked.sort_by(|one, other| {
-        let value = |file: &ResultFile| figure.in_metrics(&file.metrics).unwrap_or_default();
+        let value = |file: &ResultFile| figure.value_in(&file.metrics).unwrap_or_default();
         value(one).total_cmp(&value(other))
     });
     let median = ranked.get((ranked.len().max(1) - 1) / 2);
-    let mut whole = (*median.context("no run was completed")?).clone();
-    whole.runs = files.iter().map(Run::of).collect();
-    Ok(whole)
+    let mut merged = (*median.context("no run was completed")?).clone();
+    merged.runs = files.iter().map(Run::from_result).collect();
+    Ok(merged)
 }
 
 /// Compares two results; `labels` say what A and B are.
@@ -253,9 +240,8 @@ pub fn compare(
     labels: [String; 2],
     options: &Options,
 ) -> Result<Comparison> {
-    let (allowed, differences): (Vec<_>, Vec<_>) = environment::differences(a, b)
-        .into_iter()
-        .partition(|difference| {
+    let (allowed, differences): (Vec<_>, Vec<_>) =
+        environment::differences(a, b).into_iter().partition(|difference| {
             environment::is_allowed(&difference.name, &options.allow_different)
         });
     if !differences.is_empty() {
@@ -271,10 +257,10 @@ pub fn compare(
     let figures = select::figures(&options.figures, &runs_a, &runs_b)?;
     let rows = rows(&figures, &runs_a, &runs_b, options);
     let mut notes = environment::notes(&a.environment, &b.environment);
-    notes.extend(rows.iter().filter_map(|row| coarse(row, options.margin)));
+    notes.extend(rows.iter().filter_map(|row| coarse_resolution_note(row, options.margin)));
     let overall = Verdict::overall(rows.iter().map(|row| row.verdict));
     let mut verdict = overall.context("nothing was compared")?;
-    if let Some(note) = more_failures(a, b) {
+    if let Some(note) = failure_rate_note(a, b) {
         verdict = verdict.max(Verdict::Inconclusive);
         notes.push(note);
     }
@@ -308,20 +294,18 @@ fn rows(figures: &[Figure], a: &Runs<'_>, b: &Runs<'_>, options: &Options) -> Ve
             let metric = &a[0][&figure.metric];
             let values = |runs: &Runs<'_>| -> Vec<f64> {
                 let value = |metrics| {
-                    figure
-                        .in_metrics(metrics)
-                        .expect("the metric was chosen from this list")
+                    figure.value_in(metrics).expect("the metric was chosen from this list")
                 };
                 runs.iter().map(|metrics| value(metrics)).collect()
             };
             let row = Row::new(figure, metric, [&values(a), &values(b)]);
-            row.judged([&values(a), &values(b)], joint_confidence, options)
+            row.with_verdict([&values(a), &values(b)], joint_confidence, options)
         })
         .collect()
 }
 
 /// Percentiles are whole microseconds: of short latencies one of them is a large share.
-fn coarse(row: &Row, margin: f64) -> Option<String> {
+fn coarse_resolution_note(row: &Row, margin: f64) -> Option<String> {
     let (metric, statistic) = row.figure.split_once('.')?;
     let share = MICROSECOND_MS / row.a.min(row.b);
     let is_coarse = row.unit == "ms" && share.is_finite() && share > margin / 2.0;
@@ -336,32 +320,32 @@ fn coarse(row: &Row, margin: f64) -> Option<String> {
 
 /// Failed operations and all operations, over all runs.
 fn failures(file: &ResultFile) -> (u64, u64) {
-    let of = |metrics: &std::collections::BTreeMap<String, Metric>,
-              errors: &std::collections::BTreeMap<String, u64>| {
+    let failures_of = |metrics: &std::collections::BTreeMap<String, Metric>,
+                       errors: &std::collections::BTreeMap<String, u64>| {
         let failed: u64 = errors.values().sum();
-        if let Some(success) = metrics.get(SUCCESS) {
+        if let Some(success) = metrics.get(SUCCESS_METRIC) {
             // Of all that were attempted, those that failed included.
             return (failed, success.samples);
         }
-        let done = metrics.values().map(|metric| metric.samples).max();
-        (failed, failed + done.unwrap_or_default())
+        let operations = metrics.values().map(|metric| metric.samples).max();
+        (failed, failed + operations.unwrap_or_default())
     };
     if file.runs.is_empty() {
-        return of(&file.metrics, &file.errors);
+        return failures_of(&file.metrics, &file.errors);
     }
-    let of_runs = file.runs.iter().map(|run| of(&run.metrics, &run.errors));
-    of_runs.fold((0, 0), |sum, run| (sum.0 + run.0, sum.1 + run.1))
+    let failures_of_runs = file.runs.iter().map(|run| failures_of(&run.metrics, &run.errors));
+    failures_of_runs.fold((0, 0), |sum, run| (sum.0 + run.0, sum.1 + run.1))
 }
 
 /// Latencies are those of successes: a side that fails where the other succeeds looks fast.
-fn more_failures(a: &ResultFile, b: &ResultFile) -> Option<String> {
-    let (of_a, of_b) = (failures(a), failures(b));
+fn failure_rate_note(a: &ResultFile, b: &ResultFile) -> Option<String> {
+    let (failures_a, failures_b) = (failures(a), failures(b));
     let share = |(failed, all): (u64, u64)| failed as f64 / all.max(1) as f64;
-    (share(of_b) > share(of_a) + FAILED_SHARE_MAX).then(|| {
+    (share(failures_b) > share(failures_a) + FAILED_SHARE_MAX).then(|| {
         format!(
             "B failed {} of {} operations and A {} of {}: the figures of the successful ones are \
              not comparable",
-            of_b.0, of_b.1, of_a.0, of_a.1
+            failures_b.0, failures_b.1, failures_a.0, failures_a.1
         )
     })
 }

@@ -13,7 +13,8 @@ use crate::window::WindowObservation;
 use anyhow::Result;
 
 use machine::Mount;
-pub use postgres::{PostgresFacts, SETTINGS};
+pub use postgres::PostgresFacts;
+pub(crate) use postgres::SETTINGS_QUERY;
 pub(crate) use redact::{command_line, redact, redact_setting};
 
 /// The generator's processor time per core given to it, above which it may be what is measured.
@@ -36,10 +37,8 @@ impl Machine {
     /// When the running binary cannot be read.
     pub(crate) fn examine(subject: &Subject, seed: u64) -> Result<Self> {
         let mut warnings = Vec::new();
-        let mount = subject
-            .data_dir
-            .as_deref()
-            .and_then(|data_dir| Mount::of(data_dir).ok());
+        let mount =
+            subject.data_dir.as_deref().and_then(|data_dir| Mount::containing(data_dir).ok());
         let fsync = match &subject.data_dir {
             None => Err(anyhow::anyhow!("the data directory is not on this machine")),
             Some(data_dir) => machine::fsync_latency(data_dir),
@@ -47,12 +46,9 @@ impl Machine {
         if let Err(error) = &fsync {
             warnings.push(format!("cannot measure the fsync latency: {error:#}"));
         }
-        let generator = Program::running()?;
+        let generator = Program::current()?;
         let egret = subject.egret.clone().unwrap_or_else(|| generator.clone());
-        if [&egret, &generator]
-            .iter()
-            .any(|program| program.build_profile == "dev")
-        {
+        if [&egret, &generator].iter().any(|program| program.build_profile == "dev") {
             warnings
                 .push("this is a dev build: publish only results of a release build".to_owned());
         }
@@ -84,14 +80,11 @@ impl Machine {
             other_processes: Default::default(),
             generator_cpu: 0.0,
         };
-        Ok(Self {
-            environment,
-            warnings,
-        })
+        Ok(Self { environment, warnings })
     }
 
     /// The environment with the observations of one run, and the warnings that follow from them.
-    pub(crate) fn during(
+    pub(crate) fn with_observation(
         &self,
         observed: &WindowObservation,
         generator_cores: u32,
@@ -101,7 +94,7 @@ impl Machine {
         environment.generator_cpu = cores(observed.usage.own);
         environment.kernel_cpu = Some(cores(observed.usage.kernel));
         environment.other_cpu = cores(observed.usage.other);
-        environment.other_processes = observed.usage.shares(observed.wall);
+        environment.other_processes = observed.usage.named_shares(observed.wall);
         let mut warnings = self.warnings.clone();
         let allowed = GENERATOR_SHARE_MAX * f64::from(generator_cores);
         if environment.generator_cpu > allowed {
@@ -122,7 +115,7 @@ impl Machine {
     }
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

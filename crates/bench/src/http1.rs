@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 const READ_BYTES: usize = 64 << 10;
 
 /// A server that says nothing for this long has failed.
-const SILENCE_MAX: Duration = Duration::from_secs(120);
+const READ_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A response that is whole.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,13 +18,13 @@ pub(crate) struct Response<'a> {
     pub(crate) status: u64,
     pub(crate) body: Cow<'a, [u8]>,
     /// Its length with its head.
-    used: usize,
+    total_length: usize,
 }
 
 impl Response<'_> {
     /// How many bytes of the connection it was.
-    pub(crate) fn used(&self) -> usize {
-        self.used
+    pub(crate) fn total_length(&self) -> usize {
+        self.total_length
     }
 }
 
@@ -32,22 +32,17 @@ impl Response<'_> {
 ///
 /// # Errors
 /// When it is no HTTP/1.1.
-pub(crate) fn response(bytes: &[u8]) -> Result<Option<Response<'_>>> {
-    let Some((first, mut used)) = line(bytes) else {
+pub(crate) fn parse_response(bytes: &[u8]) -> Result<Option<Response<'_>>> {
+    let Some((first, mut consumed)) = split_line(bytes) else {
         return Ok(None);
     };
-    let status = number(
-        first
-            .get(9..12)
-            .context("the server's response is not HTTP")?,
-        10,
-    )?;
-    let (mut length, mut chunked) = (0, false);
+    let status = parse_number(first.get(9..12).context("the server's response is not HTTP")?, 10)?;
+    let (mut length, mut is_chunked) = (0, false);
     loop {
-        let Some((header, more)) = line(&bytes[used..]) else {
+        let Some((header, line_length)) = split_line(&bytes[consumed..]) else {
             return Ok(None);
         };
-        used += more;
+        consumed += line_length;
         if header.is_empty() {
             break;
         }
@@ -56,64 +51,63 @@ pub(crate) fn response(bytes: &[u8]) -> Result<Option<Response<'_>>> {
         };
         let (name, value) = (&header[..colon], header[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
-            length = number(value, 10)? as usize;
+            length = parse_number(value, 10)? as usize;
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            chunked = value.eq_ignore_ascii_case(b"chunked");
+            is_chunked = value.eq_ignore_ascii_case(b"chunked");
         }
     }
-    if chunked {
-        return Ok(chunks(&bytes[used..])?.map(|(body, more)| Response {
+    if is_chunked {
+        return Ok(decode_chunks(&bytes[consumed..])?.map(|(body, more)| Response {
             status,
             body: Cow::Owned(body),
-            used: used + more,
+            total_length: consumed + more,
         }));
     }
-    let body = bytes.get(used..used + length);
+    let body = bytes.get(consumed..consumed + length);
     Ok(body.map(|body| Response {
         status,
         body: Cow::Borrowed(body),
-        used: used + length,
+        total_length: consumed + length,
     }))
 }
 
 /// The body of a chunked response, and its length as it was sent.
-fn chunks(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>> {
-    let (mut body, mut used) = (Vec::new(), 0);
+fn decode_chunks(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>> {
+    let (mut body, mut consumed) = (Vec::new(), 0);
     loop {
-        let Some((size, more)) = line(&bytes[used..]) else {
+        let Some((size, line_length)) = split_line(&bytes[consumed..]) else {
             return Ok(None);
         };
         let size = size.split(|byte| *byte == b';').next().unwrap_or_default();
-        let size = number(size.trim_ascii(), 16)? as usize;
-        used += more;
-        let Some(chunk) = bytes.get(used..used + size + 2) else {
+        let size = parse_number(size.trim_ascii(), 16)? as usize;
+        consumed += line_length;
+        let Some(chunk) = bytes.get(consumed..consumed + size + 2) else {
             return Ok(None);
         };
-        used += size + 2;
+        consumed += size + 2;
         if size == 0 {
-            return Ok(Some((body, used)));
+            return Ok(Some((body, consumed)));
         }
         body.extend_from_slice(&chunk[..size]);
     }
 }
 
 /// A line without its end, and how long it is with it.
-fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
+fn split_line(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let end = bytes.windows(2).position(|two| two == b"\r\n")?;
     Some((&bytes[..end], end + 2))
 }
 
-fn number(text: &[u8], radix: u32) -> Result<u64> {
-    let parsed = std::str::from_utf8(text)
-        .ok()
-        .and_then(|text| u64::from_str_radix(text, radix).ok());
+fn parse_number(text: &[u8], radix: u32) -> Result<u64> {
+    let parsed =
+        std::str::from_utf8(text).ok().and_then(|text| u64::from_str_radix(text, radix).ok());
     parsed.with_context(|| format!("`{}` is not a number", String::from_utf8_lossy(text)))
 }
 
 /// A connection on which one request follows the other.
 pub(crate) struct Connection {
     stream: TcpStream,
-    inbox: Vec<u8>,
+    buffer: Vec<u8>,
     chunk: Vec<u8>,
 }
 
@@ -125,12 +119,8 @@ impl Connection {
     pub(crate) fn open(host: &str) -> Result<Self> {
         let stream = TcpStream::connect(host).with_context(|| format!("connect to {host}"))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(SILENCE_MAX))?;
-        Ok(Self {
-            stream,
-            inbox: Vec::new(),
-            chunk: vec![0; READ_BYTES],
-        })
+        stream.set_read_timeout(Some(READ_TIMEOUT))?;
+        Ok(Self { stream, buffer: Vec::new(), chunk: vec![0; READ_BYTES] })
     }
 
     /// Sends a whole request and returns the status and what `parse_body` makes of the body.
@@ -140,24 +130,21 @@ impl Connection {
     pub(crate) fn exchange<T>(
         &mut self,
         request: &[u8],
-        read: impl FnOnce(&[u8]) -> T,
+        parse_body: impl FnOnce(&[u8]) -> T,
     ) -> Result<(u64, T)> {
         self.stream.write_all(request).context("send a request")?;
         loop {
-            if let Some(response) = response(&self.inbox)? {
-                let (status, used) = (response.status, response.used());
-                let made = read(&response.body);
-                self.inbox.drain(..used);
-                return Ok((status, made));
+            if let Some(response) = parse_response(&self.buffer)? {
+                let (status, used) = (response.status, response.total_length());
+                let parsed = parse_body(&response.body);
+                self.buffer.drain(..used);
+                return Ok((status, parsed));
             }
-            let got = self
-                .stream
-                .read(&mut self.chunk)
-                .context("wait for a response")?;
-            if got == 0 {
+            let count = self.stream.read(&mut self.chunk).context("wait for a response")?;
+            if count == 0 {
                 bail!("the server closed the connection");
             }
-            self.inbox.extend_from_slice(&self.chunk[..got]);
+            self.buffer.extend_from_slice(&self.chunk[..count]);
         }
     }
 }

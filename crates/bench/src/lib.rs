@@ -23,13 +23,13 @@ mod refusal;
 pub mod report;
 pub mod result;
 mod runner;
-mod running;
 #[cfg(test)]
 pub(crate) mod sample;
 pub mod scenario;
 pub mod scenarios;
 pub mod schedule;
 pub mod server;
+mod server_process;
 pub mod stage;
 pub mod steady;
 pub mod terminal;
@@ -42,9 +42,9 @@ use std::sync::Arc;
 
 use anyhow::Result;
 
-pub use private::private_directory;
+pub(crate) use private::private_directory;
 pub use refusal::Refusal;
-pub use server::Door;
+pub use server::ServerEndpoint;
 
 use egret_bench_cli::BenchCommand;
 use scenarios::branches::Branches;
@@ -68,7 +68,7 @@ pub struct Global {
     /// Print JSON instead of text for people.
     pub json: bool,
     /// The Egret named on the command line, where one is.
-    pub door: Option<Door>,
+    pub endpoint: Option<ServerEndpoint>,
     /// Settings (`section.key`, value) of the command line, for a private Egret.
     pub settings: Vec<(String, String)>,
     /// The program to start as a private Egret.
@@ -119,44 +119,40 @@ pub async fn run(command: BenchCommand, global: &Global) -> Result<ExitCode> {
         BenchCommand::Compare(args) => {
             // It waits for the commands that it runs.
             let json = global.json;
-            let interrupted = Arc::new(compare::Interruption::new());
+            let interruption = Arc::new(compare::Interruption::new());
             if !args.run.is_empty() {
-                let name = interrupted.clone();
+                let name = interruption.clone();
                 tokio::spawn(async move {
-                    if let Ok(signal) = runner::interruption().await {
+                    if let Ok(signal) = runner::await_signal().await {
                         // The first one counts.
                         let _ = name.set(signal);
                     }
                 });
             }
-            let compared =
-                tokio::task::spawn_blocking(move || compare_in_turn(&args, json, &interrupted));
-            compared.await?
+            let comparison =
+                tokio::task::spawn_blocking(move || run_compare(&args, json, &interruption));
+            comparison.await?
         }
         BenchCommand::Report(args) => {
-            let written = report::run(&args)?;
-            runner::print(&report::answer(&written, global.json))?;
+            let paths = report::run(&args)?;
+            runner::print(&report::format_written(&paths, global.json))?;
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-fn compare_in_turn(
+fn run_compare(
     args: &egret_bench_cli::CompareArgs,
     json: bool,
-    interrupted: &compare::Interruption,
+    interruption: &compare::Interruption,
 ) -> Result<ExitCode> {
-    let progress = if json {
-        progress::Progress::silent()
-    } else {
-        progress::Progress::new()
-    };
-    let answer = compare::run(args, json, &mut |what| progress.say(what), interrupted);
+    let progress = if json { progress::Progress::hidden() } else { progress::Progress::new() };
+    let output = compare::run(args, json, &mut |message| progress.show(message), interruption);
     progress.finish();
-    runner::print(&answer.text)?;
-    if let Some(error) = answer.error {
+    runner::print(&output.text)?;
+    if let Some(error) = output.error {
         // Nothing sensible is left to do when standard error is gone.
         let _ = writeln!(std::io::stderr(), "error: {error}");
     }
-    Ok(ExitCode::from(answer.code))
+    Ok(ExitCode::from(output.code))
 }

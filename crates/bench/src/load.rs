@@ -20,7 +20,9 @@ use crate::result::{Better, Cycle, Warmup, Watched};
 use crate::scenario::Measurement;
 use crate::schedule::Spacing;
 use crate::stage::Stage;
-use crate::steady::{Detector, LATENCY_SLOPE_MAX, RATE_SLOPE_MAX, RateCounter, RateSample, WINDOW};
+use crate::steady::{
+    Detector, LATENCY_SLOPE_MAX, RATE_SLOPE_MAX, RateCounter, RateSample, WARMUP_WINDOW,
+};
 use arrivals::Dispatch;
 use worker_pool::WorkerPool;
 
@@ -29,7 +31,7 @@ pub trait Worker: Send + 'static {
     /// Does one operation and returns its name, or the cause of its failure.
     fn operate(
         &mut self,
-        turn: &mut Operation,
+        operation: &mut Operation,
     ) -> impl Future<Output = Result<Arc<str>, String>> + Send;
 }
 
@@ -45,8 +47,8 @@ pub struct Operation {
 
 impl Operation {
     /// Notes how long a part of the operation took.
-    pub fn phase(&mut self, name: &'static str, took: Duration) {
-        self.phases.push((name, took));
+    pub(crate) fn record_phase(&mut self, name: &'static str, duration: Duration) {
+        self.phases.push((name, duration));
     }
 }
 
@@ -80,7 +82,7 @@ pub enum Pace {
 }
 
 /// Workers of an open loop that is not told how many.
-const CLIENTS_OPEN: u32 = 16;
+const OPEN_LOOP_CLIENTS: u32 = 16;
 
 /// Operations that are due when the window ends are done for this long; those left are dropped.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
@@ -100,7 +102,7 @@ impl Load {
         });
         let default = match pace {
             Pace::Closed => 1,
-            Pace::Open { .. } => CLIENTS_OPEN,
+            Pace::Open { .. } => OPEN_LOOP_CLIENTS,
         };
         Self {
             pace,
@@ -143,41 +145,33 @@ impl Load {
 ///
 /// # Errors
 /// When a worker cannot be made.
-pub(crate) async fn drive<W, M, F>(stage: &mut Stage, load: &Load, make: M) -> Result<Measurement>
+pub(crate) async fn run_load<W, M, F>(
+    stage: &mut Stage,
+    load: &Load,
+    make_worker: M,
+) -> Result<Measurement>
 where
     W: Worker,
     M: Fn(u32) -> F + Clone + Send + 'static,
     F: Future<Output = Result<W>>,
 {
-    stage.progress.say("connecting");
-    let pulse = Arc::new(RateCounter::default());
-    let mut crew = WorkerPool::hire(load, make, pulse.clone()).await?;
-    let warmup = warm_up(stage, load, &mut crew, &pulse).await?;
+    stage.progress.show("connecting");
+    let counter = Arc::new(RateCounter::default());
+    let mut pool = WorkerPool::start(load, make_worker, counter.clone()).await?;
+    let warmup = warm_up(stage, load, &mut pool, &counter).await?;
 
-    stage.progress.say(format!(
-        "measuring for {:.0} s",
-        load.duration.as_secs_f64()
-    ));
+    stage.progress.show(format!("measuring for {:.0} s", load.duration.as_secs_f64()));
     let window = stage.open_window(Some(load.duration))?;
-    let dispatch = Dispatch::new(
-        load,
-        window.origin(),
-        load.duration,
-        stage.seed,
-        stage.operations,
-    );
-    let done = crew
-        .work(
-            &dispatch,
-            window.origin() + load.duration + DRAIN_MAX + LATENCY_MAX,
-        )
-        .await?;
+    let dispatch =
+        Dispatch::new(load, window.origin(), load.duration, stage.seed, stage.operations_begun);
+    let recorders =
+        pool.run(&dispatch, window.origin() + load.duration + DRAIN_MAX + LATENCY_MAX).await?;
     let observed = window.close().await?;
-    stage.operations = dispatch.begun();
-    let mut recording = Recording::merge(done);
-    recording.dropped = dispatch.dropped(recording.successes_of_all() + recording.failures());
+    stage.operations_begun = dispatch.begun_count();
+    let mut recording = Recording::merge(recorders);
+    recording.dropped = dispatch.dropped(recording.total_successes() + recording.failures());
     let mut measurement = Measurement::new(observed, recording);
-    measurement.cycles = crew.cold_operations();
+    measurement.cycles = pool.cold_operations();
     measurement.warmup = Some(warmup);
     measurement.workers = u64::from(load.clients);
     summarize(load, &mut measurement);
@@ -188,16 +182,17 @@ where
 async fn warm_up(
     stage: &mut Stage,
     load: &Load,
-    crew: &mut WorkerPool,
-    pulse: &RateCounter,
+    pool: &mut WorkerPool,
+    counter: &RateCounter,
 ) -> Result<Warmup> {
-    stage.progress.say("warming up");
+    stage.progress.show("warming up");
     let begun = Instant::now();
     // Another seed than the window's: what the warm-up brings into caches is not what is measured.
-    let dispatch = Dispatch::new(load, begun, load.warmup_max, !stage.seed, stage.operations);
-    let work = crew.work(&dispatch, begun + load.warmup_max + LATENCY_MAX);
-    let (warmup, _) = settle(load.pace, load.warmup_max, pulse, work, || dispatch.stop()).await?;
-    stage.operations = dispatch.begun();
+    let dispatch = Dispatch::new(load, begun, load.warmup_max, !stage.seed, stage.operations_begun);
+    let work = pool.run(&dispatch, begun + load.warmup_max + LATENCY_MAX);
+    let (warmup, _) =
+        run_until_steady(load.pace, load.warmup_max, counter, work, || dispatch.stop()).await?;
+    stage.operations_begun = dispatch.begun_count();
     Ok(warmup)
 }
 
@@ -206,10 +201,10 @@ async fn warm_up(
 ///
 /// # Errors
 /// When it fails.
-pub(crate) async fn settle<T>(
+pub(crate) async fn run_until_steady<T>(
     pace: Pace,
     warmup_max: Duration,
-    pulse: &RateCounter,
+    counter: &RateCounter,
     work: impl Future<Output = Result<T>>,
     stop: impl Fn(),
 ) -> Result<(Warmup, T)> {
@@ -220,20 +215,20 @@ pub(crate) async fn settle<T>(
     });
     let mut steady = false;
     let mut work = std::pin::pin!(work);
-    let mut ticks = tokio::time::interval(WINDOW);
+    let mut ticks = tokio::time::interval(WARMUP_WINDOW);
     // Windows that follow one another at once would hold nothing.
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     ticks.tick().await;
-    let (mut before, mut last) = (pulse.read(), begun);
-    let done = loop {
+    let (mut previous, mut last_tick) = (counter.read(), begun);
+    let output = loop {
         tokio::select! {
             done = &mut work => break done.context("warm up")?,
             _ = ticks.tick() => {
-                let (now, moment) = (pulse.read(), Instant::now());
-                if let Some(watched) = watched(pace, &now, &before, moment - last) {
-                    steady |= detector.push(moment - begun, watched);
+                let (sample, moment) = (counter.read(), Instant::now());
+                if let Some(value) = watched_value(pace, &sample, &previous, moment - last_tick) {
+                    steady |= detector.push(moment - begun, value);
                 }
-                (before, last) = (now, moment);
+                (previous, last_tick) = (sample, moment);
                 if steady || begun.elapsed() >= warmup_max {
                     stop();
                 }
@@ -251,40 +246,40 @@ pub(crate) async fn settle<T>(
             Pace::Open { .. } => Watched::Latency,
         }),
     };
-    Ok((warmup, done))
+    Ok((warmup, output))
 }
 
 /// The quantity that must be steady, over one window: the rate of a closed loop, in operations per
 /// second; the typical latency of an open one, in microseconds, where any operation ended.
-pub(crate) fn watched(
+pub(crate) fn watched_value(
     pace: Pace,
-    now: &RateSample,
-    before: &RateSample,
-    lasted: Duration,
+    current: &RateSample,
+    previous: &RateSample,
+    elapsed: Duration,
 ) -> Option<f64> {
     match pace {
-        Pace::Closed => Some(now.ended_since(before) as f64 / lasted.as_secs_f64()),
-        Pace::Open { .. } => now.latency_since(before),
+        Pace::Closed => Some(current.ended_since(previous) as f64 / elapsed.as_secs_f64()),
+        Pace::Open { .. } => current.latency_since(previous),
     }
 }
 
 /// Adds the figures of a loop, and what casts doubt on them.
 fn summarize(load: &Load, measurement: &mut Measurement) {
     let recording = &measurement.recording;
-    let (succeeded, failed) = (recording.successes_of_all(), recording.failures());
-    let begun = succeeded + failed;
+    let (succeeded, failed) = (recording.total_successes(), recording.failures());
+    let begun_count = succeeded + failed;
     // Operations that began in the window and ended after it count, and so does the time they took.
-    let wall = load.duration.max(recording.last).as_secs_f64();
+    let wall = load.duration.max(recording.last_end).as_secs_f64();
     let rate = scalar("1/s", Better::Higher, succeeded as f64 / wall, succeeded);
     let mut metrics = vec![(load.rate_metric(), rate)];
-    let count = |value: u64| scalar("count", Better::Lower, value as f64, begun);
+    let count = |value: u64| scalar("count", Better::Lower, value as f64, begun_count);
     let mut warnings = Vec::new();
     if let Pace::Open { .. } = load.pace {
         // No verdict depends on it: latencies count from when an operation was due, so it is in
         // them.
-        let late = scalar("count", Better::Neither, recording.late as f64, begun);
+        let late = scalar("count", Better::Neither, recording.late_count as f64, begun_count);
         metrics.push(("late", late));
-        let share = recording.late as f64 / begun.max(1) as f64;
+        let share = recording.late_count as f64 / begun_count.max(1) as f64;
         if share > LATE_SHARE_MAX {
             warnings.push(format!(
                 "{:.1}% of the operations started late: the rate exceeds what {} clients, the \
@@ -295,47 +290,37 @@ fn summarize(load: &Load, measurement: &mut Measurement) {
         }
     }
     metrics.push(("dropped", count(recording.dropped)));
-    let attempted = begun + recording.dropped;
+    let attempted = begun_count + recording.dropped;
     let success = succeeded as f64 / attempted.max(1) as f64;
-    metrics.push((
-        "success",
-        scalar("ratio", Better::Higher, success, attempted),
-    ));
+    metrics.push(("success", scalar("ratio", Better::Higher, success, attempted)));
     if succeeded == 0 {
         warnings.push("no operation succeeded: there are no latencies".to_owned());
     }
-    let names: Vec<(String, _)> = metrics
-        .into_iter()
-        .map(|(name, metric)| (name.to_owned(), metric))
-        .collect();
+    let names: Vec<(String, _)> =
+        metrics.into_iter().map(|(name, metric)| (name.to_owned(), metric)).collect();
     measurement.metrics.extend(names);
     measurement.warnings.extend(warnings);
 }
 
 /// The first operation of a worker, with the time that its connection took.
-fn cold(
+fn cold_cycle(
     worker: u32,
-    at: Duration,
-    made: Duration,
-    took: Duration,
-    done: &Result<Arc<str>, String>,
+    started: Duration,
+    connect_time: Duration,
+    latency: Duration,
+    outcome: &Result<Arc<str>, String>,
 ) -> Cycle {
     let millis = crate::record::millis;
-    let mut latencies_ms = std::collections::BTreeMap::from([("connect".to_owned(), millis(made))]);
-    let error = match done {
+    let mut latencies_ms =
+        std::collections::BTreeMap::from([("connect".to_owned(), millis(connect_time))]);
+    let error = match outcome {
         Ok(operation) => {
-            latencies_ms.insert(operation.to_string(), millis(took));
+            latencies_ms.insert(operation.to_string(), millis(latency));
             None
         }
         Err(cause) => Some(cause.clone()),
     };
-    Cycle {
-        index: u64::from(worker),
-        group: 0,
-        at_ms: millis(at),
-        latencies_ms,
-        error,
-    }
+    Cycle { index: u64::from(worker), group: 0, at_ms: millis(started), latencies_ms, error }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use egret_bench::{Door, Global, Refusal};
+use egret_bench::{Global, Refusal, ServerEndpoint};
 use egret_bench_cli::{DESCRIPTOR_ARGUMENT, Job};
 use serde_json::json;
 
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         };
         return failure.print(false);
     };
-    let job = match Job::receive(descriptor) {
+    let job = match Job::from_descriptor(descriptor) {
         Ok(job) => job,
         Err(error) => return Failure::from(anyhow::Error::new(error)).print(false),
     };
@@ -36,24 +36,17 @@ fn main() -> ExitCode {
 }
 
 fn run(job: Job) -> anyhow::Result<ExitCode> {
-    let door = match job.server {
-        Some(server) => Some(Door {
-            tls: Some(server.tls()?),
+    let endpoint = match job.server {
+        Some(server) => Some(ServerEndpoint {
+            tls: Some(server.tls_config()?),
             url: server.url,
             token: server.token,
             data_dir: server.data_dir,
         }),
         None => None,
     };
-    let global = Global {
-        json: job.json,
-        door,
-        settings: job.settings,
-        program: job.program,
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
+    let global = Global { json: job.json, endpoint, settings: job.settings, program: job.program };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(egret_bench::run(job.command, &global))
 }
 
@@ -71,11 +64,7 @@ impl From<anyhow::Error> for Failure {
             Some(Refusal::Unreachable(message)) => (3, "server_unreachable", message.clone()),
             None => (1, "bench_failed", format!("{error:#}")),
         };
-        Self {
-            exit,
-            code,
-            message,
-        }
+        Self { exit, code, message }
     }
 }
 

@@ -3,7 +3,7 @@
 
 /// An empty list of this capacity whose pages are mapped: the kernel maps a page when it is first
 /// written.
-pub fn touched<T: Clone + Default>(capacity: usize) -> Vec<T> {
+pub(crate) fn prefaulted_vec<T: Clone + Default>(capacity: usize) -> Vec<T> {
     let mut list = vec![T::default(); capacity];
     list.clear();
     list

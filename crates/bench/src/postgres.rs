@@ -31,19 +31,19 @@ impl ConnectionTarget {
         let mut config: Config = url.parse().map_err(|error: Error| {
             refusal::usage(format!(
                 "the connection string cannot be read: {}: write for example postgres://user@host:5432/database",
-                chain(&error)
+                error_chain(&error)
             ))
         })?;
         if config.get_application_name().is_none() {
             config.application_name("egret/bench");
         }
-        let encrypted = match config.get_ssl_mode() {
+        let is_encrypted = match config.get_ssl_mode() {
             SslMode::Disable => false,
             // What stays on this machine needs no certificates, and there may be none here.
             SslMode::Prefer => !is_local(&config),
             _ => true,
         };
-        let tls = if encrypted { Some(tls()?) } else { None };
+        let tls = if is_encrypted { Some(tls_connector()?) } else { None };
         Ok(Self { config, tls })
     }
 
@@ -56,7 +56,7 @@ impl ConnectionTarget {
     ///
     /// # Errors
     /// The server's, or that it cannot be reached.
-    pub(crate) async fn wire(&self) -> Result<Wire, Fault> {
+    pub(crate) async fn connect_for_load(&self) -> Result<Wire, Fault> {
         Wire::connect(&self.config, self.tls.as_ref()).await
     }
 
@@ -64,17 +64,17 @@ impl ConnectionTarget {
     ///
     /// # Errors
     /// [`Refusal::Unreachable`](crate::Refusal), or the server's refusal.
-    pub(crate) async fn client(&self) -> Result<Client> {
-        let session = self.session().await;
-        Ok(session.map_err(|error| self.lost(&error.into()))?.detach())
+    pub(crate) async fn connect_client(&self) -> Result<Client> {
+        let session = self.connect_session().await;
+        Ok(session.map_err(|error| self.connection_error(&error.into()))?.into_client())
     }
 
     /// Why there is no connection, with an exit code of its own for a server that does not answer.
-    pub(crate) fn lost(&self, fault: &Fault) -> anyhow::Error {
-        let (place, message) = (place(&self.config), &fault.message);
+    pub(crate) fn connection_error(&self, fault: &Fault) -> anyhow::Error {
+        let (address, message) = (address_of(&self.config), &fault.message);
         match fault.code {
-            Some(_) => anyhow!("the PostgreSQL at {place} refuses: {message}"),
-            None => refusal::unreachable(format!("no PostgreSQL answers at {place}: {message}")),
+            Some(_) => anyhow!("the PostgreSQL at {address} refuses: {message}"),
+            None => refusal::unreachable(format!("no PostgreSQL answers at {address}: {message}")),
         }
     }
 }
@@ -83,17 +83,14 @@ impl ConnectionTarget {
 fn is_local(config: &Config) -> bool {
     config.get_hosts().iter().all(|host| match host {
         Host::Tcp(name) => {
-            name == "localhost"
-                || name
-                    .parse::<std::net::IpAddr>()
-                    .is_ok_and(|ip| ip.is_loopback())
+            name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
         }
         Host::Unix(_) => true,
     })
 }
 
 /// Host and port, without anything secret.
-fn place(config: &Config) -> String {
+fn address_of(config: &Config) -> String {
     let hosts: Vec<String> = config
         .get_hosts()
         .iter()
@@ -107,12 +104,12 @@ fn place(config: &Config) -> String {
 }
 
 /// An error with its causes in one line.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let all = std::iter::successors(Some(error), |error| error.source());
+pub(crate) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let errors = std::iter::successors(Some(error), |error| error.source());
     let mut texts: Vec<String> = Vec::new();
-    for text in all.map(ToString::to_string) {
+    for text in errors.map(ToString::to_string) {
         // Some errors repeat their cause.
-        if !texts.iter().any(|known| known.contains(&text)) {
+        if !texts.iter().any(|earlier| earlier.contains(&text)) {
             texts.push(text);
         }
     }
@@ -120,9 +117,9 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// Certificates are verified against those this machine trusts.
-fn tls() -> Result<MakeRustlsConnect> {
-    let verifier = CertificateVerifier::new(TrustedCertificates::of_machine());
-    let builder = verifier.context("TLS is not usable")?.begin(ALL_VERSIONS);
+fn tls_connector() -> Result<MakeRustlsConnect> {
+    let verifier = CertificateVerifier::new(TrustedCertificates::from_system());
+    let builder = verifier.context("TLS is not usable")?.config_builder(ALL_VERSIONS);
     let config = builder.context("TLS is not usable")?.with_no_client_auth();
     Ok(MakeRustlsConnect::new(config))
 }

@@ -13,25 +13,22 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::server::{Door, Server};
+use crate::server::{Server, ServerEndpoint};
 
 /// A first start makes a cluster, and may fetch PostgreSQL before that.
-const START_MAX: Duration = Duration::from_secs(300);
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// An orderly stop ends branches and the embedded server; after this time it is killed.
-const STOP_MAX: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Variables that say how this machine is, not how the caller's Egret is.
-const INHERITED: [&str; 3] = [
-    "EGRET_POSTGRES_BIN",
-    "EGRET_POSTGRES_CACHE_DIR",
-    "EGRET_POSTGRES_RUN_AS",
-];
+const INHERITED_VARIABLES: [&str; 3] =
+    ["EGRET_POSTGRES_BIN", "EGRET_POSTGRES_CACHE_DIR", "EGRET_POSTGRES_RUN_AS"];
 
-const POLL: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// A running private Egret. Dropping it ends it, waits for its end and removes its files.
-pub struct Private {
+pub struct PrivateServer {
     child: Child,
     /// The command that starts it.
     command: Command,
@@ -41,16 +38,16 @@ pub struct Private {
     directory: TempDir,
 }
 
-impl Private {
+impl PrivateServer {
     /// Starts `program` as `egret serve` with these settings (`section.key`, value) and waits until
     /// it is ready.
     ///
     /// # Errors
     /// When it does not start: with the end of its log.
     pub async fn start(program: &Path, settings: &[(String, String)]) -> Result<Self> {
-        let mut private = Self::begin(program, settings)?;
+        let mut private = Self::spawn(program, settings)?;
         private.wait_until_ready().await?;
-        private.enter()?;
+        private.authenticate()?;
         Ok(private)
     }
 
@@ -58,18 +55,16 @@ impl Private {
     ///
     /// # Errors
     /// When the program cannot be run.
-    pub fn begin(program: &Path, settings: &[(String, String)]) -> Result<Self> {
+    pub fn spawn(program: &Path, settings: &[(String, String)]) -> Result<Self> {
         let directory = private_directory(None)?;
         // PostgreSQL runs as another user where Egret is root, and has to pass through.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711))?;
         let data_dir = directory.path().join("data");
         let ports = free_ports()?;
         let [server_port, proxy_port, postgres_port] = ports;
-        let mut command = command(program, settings, directory.path(), ports)?;
-        let child = command
-            .spawn()
-            .with_context(|| format!("start {}", program.display()))?;
-        let door = Door {
+        let mut command = serve_command(program, settings, directory.path(), ports)?;
+        let child = command.spawn().with_context(|| format!("start {}", program.display()))?;
+        let endpoint = ServerEndpoint {
             url: format!("http://127.0.0.1:{server_port}"),
             token: None,
             tls: None,
@@ -78,7 +73,7 @@ impl Private {
         Ok(Self {
             child,
             command,
-            server: Server::new(door)?,
+            server: Server::new(endpoint)?,
             postgres_port,
             proxy_port,
             directory,
@@ -89,11 +84,11 @@ impl Private {
     ///
     /// # Errors
     /// When there is none yet.
-    pub fn enter(&mut self) -> Result<()> {
-        if self.server.door().token.is_none() {
-            self.server = Server::new(Door {
-                token: Some(self.secret("admin.token")?),
-                ..self.server.door().clone()
+    pub fn authenticate(&mut self) -> Result<()> {
+        if self.server.endpoint().token.is_none() {
+            self.server = Server::new(ServerEndpoint {
+                token: Some(self.read_secret("admin.token")?),
+                ..self.server.endpoint().clone()
             })?;
         }
         Ok(())
@@ -104,7 +99,7 @@ impl Private {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn crash(&mut self) -> Result<Instant> {
+    pub(crate) fn kill_and_restart(&mut self) -> Result<Instant> {
         self.child.kill().context("kill the private egret")?;
         self.child.wait().context("wait for the private egret")?;
         let begun = Instant::now();
@@ -134,12 +129,12 @@ impl Private {
     pub fn postgres_url(&self) -> Result<String> {
         Ok(format!(
             "postgres://egret:{}@127.0.0.1:{}/postgres?sslmode=disable",
-            self.secret("superuser.password")?,
+            self.read_secret("superuser.password")?,
             self.postgres_port
         ))
     }
 
-    fn secret(&self, name: &str) -> Result<String> {
+    fn read_secret(&self, name: &str) -> Result<String> {
         let path = self.directory.path().join("data").join(name);
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         Ok(text.trim().to_owned())
@@ -153,34 +148,31 @@ impl Private {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().context("wait for the server")? {
-                bail!("the private egret exited ({status}): {}", self.end_of_log());
+                bail!("the private egret exited ({status}): {}", self.log_tail());
             }
-            if self.server.check().await.is_ok() {
+            if self.server.check_ready().await.is_ok() {
                 return Ok(());
             }
-            if begun.elapsed() > START_MAX {
+            if begun.elapsed() > START_TIMEOUT {
                 bail!(
                     "the private egret was not ready after {} s: {}",
-                    START_MAX.as_secs(),
-                    self.end_of_log()
+                    START_TIMEOUT.as_secs(),
+                    self.log_tail()
                 );
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    fn end_of_log(&self) -> String {
+    fn log_tail(&self) -> String {
         let text = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(5)..].join("\n")
     }
 
     /// Ends an embedded server that outlived a crash of Egret: no other Egret will adopt it.
-    fn end_embedded(&self) {
-        let path = self
-            .directory
-            .path()
-            .join("data/volume/source/postmaster.pid");
+    fn stop_embedded_server(&self) {
+        let path = self.directory.path().join("data/volume/source/postmaster.pid");
         let text = fs::read_to_string(path).unwrap_or_default();
         let pid = text.lines().next().and_then(|line| line.parse().ok());
         if let Some(pid) = pid.and_then(Pid::from_raw) {
@@ -190,14 +182,14 @@ impl Private {
     }
 
     /// Whether the process ends within `timeout`.
-    fn wait(&mut self, at_most: Duration) -> bool {
+    fn has_exited_within(&mut self, timeout: Duration) -> bool {
         let begun = Instant::now();
-        while begun.elapsed() < at_most {
+        while begun.elapsed() < timeout {
             // An error means that it is no child any more.
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return true;
             }
-            std::thread::sleep(POLL);
+            std::thread::sleep(POLL_INTERVAL);
         }
         false
     }
@@ -207,7 +199,7 @@ impl Private {
 ///
 /// # Errors
 /// When it cannot be made.
-pub fn private_directory(parent: Option<&Path>) -> Result<TempDir> {
+pub(crate) fn private_directory(parent: Option<&Path>) -> Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("egret-bench-");
     match parent {
@@ -218,7 +210,7 @@ pub fn private_directory(parent: Option<&Path>) -> Result<TempDir> {
 }
 
 /// `egret serve` in a directory.
-fn command(
+fn serve_command(
     program: &Path,
     settings: &[(String, String)],
     directory: &Path,
@@ -232,10 +224,7 @@ fn command(
         .arg("--json")
         .args(["--set", "server.access_log=false"])
         .arg("--set")
-        .arg(format!(
-            "egret.data_dir={}",
-            directory.join("data").display()
-        ))
+        .arg(format!("egret.data_dir={}", directory.join("data").display()))
         .args(["--set", &format!("server.port={server_port}")])
         .args(["--set", &format!("proxy.port={proxy_port}")])
         .args(["--set", &format!("postgres.port={postgres_port}")]);
@@ -245,7 +234,7 @@ fn command(
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         // The caller's Egret may stand on another server, ask for TLS, or have a token.
-        if text.starts_with("EGRET_") && !INHERITED.contains(&text.as_ref()) {
+        if text.starts_with("EGRET_") && !INHERITED_VARIABLES.contains(&text.as_ref()) {
             command.env_remove(&name);
         }
     }
@@ -261,15 +250,15 @@ fn command(
     Ok(command)
 }
 
-impl Drop for Private {
+impl Drop for PrivateServer {
     fn drop(&mut self) {
         let pid = Pid::from_child(&self.child);
         if !matches!(self.child.try_wait(), Ok(None)) {
-            return self.end_embedded();
+            return self.stop_embedded_server();
         }
         // Fails only when it has just ended.
         let _ = kill_process(pid, Signal::TERM);
-        if !self.wait(STOP_MAX) {
+        if !self.has_exited_within(STOP_TIMEOUT) {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
@@ -278,7 +267,7 @@ impl Drop for Private {
 
 /// Three ports that are free at this moment, all different because held at the same time.
 fn free_ports() -> Result<[u16; 3]> {
-    let listeners = [bind()?, bind()?, bind()?];
+    let listeners = [bind_free_port()?, bind_free_port()?, bind_free_port()?];
     let mut ports = [0; 3];
     for (port, listener) in ports.iter_mut().zip(&listeners) {
         *port = listener.local_addr().context("probe a port")?.port();
@@ -286,6 +275,6 @@ fn free_ports() -> Result<[u16; 3]> {
     Ok(ports)
 }
 
-fn bind() -> Result<TcpListener> {
+fn bind_free_port() -> Result<TcpListener> {
     TcpListener::bind("127.0.0.1:0").context("find a free port")
 }

@@ -15,7 +15,7 @@ impl Progress {
     /// A line that shows on a terminal.
     pub fn new() -> Self {
         if !std::io::stderr().is_terminal() {
-            return Self::silent();
+            return Self::hidden();
         }
         let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}")
             .expect("the template is a constant that parses");
@@ -25,15 +25,13 @@ impl Progress {
     }
 
     /// One that never shows.
-    pub fn silent() -> Self {
-        Self {
-            bar: ProgressBar::hidden(),
-        }
+    pub fn hidden() -> Self {
+        Self { bar: ProgressBar::hidden() }
     }
 
     /// Says what is being done now.
-    pub fn say(&self, what: impl Into<String>) {
-        self.bar.set_message(what.into());
+    pub fn show(&self, message: impl Into<String>) {
+        self.bar.set_message(message.into());
     }
 
     /// Removes the line from the terminal.

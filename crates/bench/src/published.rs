@@ -17,8 +17,8 @@ use crate::result::ResultFile;
 
 const RULE: &str = "result-claim";
 const SCHEMA: &str = include_str!("../schema/result-1.schema.json");
-const OPENING: &str = "<!--";
-const CLOSING: &str = "-->";
+const COMMENT_START: &str = "<!--";
+const COMMENT_END: &str = "-->";
 
 /// The published results by file name; of one that cannot be read, why.
 pub type Published = BTreeMap<String, Result<ResultFile, String>>;
@@ -54,8 +54,8 @@ pub fn read(path: &Path) -> anyhow::Result<ResultFile> {
     let value: Value = serde_json::from_slice(&text).context("no JSON")?;
     let schema: Value = serde_json::from_str(SCHEMA).context("the schema")?;
     let schema = jsonschema::validator_for(&schema).context("the schema")?;
-    let mut wrong = schema.iter_errors(&value);
-    if let Some(error) = wrong.next() {
+    let mut schema_errors = schema.iter_errors(&value);
+    if let Some(error) = schema_errors.next() {
         bail!("{}: {}: {error}", path.display(), error.instance_path());
     }
     ResultFile::read(path)
@@ -63,17 +63,17 @@ pub fn read(path: &Path) -> anyhow::Result<ResultFile> {
 
 /// Every claim of a page that its result file does not bear out.
 pub fn check(page: &File, published: &Published) -> Vec<Finding> {
-    claims(&page.text)
+    find_claims(&page.text)
         .into_iter()
         .filter_map(|(line, before, claim)| {
-            let wrong = judge(before, claim, published).err()?;
-            Some(Finding::new(RULE, &page.path, line, wrong))
+            let problem = check_claim(before, claim, published).err()?;
+            Some(Finding::new(RULE, &page.path, line, problem))
         })
         .collect()
 }
 
 /// The claims of a page outside code: line, text before on that line, what is claimed.
-fn claims(text: &str) -> Vec<(usize, &str, &str)> {
+fn find_claims(text: &str) -> Vec<(usize, &str, &str)> {
     let mut found = Vec::new();
     let mut in_block = false;
     for (index, line) in text.lines().enumerate() {
@@ -84,8 +84,9 @@ fn claims(text: &str) -> Vec<(usize, &str, &str)> {
         if in_block {
             continue;
         }
-        for (at, _) in line.match_indices(OPENING) {
-            let (before, comment) = (&line[..at], line[at + OPENING.len()..].trim_start());
+        for (offset, _) in line.match_indices(COMMENT_START) {
+            let (before, comment) =
+                (&line[..offset], line[offset + COMMENT_START.len()..].trim_start());
             let is_code = before.matches('`').count() % 2 == 1;
             if !is_code && let Some(claim) = comment.strip_prefix("result") {
                 found.push((index + 1, before, claim));
@@ -96,44 +97,38 @@ fn claims(text: &str) -> Vec<(usize, &str, &str)> {
 }
 
 /// Whether the number at the end of `before` is what `claim` says.
-fn judge(before: &str, claim: &str, published: &Published) -> Result<(), String> {
+fn check_claim(before: &str, claim: &str, published: &Published) -> Result<(), String> {
     let claim = claim
         .strip_prefix(':')
-        .and_then(|claim| claim.split_once(CLOSING))
+        .and_then(|claim| claim.split_once(COMMENT_END))
         .map(|(claim, _)| claim.trim())
         .ok_or("write it as <!-- result: FILE METRIC --> on one line")?;
     let (actual, dimension) = match claim.split_once(" / ") {
-        None => figure(claim, published)?,
-        Some((above, below)) => {
-            let ((above, dimension), (below, other)) =
-                (figure(above, published)?, figure(below, published)?);
-            if dimension != other {
+        None => claimed_value(claim, published)?,
+        Some((numerator, denominator)) => {
+            let ((above, dimension), (below, denominator_dimension)) =
+                (claimed_value(numerator, published)?, claimed_value(denominator, published)?);
+            if dimension != denominator_dimension {
                 return Err(format!("{claim}: a ratio needs two equal units"));
             }
             (above / below, Dimension::Bare)
         }
     };
-    let shown = PublishedNumber::at_end_of(before).ok_or("there is no number before the claim")?;
-    if shown.dimension != dimension {
-        return Err(format!(
-            "{claim} is in {dimension:?}, not in {:?}",
-            shown.dimension
-        ));
+    let page_number =
+        PublishedNumber::parse_suffix(before).ok_or("there is no number before the claim")?;
+    if page_number.dimension != dimension {
+        return Err(format!("{claim} is in {dimension:?}, not in {:?}", page_number.dimension));
     }
     // Half of the last digit either way, and a little for what binary fractions cannot hold.
-    let tolerance = shown.precision * 0.500_001;
-    if (actual - shown.value).abs() <= tolerance {
+    let tolerance = page_number.precision * 0.500_001;
+    if (actual - page_number.value).abs() <= tolerance {
         return Ok(());
     }
-    Err(format!(
-        "{claim} is {}, the page says {}",
-        rounded(actual),
-        shown.text
-    ))
+    Err(format!("{claim} is {}, the page says {}", rounded(actual), page_number.text))
 }
 
 /// The value of `FILE METRIC`.
-fn figure(claim: &str, published: &Published) -> Result<(f64, Dimension), String> {
+fn claimed_value(claim: &str, published: &Published) -> Result<(f64, Dimension), String> {
     let (name, figure) = claim
         .trim()
         .split_once(' ')
@@ -145,7 +140,7 @@ fn figure(claim: &str, published: &Published) -> Result<(f64, Dimension), String
         .map_err(Clone::clone)?;
     let figure = Figure::parse(figure.trim(), &file.metrics).map_err(|error| error.to_string())?;
     let metric = file.metrics.get(&figure.metric);
-    let (Some(metric), Some(value)) = (metric, figure.in_metrics(&file.metrics)) else {
+    let (Some(metric), Some(value)) = (metric, figure.value_in(&file.metrics)) else {
         return Err(format!("results/{name} has no {figure}"));
     };
     let dimension = match metric.unit.as_str() {
@@ -160,24 +155,20 @@ fn figure(claim: &str, published: &Published) -> Result<(f64, Dimension), String
 
 impl PublishedNumber {
     /// The number and unit that `text` ends with; emphasis around them does not matter.
-    fn at_end_of(text: &str) -> Option<Self> {
+    fn parse_suffix(text: &str) -> Option<Self> {
         let text = text.trim_end().trim_end_matches(['*', '_', '`']).trim_end();
-        let is_of_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',');
-        let unit_at = text.rfind(is_of_number)? + 1;
-        let (before, unit) = text.split_at(unit_at);
-        let number_at = before
-            .char_indices()
-            .rev()
-            .take_while(|(_, c)| is_of_number(*c))
-            .last()?
-            .0;
-        let number = before[number_at..].replace(',', "");
-        let (dimension, size) = unit_named(unit.trim_start())?;
-        let decimals = number.split_once('.').map_or(0, |(_, behind)| behind.len());
+        let is_number_char = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',');
+        let unit_start = text.rfind(is_number_char)? + 1;
+        let (before, unit) = text.split_at(unit_start);
+        let number_start =
+            before.char_indices().rev().take_while(|(_, c)| is_number_char(*c)).last()?.0;
+        let number = before[number_start..].replace(',', "");
+        let (dimension, factor) = parse_unit(unit.trim_start())?;
+        let decimals = number.split_once('.').map_or(0, |(_, fraction)| fraction.len());
         Some(Self {
-            text: text[number_at..].to_owned(),
-            value: number.parse::<f64>().ok()? * size,
-            precision: 10_f64.powi(-i32::try_from(decimals).ok()?) * size,
+            text: text[number_start..].to_owned(),
+            value: number.parse::<f64>().ok()? * factor,
+            precision: 10_f64.powi(-i32::try_from(decimals).ok()?) * factor,
             dimension,
         })
     }
@@ -189,8 +180,8 @@ fn rounded(value: f64) -> f64 {
     digits.parse().unwrap_or(value)
 }
 
-fn unit_named(name: &str) -> Option<(Dimension, f64)> {
-    let found = match name {
+fn parse_unit(name: &str) -> Option<(Dimension, f64)> {
+    let unit = match name {
         "ns" => (Dimension::Time, 1e-6),
         "µs" => (Dimension::Time, 1e-3),
         "ms" => (Dimension::Time, 1.0),
@@ -204,7 +195,7 @@ fn unit_named(name: &str) -> Option<(Dimension, f64)> {
         "" | "×" | "times" => (Dimension::Bare, 1.0),
         _ => return None,
     };
-    Some(found)
+    Some(unit)
 }
 
 mod tests;

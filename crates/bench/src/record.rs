@@ -18,23 +18,23 @@ use hdrhistogram::serialization::Deserializer;
 
 use encoder::Encoder;
 
-use crate::memory::touched;
+use crate::memory::prefaulted_vec;
 use crate::result::{Better, Metric, Phase, Second, SecondOfOperation};
 
 /// The largest latency that is told from larger ones.
 pub(crate) const LATENCY_MAX: Duration = Duration::from_secs(60);
 
 /// Longest timeline, in seconds, that keeps the histogram of each second.
-const SECONDS_WHOLE: u64 = 600;
+const HISTOGRAM_SECONDS_MAX: u64 = 600;
 
 /// Seconds that a recorder holds without a further allocation.
-const SECONDS_READY: usize = 300;
+const SECONDS_PREALLOCATED: usize = 300;
 
 /// Significant decimal digits of a histogram.
-const DIGITS: u8 = 3;
+const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// An operation is late when it began this long after its intended start.
-pub const LATE: Duration = Duration::from_millis(1);
+pub(crate) const LATE_THRESHOLD: Duration = Duration::from_millis(1);
 
 /// What the workers of one thread have done.
 #[derive(Debug, Default)]
@@ -43,10 +43,10 @@ pub struct Recorder {
     phases: Vec<(String, String, Latencies)>,
     errors: BTreeMap<String, u64>,
     errors_by_second: BTreeMap<u64, u64>,
-    late: u64,
-    seconds: Vec<PastSecond>,
-    second: u64,
-    last: Duration,
+    late_count: u64,
+    past_seconds: Vec<PastSecond>,
+    current_second: u64,
+    last_end: Duration,
     encoder: Encoder,
 }
 
@@ -84,45 +84,46 @@ pub struct Recording {
     pub errors: BTreeMap<String, u64>,
     errors_by_second: BTreeMap<u64, u64>,
     /// Operations that began more than [`LATE_THRESHOLD`] after their intended start.
-    pub late: u64,
+    pub late_count: u64,
     /// Operations that were due and never ended.
     pub dropped: u64,
     seconds: BTreeMap<u64, BTreeMap<String, SecondOfOperation>>,
     /// When the last operation ended.
-    pub last: Duration,
+    pub last_end: Duration,
 }
 
 impl Recorder {
     /// An operation that was to begin at `intended` began at `started` and succeeded at `ended`.
-    pub fn success(
+    pub fn record_success(
         &mut self,
         operation: &str,
         intended: Duration,
         started: Duration,
         ended: Duration,
     ) {
-        let place = self.operation(operation);
-        self.success_of(place, intended, started, ended);
+        let index = self.operation_index(operation);
+        self.record_success_at(index, intended, started, ended);
     }
 
     /// Gets ready for operations before load begins: all memory that noting them takes is asked for
     /// and touched now, rather than by all threads in the load's first moments.
-    pub fn prepare(&mut self, operations: &[&str]) {
+    pub(crate) fn preallocate(&mut self, operations: &[&str]) {
         for operation in operations {
-            let place = self.operation(operation);
-            let operation = &mut self.operations[place];
+            let index = self.operation_index(operation);
+            let operation = &mut self.operations[index];
             operation.latencies.histogram.reset();
             operation.current.saturating_record(micros(LATENCY_MAX));
             self.encoder.encode(&operation.current);
             operation.current.reset();
         }
-        self.seconds = touched(SECONDS_READY * operations.len());
+        self.past_seconds = prefaulted_vec(SECONDS_PREALLOCATED * operations.len());
     }
 
     /// The place of an operation, for [`Recorder::record_success_at`].
-    pub fn operation(&mut self, operation: &str) -> usize {
-        let known = self.operations.iter().position(|one| one.name == operation);
-        known.unwrap_or_else(|| {
+    pub(crate) fn operation_index(&mut self, operation: &str) -> usize {
+        let existing =
+            self.operations.iter().position(|known_operation| known_operation.name == operation);
+        existing.unwrap_or_else(|| {
             self.operations.push(Operation {
                 name: operation.to_owned(),
                 latencies: Latencies::new(),
@@ -133,25 +134,31 @@ impl Recorder {
     }
 
     /// [`Recorder::record_success`] of an operation whose place is known, without a search by name.
-    pub(crate) fn success_of(
+    pub(crate) fn record_success_at(
         &mut self,
-        place: usize,
+        index: usize,
         intended: Duration,
         started: Duration,
         ended: Duration,
     ) {
-        self.turn_to(ended);
-        self.begun(intended, started);
+        self.advance_to(ended);
+        self.count_if_late(intended, started);
         let latency = ended.saturating_sub(intended);
-        let operation = &mut self.operations[place];
-        operation.latencies.add(latency);
+        let operation = &mut self.operations[index];
+        operation.latencies.record(latency);
         operation.current.saturating_record(micros(latency));
     }
 
     /// An operation failed; its time counts in no latency.
-    pub fn failure(&mut self, cause: &str, intended: Duration, started: Duration, ended: Duration) {
-        self.turn_to(ended);
-        self.begun(intended, started);
+    pub fn record_failure(
+        &mut self,
+        cause: &str,
+        intended: Duration,
+        started: Duration,
+        ended: Duration,
+    ) {
+        self.advance_to(ended);
+        self.count_if_late(intended, started);
         match self.errors.get_mut(cause) {
             Some(count) => *count += 1,
             None => {
@@ -162,55 +169,51 @@ impl Recorder {
     }
 
     /// A part of an operation took some time.
-    pub fn phase(&mut self, operation: &str, phase: &str, took: Duration) {
-        let known = self
+    pub(crate) fn record_phase(&mut self, operation: &str, phase: &str, duration: Duration) {
+        let existing = self
             .phases
             .iter_mut()
-            .find(|(of, name, _)| of == operation && name == phase);
-        if let Some((_, _, latencies)) = known {
-            latencies.add(took);
+            .find(|(phase_operation, name, _)| phase_operation == operation && name == phase);
+        if let Some((_, _, latencies)) = existing {
+            latencies.record(duration);
             return;
         }
         let mut latencies = Latencies::new();
-        latencies.add(took);
-        self.phases
-            .push((operation.to_owned(), phase.to_owned(), latencies));
+        latencies.record(duration);
+        self.phases.push((operation.to_owned(), phase.to_owned(), latencies));
     }
 
     /// Operations that ended, well or not.
     pub fn count(&self) -> u64 {
-        let succeeded: u64 = self
-            .operations
-            .iter()
-            .map(|operation| operation.latencies.histogram.len())
-            .sum();
+        let succeeded: u64 =
+            self.operations.iter().map(|operation| operation.latencies.histogram.len()).sum();
         succeeded + self.errors.values().sum::<u64>()
     }
 
-    fn begun(&mut self, intended: Duration, started: Duration) {
-        if started.saturating_sub(intended) > LATE {
-            self.late += 1;
+    fn count_if_late(&mut self, intended: Duration, started: Duration) {
+        if started.saturating_sub(intended) > LATE_THRESHOLD {
+            self.late_count += 1;
         }
     }
 
     /// Puts the current second away when time has gone on.
-    fn turn_to(&mut self, now: Duration) {
-        self.last = self.last.max(now);
-        if now.as_secs() == self.second {
+    fn advance_to(&mut self, now: Duration) {
+        self.last_end = self.last_end.max(now);
+        if now.as_secs() == self.current_second {
             return;
         }
         for (index, operation) in self.operations.iter_mut().enumerate() {
             if operation.current.is_empty() {
                 continue;
             }
-            self.seconds.push(PastSecond {
-                second: self.second,
+            self.past_seconds.push(PastSecond {
+                second: self.current_second,
                 operation: index,
                 encoded: self.encoder.encode(&operation.current).into(),
             });
             operation.current.reset();
         }
-        self.second = now.as_secs();
+        self.current_second = now.as_secs();
     }
 }
 
@@ -221,9 +224,9 @@ impl Recording {
         let mut seconds: Vec<(u64, String, Box<[u8]>)> = Vec::new();
         for mut recorder in recorders {
             // Any other second puts the current one away.
-            let last = recorder.last;
-            recorder.turn_to(Duration::from_secs(recorder.second + 1));
-            for past in recorder.seconds.drain(..) {
+            let last_end = recorder.last_end;
+            recorder.advance_to(Duration::from_secs(recorder.current_second + 1));
+            for past in recorder.past_seconds.drain(..) {
                 let name = recorder.operations[past.operation].name.clone();
                 seconds.push((past.second, name, past.encoded));
             }
@@ -231,10 +234,10 @@ impl Recording {
                 if operation.latencies.histogram.is_empty() {
                     continue;
                 }
-                add_to(&mut merged.operations, operation.name, operation.latencies);
+                merge_into(&mut merged.operations, operation.name, operation.latencies);
             }
             for (operation, phase, latencies) in recorder.phases {
-                add_to(&mut merged.phases, (operation, phase), latencies);
+                merge_into(&mut merged.phases, (operation, phase), latencies);
             }
             for (cause, count) in recorder.errors {
                 *merged.errors.entry(cause).or_default() += count;
@@ -242,35 +245,26 @@ impl Recording {
             for (second, count) in recorder.errors_by_second {
                 *merged.errors_by_second.entry(second).or_default() += count;
             }
-            merged.late += recorder.late;
-            merged.last = merged.last.max(last);
+            merged.late_count += recorder.late_count;
+            merged.last_end = merged.last_end.max(last_end);
         }
         seconds.sort_unstable_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
         for group in seconds.chunk_by(|a, b| (a.0, &a.1) == (b.0, &b.1)) {
             let summary = summarize(group.iter().map(|(_, _, encoded)| &**encoded));
             let (second, name, _) = &group[0];
-            merged
-                .seconds
-                .entry(*second)
-                .or_default()
-                .insert(name.clone(), summary);
+            merged.seconds.entry(*second).or_default().insert(name.clone(), summary);
         }
         merged
     }
 
     /// Number of successes of an operation.
     pub(crate) fn successes(&self, operation: &str) -> u64 {
-        self.operations
-            .get(operation)
-            .map_or(0, |latencies| latencies.histogram.len())
+        self.operations.get(operation).map_or(0, |latencies| latencies.histogram.len())
     }
 
     /// Number of operations that succeeded.
-    pub(crate) fn successes_of_all(&self) -> u64 {
-        self.operations
-            .values()
-            .map(|latencies| latencies.histogram.len())
-            .sum()
+    pub(crate) fn total_successes(&self) -> u64 {
+        self.operations.values().map(|latencies| latencies.histogram.len()).sum()
     }
 
     /// Number of operations that failed.
@@ -282,35 +276,32 @@ impl Recording {
     pub fn metrics(&self) -> BTreeMap<String, Metric> {
         self.operations
             .iter()
-            .map(|(name, latencies)| (name.clone(), latencies.metric()))
+            .map(|(name, latencies)| (name.clone(), latencies.to_metric()))
             .collect()
     }
 
     /// The latency metric of all operations as if they were one.
-    pub(crate) fn metric_of_all(&self) -> Option<Metric> {
-        let mut all = self.operations.values();
-        let mut sum = all.next()?.clone();
-        all.for_each(|latencies| sum.absorb(latencies));
-        Some(sum.metric())
+    pub(crate) fn combined_metric(&self) -> Option<Metric> {
+        let mut remaining = self.operations.values();
+        let mut sum = remaining.next()?.clone();
+        remaining.for_each(|latencies| sum.merge(latencies));
+        Some(sum.to_metric())
     }
 
     /// One entry per second from the first to the last one, those without any operation too. Above
     /// [`HISTOGRAM_SECONDS_MAX`] there are no histograms: they would be most of the file.
     pub fn timeline(&self) -> Vec<Second> {
-        let last = self
-            .seconds
-            .keys()
-            .chain(self.errors_by_second.keys())
-            .max();
+        let last = self.seconds.keys().chain(self.errors_by_second.keys()).max();
         let Some(last) = last else {
             return Vec::new();
         };
-        let is_whole = *last < SECONDS_WHOLE;
+        let has_histograms = *last < HISTOGRAM_SECONDS_MAX;
         let operations = |second| {
-            let mut all = self.seconds.get(&second).cloned().unwrap_or_default();
-            let each = all.values_mut().filter(|_| !is_whole);
-            each.for_each(|one| one.histogram = None);
-            all
+            let mut second_operations = self.seconds.get(&second).cloned().unwrap_or_default();
+            let operations_without_histogram =
+                second_operations.values_mut().filter(|_| !has_histograms);
+            operations_without_histogram.for_each(|operation| operation.histogram = None);
+            second_operations
         };
         (0..=*last)
             .map(|second| Second {
@@ -323,22 +314,14 @@ impl Recording {
 
     /// The phases, named `operation/phase` where several operations have phases of one name.
     pub fn phases(&self) -> BTreeMap<String, Phase> {
-        let shared = |phase: &str| {
-            self.phases
-                .keys()
-                .filter(|(_, other)| other == phase)
-                .count()
-                > 1
-        };
+        let is_shared =
+            |phase: &str| self.phases.keys().filter(|(_, other)| other == phase).count() > 1;
         self.phases
             .iter()
             .map(|((operation, phase), latencies)| {
-                let name = if shared(phase) {
-                    format!("{operation}/{phase}")
-                } else {
-                    phase.clone()
-                };
-                (name, latencies.phase(operation))
+                let name =
+                    if is_shared(phase) { format!("{operation}/{phase}") } else { phase.clone() };
+                (name, latencies.to_phase(operation))
             })
             .collect()
     }
@@ -349,12 +332,12 @@ impl Recording {
             .phases
             .iter()
             // Waiting in the queue happens outside the workers.
-            .filter(|((_, phase), _)| phase != QUEUE)
+            .filter(|((_, phase), _)| phase != QUEUE_PHASE)
             .map(|(_, latencies)| latencies.total)
             .sum();
-        let had = wall * u32::try_from(workers).unwrap_or(u32::MAX);
+        let available = wall * u32::try_from(workers).unwrap_or(u32::MAX);
         // One part in a thousand and a millisecond for what the clock is read apart.
-        let allowed = had + had / 1_000 + Duration::from_millis(1);
+        let allowed = available + available / 1_000 + Duration::from_millis(1);
         (spent > allowed).then(|| {
             format!(
                 "the phases add up to {:.3} s, more than {workers} workers had in {:.3} s: they are unreliable",
@@ -366,69 +349,63 @@ impl Recording {
 }
 
 /// The phase in which an operation is due and no worker has taken it.
-pub const QUEUE: &str = "queue";
+pub(crate) const QUEUE_PHASE: &str = "queue";
 
 impl Latencies {
     fn new() -> Self {
-        Self {
-            histogram: histogram(),
-            total: Duration::ZERO,
-            largest: Duration::ZERO,
-        }
+        Self { histogram: histogram(), total: Duration::ZERO, largest: Duration::ZERO }
     }
 
-    fn add(&mut self, latency: Duration) {
+    fn record(&mut self, latency: Duration) {
         self.histogram.saturating_record(micros(latency));
         self.total += latency;
         self.largest = self.largest.max(latency);
     }
 
-    fn absorb(&mut self, other: &Self) {
-        self.histogram
-            .add(&other.histogram)
-            .expect("all histograms have the same bounds");
+    fn merge(&mut self, other: &Self) {
+        self.histogram.add(&other.histogram).expect("all histograms have the same bounds");
         self.total += other.total;
         self.largest = self.largest.max(other.largest);
     }
 
-    fn metric(&self) -> Metric {
+    fn to_metric(&self) -> Metric {
         let samples = self.histogram.len();
-        let at = |quantile| percentile(&self.histogram, quantile);
+        let quantile_ms = |quantile| percentile(&self.histogram, quantile);
         Metric {
             unit: "ms".to_owned(),
             better: Better::Lower,
             value: millis(self.total) / samples.max(1) as f64,
-            p50: at(0.5),
-            p90: at(0.9),
-            p95: at(0.95),
-            p99: at(0.99),
-            p999: at(0.999),
+            p50: quantile_ms(0.5),
+            p90: quantile_ms(0.9),
+            p95: quantile_ms(0.95),
+            p99: quantile_ms(0.99),
+            p999: quantile_ms(0.999),
             max: Some(millis(self.largest)),
             samples,
             histogram: Some(encode(&self.histogram)),
         }
     }
 
-    fn phase(&self, operation: &str) -> Phase {
-        let at = |quantile| percentile(&self.histogram, quantile);
+    fn to_phase(&self, operation: &str) -> Phase {
+        let quantile_ms = |quantile| percentile(&self.histogram, quantile);
         Phase {
             operation: operation.to_owned(),
             count: self.histogram.len(),
             total_ms: millis(self.total),
-            p50: at(0.5),
-            p95: at(0.95),
+            p50: quantile_ms(0.5),
+            p95: quantile_ms(0.95),
         }
     }
 }
 
 fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, micros(LATENCY_MAX), DIGITS)
+    Histogram::new_with_bounds(1, micros(LATENCY_MAX), SIGNIFICANT_DIGITS)
         .expect("the bounds are constants that are valid")
 }
 
-fn add_to<K: Ord>(sums: &mut BTreeMap<K, Latencies>, key: K, latencies: Latencies) {
+fn merge_into<K: Ord>(sums: &mut BTreeMap<K, Latencies>, key: K, latencies: Latencies) {
     match sums.get_mut(&key) {
-        Some(sum) => sum.absorb(&latencies),
+        Some(sum) => sum.merge(&latencies),
         None => {
             sums.insert(key, latencies);
         }
@@ -439,19 +416,19 @@ fn add_to<K: Ord>(sums: &mut BTreeMap<K, Latencies>, key: K, latencies: Latencie
 /// p90 of 10, p95 of 20, p99 of 100, p99.9 of 1,000. With fewer it would be the largest by another
 /// name.
 fn percentile(histogram: &Histogram<u64>, quantile: f64) -> Option<f64> {
-    let beyond = histogram.len() as f64 * (1.0 - quantile);
+    let samples_beyond = histogram.len() as f64 * (1.0 - quantile);
     // Rounded: 1,000 × (1 − 0.999) is a little less than one in binary.
-    (beyond > 0.999_999).then(|| histogram.value_at_quantile(quantile) as f64 / 1_000.0)
+    (samples_beyond > 0.999_999).then(|| histogram.value_at_quantile(quantile) as f64 / 1_000.0)
 }
 
 fn summarize<'a>(encoded: impl Iterator<Item = &'a [u8]>) -> SecondOfOperation {
     let mut deserializer = Deserializer::new();
     let mut sum = histogram();
     for encoded in encoded {
-        let one: Histogram<u64> = deserializer
+        let second_histogram: Histogram<u64> = deserializer
             .deserialize(&mut Cursor::new(encoded))
             .expect("it was written by this process");
-        sum.add(one).expect("all histograms have the same bounds");
+        sum.add(second_histogram).expect("all histograms have the same bounds");
     }
     SecondOfOperation {
         count: sum.len(),
@@ -469,9 +446,7 @@ fn encode(histogram: &Histogram<u64>) -> String {
 
 /// Rounded, not cut off: cutting would make every latency half a microsecond too short.
 fn micros(duration: Duration) -> u64 {
-    u64::try_from((duration.as_nanos() + 500) / 1_000)
-        .unwrap_or(u64::MAX)
-        .max(1)
+    u64::try_from((duration.as_nanos() + 500) / 1_000).unwrap_or(u64::MAX).max(1)
 }
 
 /// A duration in milliseconds, as in results.

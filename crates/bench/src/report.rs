@@ -41,16 +41,13 @@ pub fn run(args: &ReportArgs) -> Result<Vec<PathBuf>> {
         "a report shows at most {FILES_MAX} files, these are {}",
         args.files.len()
     );
-    let results = args
-        .files
-        .iter()
-        .map(|path| Ok((path, ResultFile::read(path)?)));
-    let files = load(results.collect::<Result<Vec<_>>>()?);
-    let contrasts = contrasts(&files, args);
-    let sections = sections(&files, &contrasts)?;
-    let page = page::page(args.title.as_deref(), &files, &contrasts, &sections);
-    write(&args.out, &page)?;
-    let mut written = vec![args.out.clone()];
+    let results = args.files.iter().map(|path| Ok((path, ResultFile::read(path)?)));
+    let files = label_results(results.collect::<Result<Vec<_>>>()?);
+    let contrasts = compare_with_first(&files, args);
+    let sections = build_sections(&files, &contrasts)?;
+    let page = page::render_page(args.title.as_deref(), &files, &contrasts, &sections);
+    write_file(&args.out, &page)?;
+    let mut paths = vec![args.out.clone()];
     if let Some(directory) = &args.svg {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
@@ -61,16 +58,16 @@ pub fn run(args: &ReportArgs) -> Result<Vec<PathBuf>> {
                 name.push('_');
             }
             let path = directory.join(name).with_extension("svg");
-            write(&path, &plot.svg("plot", Some(page::PLOT_STYLE)))?;
-            written.push(path);
+            write_file(&path, &plot.svg("plot", Some(page::PLOT_STYLE)))?;
+            paths.push(path);
         }
     }
-    Ok(written)
+    Ok(paths)
 }
 
 /// What is said of the files that were written, the page first.
-pub fn answer(written: &[PathBuf], json: bool) -> String {
-    let names = written.iter().map(|path| path.display().to_string());
+pub(crate) fn format_written(paths: &[PathBuf], json: bool) -> String {
+    let names = paths.iter().map(|path| path.display().to_string());
     if json {
         let names: Vec<String> = names.collect();
         let answer = serde_json::json!({ "written": names });
@@ -80,12 +77,12 @@ pub fn answer(written: &[PathBuf], json: bool) -> String {
     lines.concat()
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
+fn write_file(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Gives every file its name and its colour.
-fn load(results: Vec<(&PathBuf, ResultFile)>) -> Vec<ReportInput> {
+fn label_results(results: Vec<(&PathBuf, ResultFile)>) -> Vec<ReportInput> {
     let mut labels = BTreeSet::new();
     results
         .into_iter()
@@ -97,16 +94,12 @@ fn load(results: Vec<(&PathBuf, ResultFile)>) -> Vec<ReportInput> {
                 label = format!("{label} ({})", index + 1);
                 labels.insert(label.clone());
             }
-            ReportInput {
-                label,
-                index,
-                result,
-            }
+            ReportInput { label, index, result }
         })
         .collect()
 }
 
-fn contrasts(files: &[ReportInput], args: &ReportArgs) -> Vec<Contrast> {
+fn compare_with_first(files: &[ReportInput], args: &ReportArgs) -> Vec<Contrast> {
     let Some((first, others)) = files.split_first() else {
         return Vec::new();
     };
@@ -115,7 +108,7 @@ fn contrasts(files: &[ReportInput], args: &ReportArgs) -> Vec<Contrast> {
         margin: args.margin,
         paired: args.paired,
         allow_different: args.allow_different.clone(),
-        resampling: Resampling::seeded(1),
+        resampling: Resampling::with_seed(1),
     };
     others
         .iter()
@@ -131,7 +124,7 @@ fn contrasts(files: &[ReportInput], args: &ReportArgs) -> Vec<Contrast> {
         .collect()
 }
 
-fn sections(files: &[ReportInput], contrasts: &[Contrast]) -> Result<Vec<Section>> {
+fn build_sections(files: &[ReportInput], contrasts: &[Contrast]) -> Result<Vec<Section>> {
     let forests = contrasts
         .iter()
         .filter_map(|contrast| {
@@ -141,19 +134,14 @@ fn sections(files: &[ReportInput], contrasts: &[Contrast]) -> Result<Vec<Section
         .collect();
     let sections = [
         ("comparison", "Comparison", forests),
-        (
-            "distributions",
-            "Distributions",
-            distribution::plots(files)?,
-        ),
+        ("distributions", "Distributions", distribution::plots(files)?),
         ("phases", "Phases", phases::plots(files)),
         ("timeline", "Over time", timeline::plots(files)),
-        ("cycles", "Every cycle", timeline::cycles(files)),
+        ("cycles", "Every cycle", timeline::cycle_plots(files)),
     ];
-    let made = sections
-        .into_iter()
-        .map(|(id, title, plots)| Section { id, title, plots });
-    Ok(made.collect())
+    let sections_with_plots =
+        sections.into_iter().map(|(id, title, plots)| Section { id, title, plots });
+    Ok(sections_with_plots.collect())
 }
 
 #[cfg(test)]

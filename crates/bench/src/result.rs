@@ -164,7 +164,7 @@ pub enum Watched {
 
 impl Warmup {
     /// How it ended, in words.
-    pub fn end(&self) -> String {
+    pub(crate) fn end_text(&self) -> String {
         let watched = match self.watched {
             Some(Watched::Latency) => "latency",
             Some(Watched::Rate) | None => "rate",
@@ -175,11 +175,11 @@ impl Warmup {
         if self.watched.is_some() && self.standard_error.is_none() {
             return format!("the {watched} was not shown to be steady: measure longer");
         }
-        let uncertain = self.standard_error.map_or_else(String::new, |error| {
-            format!(" (standard error {:.1}%)", error * 100.0)
-        });
+        let uncertainty = self
+            .standard_error
+            .map_or_else(String::new, |error| format!(" (standard error {:.1}%)", error * 100.0));
         format!(
-            "the {watched} was not shown to be steady: it changed by {:+.1}% per second{uncertain}",
+            "the {watched} was not shown to be steady: it changed by {:+.1}% per second{uncertainty}",
             self.slope * 100.0
         )
     }
@@ -251,7 +251,7 @@ pub struct Run {
 
 impl Run {
     /// The run on top of a result.
-    pub fn of(result: &ResultFile) -> Self {
+    pub fn from_result(result: &ResultFile) -> Self {
         let mut run = Self {
             started_at: result.started_at,
             metrics: result.metrics.clone(),
@@ -370,17 +370,18 @@ impl ResultFile {
     pub fn write(&self, path: &Path) -> Result<()> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
-        let new = new_path(path);
-        fs::write(&new, text).with_context(|| format!("cannot write {}", new.display()))?;
-        fs::rename(&new, path).with_context(|| format!("cannot write {}", path.display()))
+        let temporary = temporary_path(path);
+        fs::write(&temporary, text)
+            .with_context(|| format!("cannot write {}", temporary.display()))?;
+        fs::rename(&temporary, path).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
 /// Where a file is written before it gets its name.
-pub(crate) fn new_path(path: &Path) -> PathBuf {
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    PathBuf::from(new)
+pub(crate) fn temporary_path(path: &Path) -> PathBuf {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    PathBuf::from(temporary)
 }
 
 #[cfg(test)]

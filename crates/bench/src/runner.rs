@@ -19,10 +19,10 @@ use crate::stage::{Stage, Subject};
 use crate::{Global, refusal, terminal};
 
 /// A run that a clock jump has voided is made again this often.
-const VOID_MAX: u32 = 2;
+const VOIDED_RUNS_MAX: u32 = 2;
 
 /// How long removing what a scenario made may take.
-const CLEAN_MAX: Duration = Duration::from_secs(30);
+const CLEAN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One run, with where its profile is not yet written.
 struct CompletedRun {
@@ -45,56 +45,50 @@ struct PartialRun {
 /// # Errors
 /// What failed; [`Refusal`](crate::Refusal) where that has an exit code of its own.
 pub async fn run<S: Scenario>(mut scenario: S, args: &RunArgs, global: &Global) -> Result<()> {
-    check::<S>(args, global)?;
-    let progress = if global.json {
-        Progress::silent()
-    } else {
-        Progress::new()
+    check_options::<S>(args, global)?;
+    let progress = if global.json { Progress::hidden() } else { Progress::new() };
+    let mut partial = PartialRun::default();
+    let outcome = tokio::select! {
+        measured = measure_all(&mut scenario, args, global, progress.clone(), &mut partial) => measured,
+        name = await_signal() => name.and_then(|name| bail!("interrupted by {name}: nothing was written")),
     };
-    let mut kept = PartialRun::default();
-    let measured = tokio::select! {
-        measured = measure_all(&mut scenario, args, global, progress.clone(), &mut kept) => measured,
-        name = interruption() => name.and_then(|name| bail!("interrupted by {name}: nothing was written")),
-    };
-    let result = match measured {
+    let result = match outcome {
         // Before anything is removed: that can take a while, and fail.
-        Ok(()) => conclude(&mut scenario, args, &mut kept).await,
+        Ok(()) => write_result(&mut scenario, args, &mut partial).await,
         Err(error) => Err(error),
     };
-    progress.say("cleaning up");
-    if let Some(stage) = &mut kept.stage
+    progress.show("cleaning up");
+    if let Some(stage) = &mut partial.stage
         && let Err(error) = clean(&mut scenario, stage).await
     {
         // The measurement stands; what is left behind must be known.
-        let _ = writeln!(
-            std::io::stderr(),
-            "warning: cannot clean up after the scenario: {error:#}"
-        );
+        let _ =
+            writeln!(std::io::stderr(), "warning: cannot clean up after the scenario: {error:#}");
     }
-    drop(kept);
+    drop(partial);
     progress.finish();
     let result = result?;
     print(&if global.json {
         serde_json::to_string_pretty(&result)? + "\n"
     } else {
-        terminal::table(&result)
+        terminal::format_result(&result)
     })
 }
 
 /// Refuses options that cannot be met, before anything is prepared.
-fn check<S: Scenario>(args: &RunArgs, global: &Global) -> Result<()> {
-    if args.explain && !S::EXPLAINS {
+fn check_options<S: Scenario>(args: &RunArgs, global: &Global) -> Result<()> {
+    if args.explain && !S::CAN_EXPLAIN {
         return Err(refusal::usage(format!(
             "--explain: the scenario `{}` records no plans: omit the option",
             S::NAME
         )));
     }
-    if args.profile && !args.private && global.door.is_none() {
+    if args.profile && !args.private && global.endpoint.is_none() {
         return Err(refusal::usage(
             "--profile: there is no egret to profile: give --private or --server URL",
         ));
     }
-    args.out.as_deref().map_or(Ok(()), check_out)
+    args.out.as_deref().map_or(Ok(()), check_writable)
 }
 
 async fn measure_all<S: Scenario>(
@@ -102,22 +96,18 @@ async fn measure_all<S: Scenario>(
     args: &RunArgs,
     global: &Global,
     progress: Progress,
-    kept: &mut PartialRun,
+    partial: &mut PartialRun,
 ) -> Result<()> {
-    let stage = kept
-        .stage
-        .insert(set_the_stage(scenario, args, global, progress).await?);
-    stage.progress.say("preparing");
+    let stage = partial.stage.insert(build_stage(scenario, args, global, progress).await?);
+    stage.progress.show("preparing");
     scenario.prepare(stage).await?;
     let machine = Machine::examine(&stage.subject, args.seed)?;
     let mut voided = Vec::new();
-    while kept.runs.len() < args.repeat as usize {
+    while partial.runs.len() < args.repeat as usize {
         let measurement = scenario.measure(stage).await?;
-        if let Some(jump) = measurement.observed.clock_jump {
-            voided.push(format!(
-                "a run was discarded: the wall clock jumped by {jump:+.3} s"
-            ));
-            if voided.len() > VOID_MAX as usize {
+        if let Some(jump) = measurement.observation.clock_jump {
+            voided.push(format!("a run was discarded: the wall clock jumped by {jump:+.3} s"));
+            if voided.len() > VOIDED_RUNS_MAX as usize {
                 bail!(
                     "the wall clock jumped in {} runs: stop the service that sets it, then \
                      measure again",
@@ -126,39 +116,37 @@ async fn measure_all<S: Scenario>(
             }
             continue;
         }
-        let mut done = describe(scenario, stage, &machine, measurement);
+        let mut done = complete_run(scenario, stage, &machine, measurement);
         if args.private && !global.settings.is_empty() {
             let settings = global.settings.iter().cloned().collect();
             let parameters = &mut done.result.parameters;
-            parameters.insert("set".to_owned(), Value::Object(settings_of(settings)));
+            parameters.insert("set".to_owned(), Value::Object(redacted_settings(settings)));
         }
         done.result.warnings.append(&mut voided);
-        kept.runs.push(done);
+        partial.runs.push(done);
     }
     Ok(())
 }
 
 /// The result of all runs, written where it is wanted. Plans that cannot be had are missing in it.
-async fn conclude<S: Scenario>(
+async fn write_result<S: Scenario>(
     scenario: &mut S,
     args: &RunArgs,
-    kept: &mut PartialRun,
+    partial: &mut PartialRun,
 ) -> Result<ResultFile> {
-    let plans = match &mut kept.stage {
+    let plans = match &mut partial.stage {
         Some(stage) if args.explain => Some(explain(scenario, stage).await),
         _ => None,
     };
-    let runs = std::mem::take(&mut kept.runs);
-    let mut result = finish(runs, scenario.headline(), args)?;
+    let runs = std::mem::take(&mut partial.runs);
+    let mut result = pick_median_run(runs, scenario.ranking_metric(), args)?;
     if let (Some(out), Some(plans)) = (&args.out, plans) {
         if !plans.plans.is_empty() {
-            let mut attachments = Attachments::beside(out);
-            if let Err(error) = attachments.explain(&plans.plans) {
-                result
-                    .warnings
-                    .push(format!("cannot keep the plans: {error:#}"));
+            let mut attachments = Attachments::for_result(out);
+            if let Err(error) = attachments.write_plans(&plans.plans) {
+                result.warnings.push(format!("cannot keep the plans: {error:#}"));
             }
-            result.attachments.extend(attachments.kept());
+            result.attachments.extend(attachments.into_file_names());
         }
         result.warnings.extend(plans.missing);
     }
@@ -170,12 +158,12 @@ async fn conclude<S: Scenario>(
 
 /// The plans, and what is missing among them.
 async fn explain<S: Scenario>(scenario: &mut S, stage: &mut Stage) -> Plans {
-    stage.progress.say("explaining the statements");
-    let explained = tokio::select! {
+    stage.progress.show("explaining the statements");
+    let outcome = tokio::select! {
         explained = scenario.explain(stage) => explained,
-        name = interruption() => name.and_then(|name| bail!("interrupted by {name}")),
+        name = await_signal() => name.and_then(|name| bail!("interrupted by {name}")),
     };
-    explained.unwrap_or_else(|error| Plans {
+    outcome.unwrap_or_else(|error| Plans {
         plans: Vec::new(),
         missing: vec![format!("there are no plans: {error:#}")],
     })
@@ -184,14 +172,14 @@ async fn explain<S: Scenario>(scenario: &mut S, stage: &mut Stage) -> Plans {
 /// Removes what the scenario made. Fails after [`CLEAN_TIMEOUT`], or on a signal.
 async fn clean<S: Scenario>(scenario: &mut S, stage: &mut Stage) -> Result<()> {
     tokio::select! {
-        cleaned = scenario.clean(stage) => cleaned,
-        () = tokio::time::sleep(CLEAN_MAX) => bail!("cleaning up took longer than {} s", CLEAN_MAX.as_secs()),
-        name = interruption() => name.and_then(|name| bail!("cleaning up was interrupted by {name}")),
+        outcome = scenario.clean(stage) => outcome,
+        () = tokio::time::sleep(CLEAN_TIMEOUT) => bail!("cleaning up took longer than {} s", CLEAN_TIMEOUT.as_secs()),
+        name = await_signal() => name.and_then(|name| bail!("cleaning up was interrupted by {name}")),
     }
 }
 
 /// Finds or starts the Egret to measure.
-async fn set_the_stage<S: Scenario>(
+async fn build_stage<S: Scenario>(
     scenario: &S,
     args: &RunArgs,
     global: &Global,
@@ -199,32 +187,32 @@ async fn set_the_stage<S: Scenario>(
 ) -> Result<Stage> {
     let mut stage = Stage {
         server: None,
-        private: None,
+        private_server: None,
         seed: args.seed,
         progress,
         subject: Subject::default(),
         generator_cores: 1,
-        operations: 0,
+        operations_begun: 0,
         profile: args.profile,
         program: global.program.clone(),
         settings: global.settings.clone(),
     };
     if args.private {
-        stage.start_private(scenario.private_settings()).await?;
-    } else if let Some(door) = &global.door {
-        let server = Server::new(door.clone())?;
-        server.check().await?;
+        stage.start_private_server(scenario.private_settings()).await?;
+    } else if let Some(endpoint) = &global.endpoint {
+        let server = Server::new(endpoint.clone())?;
+        server.check_ready().await?;
         stage.subject.processes.extend(server.pid());
-        stage.subject.data_dir.clone_from(&server.door().data_dir);
+        stage.subject.data_dir.clone_from(&server.endpoint().data_dir);
         stage.server = Some(server);
     }
     if let Some(server) = &stage.server {
-        stage.subject.egret = Some(Program::of(server).await?);
+        stage.subject.egret = Some(Program::of_server(server).await?);
     }
     Ok(stage)
 }
 
-fn settings_of(
+fn redacted_settings(
     settings: std::collections::BTreeMap<String, String>,
 ) -> serde_json::Map<String, Value> {
     settings
@@ -237,36 +225,36 @@ fn settings_of(
 }
 
 /// One run as a result.
-fn describe<S: Scenario>(
+fn complete_run<S: Scenario>(
     scenario: &S,
     stage: &Stage,
     machine: &Machine,
     measurement: Measurement,
 ) -> CompletedRun {
     let Measurement {
-        observed,
+        observation: observed,
         recording,
-        metrics: added,
+        metrics: extra_metrics,
         warmup,
         cycles,
         mut warnings,
         workers,
     } = measurement;
-    let (environment, more) = machine.during(&observed, stage.generator_cores);
-    warnings.extend(more);
+    let (environment, run_warnings) = machine.with_observation(&observed, stage.generator_cores);
+    warnings.extend(run_warnings);
     if let Some(warmup) = warmup.as_ref().filter(|warmup| !warmup.steady) {
         warnings.push(format!(
             "the warm-up was cut off after {:.1} s: {}",
             warmup.seconds,
-            warmup.end()
+            warmup.end_text()
         ));
     }
     if workers > 0 {
-        let wall = observed.wall.max(recording.last);
+        let wall = observed.wall.max(recording.last_end);
         warnings.extend(recording.check_phases(workers, wall));
     }
     let mut metrics = recording.metrics();
-    metrics.extend(added);
+    metrics.extend(extra_metrics);
     CompletedRun {
         profile: observed.profile,
         result: ResultFile {
@@ -290,12 +278,16 @@ fn describe<S: Scenario>(
 }
 
 /// The median run with all runs in it; its profile is written.
-fn finish(mut runs: Vec<CompletedRun>, headline: &str, args: &RunArgs) -> Result<ResultFile> {
-    let all: Vec<Run> = runs.iter().map(|done| Run::of(&done.result)).collect();
-    let median = median(&all, headline).context("there was no run")?;
-    let chosen = runs.swap_remove(median);
-    let mut result = chosen.result;
-    if all.len() > 1 {
+fn pick_median_run(
+    mut runs: Vec<CompletedRun>,
+    headline: &str,
+    args: &RunArgs,
+) -> Result<ResultFile> {
+    let all_runs: Vec<Run> = runs.iter().map(|done| Run::from_result(&done.result)).collect();
+    let index = median_index(&all_runs, headline).context("there was no run")?;
+    let median_run = runs.swap_remove(index);
+    let mut result = median_run.result;
+    if all_runs.len() > 1 {
         for done in &runs {
             for warning in &done.result.warnings {
                 if !result.warnings.contains(warning) {
@@ -303,45 +295,40 @@ fn finish(mut runs: Vec<CompletedRun>, headline: &str, args: &RunArgs) -> Result
                 }
             }
         }
-        result.runs = all;
+        result.runs = all_runs;
     }
-    if let (Some(out), Some(profile)) = (&args.out, chosen.profile) {
-        let mut attachments = Attachments::beside(out);
-        let kept = profile.and_then(|profile| {
-            let kept = attachments.profile(&profile);
+    if let (Some(out), Some(profile)) = (&args.out, median_run.profile) {
+        let mut attachments = Attachments::for_result(out);
+        let written = profile.and_then(|profile| {
+            let kept = attachments.write_profile(&profile);
             kept.map_err(|error| format!("{error:#}"))
         });
-        if let Err(reason) = kept {
-            result
-                .warnings
-                .push(format!("the profile is incomplete: {reason}"));
+        if let Err(reason) = written {
+            result.warnings.push(format!("the profile is incomplete: {reason}"));
         }
-        result.attachments.extend(attachments.kept());
+        result.attachments.extend(attachments.into_file_names());
     }
     Ok(result)
 }
 
 /// The index of the run whose headline is the median; of an even number, the lower of the two in
 /// the middle, so that it is a run and not an average of runs.
-fn median(runs: &[Run], headline: &str) -> Option<usize> {
-    let value = |run: &Run| run.metrics.get(headline).map_or(0.0, figure);
+fn median_index(runs: &[Run], headline: &str) -> Option<usize> {
+    let value = |run: &Run| run.metrics.get(headline).map_or(0.0, ranking_value);
     let mut order: Vec<usize> = (0..runs.len()).collect();
     order.sort_by(|a, b| value(&runs[*a]).total_cmp(&value(&runs[*b])));
     order.get(runs.len().saturating_sub(1) / 2).copied()
 }
 
 /// What stands for a metric: the median of a latency, the value of a scalar.
-fn figure(metric: &Metric) -> f64 {
+fn ranking_value(metric: &Metric) -> f64 {
     metric.p50.unwrap_or(metric.value)
 }
 
 /// Writes to standard output.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
-    match stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(error).context("write to standard output")
         }
@@ -351,27 +338,27 @@ pub(crate) fn print(text: &str) -> Result<()> {
 }
 
 /// Checks before the measurement that the result can be written.
-fn check_out(out: &Path) -> Result<()> {
-    let refused = |reason: &dyn std::fmt::Display| {
+fn check_writable(out: &Path) -> Result<()> {
+    let usage_error = |reason: &dyn std::fmt::Display| {
         let out = out.display();
         refusal::usage(format!("--out {out}: cannot write a file there: {reason}"))
     };
     if out.is_dir() {
-        return Err(refused(&"it is a directory"));
+        return Err(usage_error(&"it is a directory"));
     }
     // Where it is written first.
-    let new = crate::result::new_path(out);
+    let temporary = crate::result::temporary_path(out);
     std::fs::OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
-        .open(&new)
-        .and_then(|_| std::fs::remove_file(&new))
-        .map_err(|error| refused(&error))
+        .open(&temporary)
+        .and_then(|_| std::fs::remove_file(&temporary))
+        .map_err(|error| usage_error(&error))
 }
 
 /// Waits for a signal that asks for an end.
-pub(crate) async fn interruption() -> Result<&'static str> {
+pub(crate) async fn await_signal() -> Result<&'static str> {
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut hangup = signal(SignalKind::hangup()).context("listen for SIGHUP")?;

@@ -58,9 +58,7 @@ pub(crate) fn latency(median_ms: f64, samples: u64) -> Metric {
         histogram.record(value as u64).expect("within the bounds");
     }
     let mut bytes = Vec::new();
-    V2Serializer::new()
-        .serialize(&histogram, &mut bytes)
-        .expect("memory takes every byte");
+    V2Serializer::new().serialize(&histogram, &mut bytes).expect("memory takes every byte");
     let at = |quantile: f64| Some(histogram.value_at_quantile(quantile) as f64 / 1_000.0);
     Metric {
         unit: "ms".to_owned(),

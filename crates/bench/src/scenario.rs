@@ -46,7 +46,7 @@ pub trait Scenario: Send {
     }
 
     /// The metric by which runs are ranked, the median one being the result.
-    fn headline(&self) -> &str;
+    fn ranking_metric(&self) -> &str;
 
     /// Called once, before the first run: connects, makes data, and tells the stage what is
     /// measured ([`Stage::subject`]).
@@ -57,7 +57,7 @@ pub trait Scenario: Send {
 
     /// Whether [`Scenario::explain`] does something. Where it does not, `--explain` is refused
     /// before anything is prepared.
-    const EXPLAINS: bool = false;
+    const CAN_EXPLAIN: bool = false;
 
     /// The plans of the scenario's statements, with `--explain`. What fails here costs plans, not
     /// the measurement.
@@ -84,7 +84,7 @@ pub struct Plans {
 #[derive(Debug)]
 pub struct Measurement {
     /// Time, processor time and profile of the window.
-    pub observed: WindowObservation,
+    pub observation: WindowObservation,
     /// Operations, errors, phases, seconds.
     pub recording: Recording,
     /// Metrics besides the latencies of the recording; over them where they have the same name.
@@ -103,7 +103,7 @@ impl Measurement {
     /// A measurement with nothing but a recording.
     pub fn new(observed: WindowObservation, recording: Recording) -> Self {
         Self {
-            observed,
+            observation: observed,
             recording,
             metrics: BTreeMap::new(),
             warmup: None,

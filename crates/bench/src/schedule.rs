@@ -22,7 +22,7 @@ pub enum Spacing {
 ///
 /// The same seed makes the same schedule on every machine.
 #[derive(Clone, Debug)]
-pub struct ArrivalSchedule {
+pub(crate) struct ArrivalSchedule {
     rate: f64,
     end_s: f64,
     kind: ScheduleKind,
@@ -30,21 +30,20 @@ pub struct ArrivalSchedule {
 
 #[derive(Clone, Debug)]
 enum ScheduleKind {
-    Constant {
-        index: u64,
-    },
-    Poisson {
-        at_s: f64,
-        gap: Exp<f64>,
-        random: Xoshiro256PlusPlus,
-    },
+    Constant { index: u64 },
+    Poisson { at_s: f64, gap: Exp<f64>, random: Xoshiro256PlusPlus },
 }
 
 /// The arrivals of a window of this length.
 ///
 /// # Panics
 /// When `rate` (operations per second) is not positive.
-pub fn arrivals(spacing: Spacing, rate: f64, window: Duration, seed: u64) -> ArrivalSchedule {
+pub(crate) fn arrival_schedule(
+    spacing: Spacing,
+    rate: f64,
+    window: Duration,
+    seed: u64,
+) -> ArrivalSchedule {
     assert!(rate > 0.0, "a rate is positive");
     let kind = match spacing {
         Spacing::Constant => ScheduleKind::Constant { index: 0 },
@@ -54,11 +53,7 @@ pub fn arrivals(spacing: Spacing, rate: f64, window: Duration, seed: u64) -> Arr
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
         },
     };
-    ArrivalSchedule {
-        rate,
-        end_s: window.as_secs_f64(),
-        kind,
-    }
+    ArrivalSchedule { rate, end_s: window.as_secs_f64(), kind }
 }
 
 impl Iterator for ArrivalSchedule {
@@ -83,7 +78,7 @@ impl Iterator for ArrivalSchedule {
 
 /// The source of random values for one operation: by its index, so that an operation does the same
 /// whichever worker takes it.
-pub fn random(seed: u64, index: u64) -> Xoshiro256PlusPlus {
+pub(crate) fn seeded_random(seed: u64, index: u64) -> Xoshiro256PlusPlus {
     // Seeding scrambles with SplitMix64, so neighbouring indexes give unrelated streams.
     Xoshiro256PlusPlus::seed_from_u64(seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }

@@ -16,7 +16,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running Egret and how it was found.
 #[derive(Clone, Debug)]
-pub struct Door {
+pub struct ServerEndpoint {
     /// Its address, e.g. `http://127.0.0.1:7070`.
     pub url: String,
     /// Token for its API.
@@ -31,7 +31,7 @@ pub struct Door {
 #[derive(Clone, Debug)]
 pub struct Server {
     http: Client,
-    door: Arc<Door>,
+    endpoint: Arc<ServerEndpoint>,
     /// Its process, where that is on this machine.
     pid: Option<u32>,
 }
@@ -41,26 +41,26 @@ impl Server {
     ///
     /// # Errors
     /// When the client cannot be set up.
-    pub fn new(door: Door) -> Result<Self> {
+    pub fn new(endpoint: ServerEndpoint) -> Result<Self> {
         // Fails only when a provider is installed already, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = Client::builder()
             .user_agent(concat!("egret-bench/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT);
-        if door.data_dir.is_some() {
+        if endpoint.data_dir.is_some() {
             builder = builder.no_proxy();
         }
-        if let Some(tls) = &door.tls {
+        if let Some(tls) = &endpoint.tls {
             builder = builder.tls_backend_preconfigured(tls.clone());
         }
         // The lock file holds the pid of the Egret that runs on that directory.
-        let pid = door.data_dir.as_ref().and_then(|data_dir| {
+        let pid = endpoint.data_dir.as_ref().and_then(|data_dir| {
             let text = std::fs::read_to_string(data_dir.join("egret.lock")).ok()?;
             text.trim().parse().ok()
         });
         Ok(Self {
             http: builder.build().context("cannot set up the HTTP client")?,
-            door: Arc::new(door),
+            endpoint: Arc::new(endpoint),
             pid,
         })
     }
@@ -71,15 +71,15 @@ impl Server {
     }
 
     /// Address and credentials of the server.
-    pub fn door(&self) -> &Door {
-        &self.door
+    pub fn endpoint(&self) -> &ServerEndpoint {
+        &self.endpoint
     }
 
     /// A request with the token, for what the methods below do not do; `path` has no leading slash.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let url = format!("{}/{path}", self.door.url.trim_end_matches('/'));
+        let url = format!("{}/{path}", self.endpoint.url.trim_end_matches('/'));
         let request = self.http.request(method, url);
-        match &self.door.token {
+        match &self.endpoint.token {
             Some(token) => request.bearer_auth(token),
             None => request,
         }
@@ -98,7 +98,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::get`].
-    pub async fn text(&self, path: &str) -> Result<String> {
+    pub async fn get_text(&self, path: &str) -> Result<String> {
         self.send(self.request(Method::GET, path)).await
     }
 
@@ -107,9 +107,7 @@ impl Server {
     /// # Errors
     /// As [`Server::get`].
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value> {
-        let text = self
-            .send(self.request(Method::POST, path).json(body))
-            .await?;
+        let text = self.send(self.request(Method::POST, path).json(body)).await?;
         json_or_null(path, &text)
     }
 
@@ -127,9 +125,9 @@ impl Server {
     /// # Errors
     /// As [`Server::get`].
     pub async fn send(&self, request: RequestBuilder) -> Result<String> {
-        let response = request.send().await.map_err(|error| self.lost(&error))?;
+        let response = request.send().await.map_err(|error| self.unreachable_error(&error))?;
         let status = response.status();
-        let text = response.text().await.map_err(|error| self.lost(&error))?;
+        let text = response.text().await.map_err(|error| self.unreachable_error(&error))?;
         if status.is_success() {
             return Ok(text);
         }
@@ -149,7 +147,7 @@ impl Server {
     /// When its data directory is not on this machine, its password cannot be read, or it has no
     /// embedded server.
     pub(crate) async fn superuser_url(&self) -> Result<String> {
-        let Some(data_dir) = &self.door.data_dir else {
+        let Some(data_dir) = &self.endpoint.data_dir else {
             bail!(
                 "preparing and checking this needs the superuser: run it on Egret's machine, as \
                  Egret's user, with its data directory"
@@ -170,19 +168,18 @@ impl Server {
     ///
     /// # Errors
     /// [`Refusal::Unreachable`](crate::Refusal).
-    pub async fn check(&self) -> Result<()> {
-        self.text("readyz").await.map(drop)
+    pub(crate) async fn check_ready(&self) -> Result<()> {
+        self.get_text("readyz").await.map(drop)
     }
 
-    fn lost(&self, error: &reqwest::Error) -> anyhow::Error {
-        let reason = std::iter::successors(Some(error as &dyn std::error::Error), |error| {
-            error.source()
-        })
-        .last()
-        .map_or_else(String::new, ToString::to_string);
+    fn unreachable_error(&self, error: &reqwest::Error) -> anyhow::Error {
+        let reason =
+            std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source())
+                .last()
+                .map_or_else(String::new, ToString::to_string);
         refusal::unreachable(format!(
             "no egret answers at {}: {reason}: start it with `egret serve`, or give --private",
-            self.door.url
+            self.endpoint.url
         ))
     }
 }

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::attach::Profiler;
 use crate::environment::PostgresFacts;
-use crate::private::Private;
+use crate::private::PrivateServer;
 use crate::progress::Progress;
 use crate::refusal;
 use crate::result::Program;
@@ -19,7 +19,7 @@ pub struct Stage {
     /// The Egret to measure, private or running; `None` where the scenario was given neither.
     pub server: Option<Server>,
     /// The private Egret, where there is one; [`Stage::server`] is its client.
-    pub private: Option<Private>,
+    pub private_server: Option<PrivateServer>,
     /// Where schedules and values come from; the same for every run.
     pub seed: u64,
     /// Progress line on the terminal.
@@ -30,7 +30,7 @@ pub struct Stage {
     pub generator_cores: u32,
     /// Operations that [`load::run_load`](crate::load::run_load) has begun so far, in warm-ups and
     /// in all runs.
-    pub operations: u64,
+    pub operations_begun: u64,
     pub(crate) profile: bool,
     /// What starts a private Egret, and settings of the command line for it.
     pub(crate) program: PathBuf,
@@ -69,21 +69,19 @@ impl Stage {
     ///
     /// # Errors
     /// When it does not start.
-    pub(crate) async fn start_private(
+    pub(crate) async fn start_private_server(
         &mut self,
         mut settings: Vec<(String, String)>,
     ) -> Result<()> {
-        self.progress.say("starting a private egret");
-        self.private = None;
+        self.progress.show("starting a private egret");
+        self.private_server = None;
         // The last one holds.
         settings.extend(self.settings.iter().cloned());
-        let private = Private::start(&self.program, &settings).await?;
+        let private = PrivateServer::start(&self.program, &settings).await?;
         self.server = Some(private.server().clone());
         self.subject.processes = vec![private.pid()];
-        self.subject
-            .data_dir
-            .clone_from(&private.server().door().data_dir);
-        self.private = Some(private);
+        self.subject.data_dir.clone_from(&private.server().endpoint().data_dir);
+        self.private_server = Some(private);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long one window of the warm-up is.
-pub const WINDOW: Duration = Duration::from_millis(500);
+pub(crate) const WARMUP_WINDOW: Duration = Duration::from_millis(500);
 
 /// The line goes through at least so many windows: three seconds.
 const WINDOWS_MIN: usize = 6;
@@ -45,7 +45,7 @@ pub(crate) struct Slope {
 
 impl Slope {
     /// The largest change per second that the values leave possible.
-    fn largest(&self) -> f64 {
+    fn largest_possible(&self) -> f64 {
         self.relative.abs() + STANDARD_ERRORS * self.standard_error
     }
 }
@@ -53,23 +53,19 @@ impl Slope {
 impl Detector {
     /// What changes by less than `slope_max`, a share per second, will be steady.
     pub(crate) fn new(slope_max: f64) -> Self {
-        Self {
-            slope_max,
-            points: VecDeque::new(),
-        }
+        Self { slope_max, points: VecDeque::new() }
     }
 
     /// Takes the value of the window that ended at `ended_at` and says whether it is steady.
     ///
     /// The line may begin at any earlier window: the more noise, the longer it must be, and what
     /// was before the load settled does not count.
-    pub(crate) fn push(&mut self, at: Duration, value: f64) -> bool {
+    pub(crate) fn push(&mut self, ended_at: Duration, value: f64) -> bool {
         if self.points.len() == WINDOWS_MAX {
             self.points.pop_front();
         }
-        self.points.push_back((at.as_secs_f64(), value));
-        self.slope()
-            .is_some_and(|slope| slope.largest() <= self.slope_max)
+        self.points.push_back((ended_at.as_secs_f64(), value));
+        self.slope().is_some_and(|slope| slope.largest_possible() <= self.slope_max)
     }
 
     /// The line that leaves the smallest change possible, once there are enough windows and
@@ -77,41 +73,35 @@ impl Detector {
     pub(crate) fn slope(&self) -> Option<Slope> {
         let longest = self.points.len();
         (WINDOWS_MIN..=longest)
-            .filter_map(|length| line(self.points.range(longest - length..).copied()))
-            .min_by(|one, other| one.largest().total_cmp(&other.largest()))
+            .filter_map(|length| fit_line(self.points.range(longest - length..).copied()))
+            .min_by(|one, other| one.largest_possible().total_cmp(&other.largest_possible()))
     }
 }
 
 /// Ordinary least squares; `None` when the mean of the values is zero.
-fn line(points: impl ExactSizeIterator<Item = (f64, f64)> + Clone) -> Option<Slope> {
+fn fit_line(points: impl ExactSizeIterator<Item = (f64, f64)> + Clone) -> Option<Slope> {
     let count = points.len() as f64;
-    let mean = points.clone().map(|(_, value)| value).sum::<f64>() / count;
-    let middle = points.clone().map(|(at, _)| at).sum::<f64>() / count;
-    if mean <= 0.0 {
+    let mean_value = points.clone().map(|(_, value)| value).sum::<f64>() / count;
+    let mean_time = points.clone().map(|(at, _)| at).sum::<f64>() / count;
+    if mean_value <= 0.0 {
         return None;
     }
-    let of_time: f64 = points.clone().map(|(at, _)| (at - middle).powi(2)).sum();
-    let of_both: f64 = points
-        .clone()
-        .map(|(at, value)| (at - middle) * (value - mean))
-        .sum();
-    let slope = of_both / of_time;
-    let left: f64 = points
-        .map(|(at, value)| (value - mean - slope * (at - middle)).powi(2))
-        .sum();
-    let standard_error = (left / (count - 2.0) / of_time).sqrt();
-    Some(Slope {
-        relative: slope / mean,
-        standard_error: standard_error / mean,
-    })
+    let time_variance: f64 = points.clone().map(|(at, _)| (at - mean_time).powi(2)).sum();
+    let covariance: f64 =
+        points.clone().map(|(at, value)| (at - mean_time) * (value - mean_value)).sum();
+    let slope = covariance / time_variance;
+    let residual: f64 =
+        points.map(|(at, value)| (value - mean_value - slope * (at - mean_time)).powi(2)).sum();
+    let standard_error = (residual / (count - 2.0) / time_variance).sqrt();
+    Some(Slope { relative: slope / mean_value, standard_error: standard_error / mean_value })
 }
 
 /// What the workers tell while they run: how many operations ended, and how long they took.
 #[derive(Debug, Default)]
 pub(crate) struct RateCounter {
-    ended: AtomicU64,
+    ended_count: AtomicU64,
     /// Sum of the logarithms of the latencies, in units of [`LOG_UNIT`] microseconds.
-    logarithms: AtomicU64,
+    log_latency_sum: AtomicU64,
 }
 
 /// One part in ten thousand of a latency.
@@ -120,24 +110,23 @@ const LOG_UNIT: f64 = 1e-4;
 /// A sample of the counts of a [`RateCounter`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct RateSample {
-    ended: u64,
-    logarithms: u64,
+    ended_count: u64,
+    log_latency_sum: u64,
 }
 
 impl RateCounter {
     /// An operation ended, this long after its intended start.
     pub(crate) fn add(&self, latency: Duration) {
         let micros = (latency.as_secs_f64() * 1e6).max(1.0);
-        self.ended.fetch_add(1, Ordering::Relaxed);
-        self.logarithms
-            .fetch_add((micros.ln() / LOG_UNIT).round() as u64, Ordering::Relaxed);
+        self.ended_count.fetch_add(1, Ordering::Relaxed);
+        self.log_latency_sum.fetch_add((micros.ln() / LOG_UNIT).round() as u64, Ordering::Relaxed);
     }
 
     /// Counts up to now. The two need not belong together to the last operation.
     pub(crate) fn read(&self) -> RateSample {
         RateSample {
-            ended: self.ended.load(Ordering::Relaxed),
-            logarithms: self.logarithms.load(Ordering::Relaxed),
+            ended_count: self.ended_count.load(Ordering::Relaxed),
+            log_latency_sum: self.log_latency_sum.load(Ordering::Relaxed),
         }
     }
 }
@@ -145,14 +134,15 @@ impl RateCounter {
 impl RateSample {
     /// Number of operations that ended since `before`.
     pub(crate) fn ended_since(&self, before: &Self) -> u64 {
-        self.ended - before.ended
+        self.ended_count - before.ended_count
     }
 
     /// The geometric mean of their latencies in microseconds, which a single slow one hardly moves;
     /// `None` when none ended.
     pub(crate) fn latency_since(&self, before: &Self) -> Option<f64> {
         let ended = self.ended_since(before);
-        let logarithms = self.logarithms.saturating_sub(before.logarithms) as f64 * LOG_UNIT;
+        let logarithms =
+            self.log_latency_sum.saturating_sub(before.log_latency_sum) as f64 * LOG_UNIT;
         (ended > 0).then(|| (logarithms / ended as f64).exp())
     }
 }

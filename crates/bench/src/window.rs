@@ -16,8 +16,8 @@ const DRIFT_SHARE_MAX: f64 = 0.001;
 /// An open window. Offsets in recorders count from [`Window::origin`].
 pub struct Window {
     origin: Instant,
-    wall: SystemTime,
-    before: Snapshot,
+    wall_start: SystemTime,
+    start_snapshot: Snapshot,
     roots: Vec<u32>,
     profiler: Option<Profiler>,
 }
@@ -43,10 +43,10 @@ impl Window {
     pub(crate) fn open(roots: Vec<u32>, profiler: Option<Profiler>) -> Result<Self> {
         let before = Snapshot::take()?;
         Ok(Self {
-            before,
+            start_snapshot: before,
             roots,
             profiler,
-            wall: SystemTime::now(),
+            wall_start: SystemTime::now(),
             origin: Instant::now(),
         })
     }
@@ -67,8 +67,8 @@ impl Window {
     /// When `/proc` cannot be read.
     pub async fn close(self) -> Result<WindowObservation> {
         let wall = self.origin.elapsed();
-        let clock_jump = jump(self.wall, SystemTime::now(), wall);
-        let usage = Snapshot::take()?.since(&self.before, &self.roots);
+        let clock_jump = clock_jump(self.wall_start, SystemTime::now(), wall);
+        let usage = Snapshot::take()?.usage_since(&self.start_snapshot, &self.roots);
         let profile = match self.profiler {
             Some(profiler) => {
                 let profile = profiler.finish().await;
@@ -77,7 +77,7 @@ impl Window {
             None => None,
         };
         Ok(WindowObservation {
-            started_at: jiff::Timestamp::try_from(self.wall)?,
+            started_at: jiff::Timestamp::try_from(self.wall_start)?,
             wall,
             clock_jump,
             usage,
@@ -87,14 +87,14 @@ impl Window {
 }
 
 /// How far the wall clock went more or less than the monotonic one, where that is too far.
-fn jump(before: SystemTime, after: SystemTime, monotonic: Duration) -> Option<f64> {
+fn clock_jump(before: SystemTime, after: SystemTime, monotonic: Duration) -> Option<f64> {
     let wall = match after.duration_since(before) {
         Ok(forward) => forward.as_secs_f64(),
         Err(backward) => -backward.duration().as_secs_f64(),
     };
-    let jump = wall - monotonic.as_secs_f64();
+    let drift = wall - monotonic.as_secs_f64();
     let allowed = DRIFT_MAX.as_secs_f64() + monotonic.as_secs_f64() * DRIFT_SHARE_MAX;
-    (jump.abs() > allowed).then_some(jump)
+    (drift.abs() > allowed).then_some(drift)
 }
 
 #[cfg(test)]

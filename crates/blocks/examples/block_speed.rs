@@ -53,12 +53,12 @@ fn made_up() -> Scraped {
     for series in 0..500 {
         let name = format!("metric_{:03}", series / 4);
         let labels = Labels::new([("__name__", &*name), ("mode", &*(series % 4).to_string())]);
-        let mut value = chance.below(1 << 30) as f64;
+        let mut value = chance.next_below(1 << 30) as f64;
         let samples = (0..480).map(|at| {
             value = match series % 5 {
-                0 => value + chance.below(2000) as f64,
-                1 => ((value + chance.below(1500) as f64 / 100.0) * 100.0).round() / 100.0,
-                2 => chance.below(1 << 20) as f64 * 4096.0,
+                0 => value + chance.next_below(2000) as f64,
+                1 => ((value + chance.next_below(1500) as f64 / 100.0) * 100.0).round() / 100.0,
+                2 => chance.next_below(1 << 20) as f64 * 4096.0,
                 _ => value,
             };
             (at, value)
@@ -73,8 +73,8 @@ fn of_targets(scraped: &Scraped, targets: usize) -> BTreeMap<Labels, SeriesSampl
     let mut all = BTreeMap::new();
     for target in 0..targets {
         let mut chance = SplitMix64::new(target as u64);
-        let offset_ms = chance.below(STEP_MS as u64) as i64;
-        let jitter = |_| chance.below(2 * JITTER_MS + 1) as i64 - JITTER_MS as i64;
+        let offset_ms = chance.next_below(STEP_MS as u64) as i64;
+        let jitter = |_| chance.next_below(2 * JITTER_MS + 1) as i64 - JITTER_MS as i64;
         let jitters: Vec<i64> = (0..10_000).map(jitter).collect();
         let instance = format!("10.0.{}.{}:9100", target / 250, target % 250);
         for (labels, samples) in scraped {
@@ -103,7 +103,7 @@ fn tell_encodings(scraped: &Scraped) {
         let numbers: Vec<f64> = samples.iter().map(|(_, value)| *value).collect();
         let mut bytes = Vec::new();
         values::encode(&numbers, Effort::Thorough, &mut bytes);
-        let (count, size) = by_encoding.entry(values::name_of(&bytes)).or_default();
+        let (count, size) = by_encoding.entry(values::encoding_name(&bytes)).or_default();
         *count += numbers.len() as u64;
         *size += bytes.len() as u64;
     }
@@ -117,10 +117,7 @@ fn tell_writing(all: &BTreeMap<Labels, SeriesSamples>, effort: Effort) -> Block 
     let home = tempfile::tempdir().expect("a temporary directory");
     let disk = Directory::open(home.path()).expect("it opens");
     let catalog = Catalog::open(disk, Arc::new(BlockCache::new(64 << 20))).expect("it opens");
-    let options = WriterOptions {
-        effort,
-        ..WriterOptions::default()
-    };
+    let options = WriterOptions { effort, ..WriterOptions::default() };
     let begun = Instant::now();
     let mut writer = catalog.writer(options).expect("there is space");
     for (labels, samples) in all {
@@ -148,9 +145,7 @@ fn tell_reading(block: &Block) {
         let begun = Instant::now();
         for series in 0..block.series() {
             samples.clear();
-            block
-                .read(series, TimeMs::MIN, TimeMs::MAX, &mut samples)
-                .expect("it is whole");
+            block.read(series, TimeMs::MIN, TimeMs::MAX, &mut samples).expect("it is whole");
             black_box(&samples);
         }
         println!(
@@ -159,12 +154,8 @@ fn tell_reading(block: &Block) {
         );
     }
     let matcher = |name: &str, op, value: &str| {
-        LabelMatcher::new(Matcher {
-            name: name.into(),
-            op,
-            value: value.into(),
-        })
-        .expect("it compiles")
+        LabelMatcher::new(Matcher { name: name.into(), op, value: value.into() })
+            .expect("it compiles")
     };
     let matchers = [
         matcher("job", MatchOp::Equal, "node"),
@@ -174,11 +165,7 @@ fn tell_reading(block: &Block) {
     for round in ["first", "second"] {
         let begun = Instant::now();
         let selected = block.select(&matchers).expect("it is whole");
-        println!(
-            "select {} series, {round} time: {:?}",
-            selected.len(),
-            begun.elapsed()
-        );
+        println!("select {} series, {round} time: {:?}", selected.len(), begun.elapsed());
         let begun = Instant::now();
         for series in &selected {
             black_box(block.labels(*series).expect("it is whole"));
@@ -188,9 +175,7 @@ fn tell_reading(block: &Block) {
         for series in &selected {
             samples.clear();
             let end_ms = block.meta().max_ms;
-            block
-                .read(*series, end_ms - 600_000, end_ms, &mut samples)
-                .expect("it is whole");
+            block.read(*series, end_ms - 600_000, end_ms, &mut samples).expect("it is whole");
         }
         println!("  their last 10 minutes: {:?}", begun.elapsed());
     }
@@ -202,14 +187,11 @@ fn tell_decoding() {
     let mut value = 0_i64;
     let numbers: Vec<i64> = (0..8192)
         .map(|_| {
-            value += chance.below(1000) as i64;
+            value += chance.next_below(1000) as i64;
             value
         })
         .collect();
-    let as_values: Vec<f64> = numbers
-        .iter()
-        .map(|number| *number as f64 / 100.0)
-        .collect();
+    let as_values: Vec<f64> = numbers.iter().map(|number| *number as f64 / 100.0).collect();
     for effort in [Effort::Quick, Effort::Thorough] {
         let (mut integers, mut values) = (Vec::new(), Vec::new());
         ints::encode(&numbers, effort, &mut integers);
@@ -237,13 +219,8 @@ fn tell_decoding() {
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let scraped = arguments
-        .next()
-        .map_or_else(made_up, |directory| scraped(Path::new(&directory)));
-    let targets = arguments
-        .next()
-        .and_then(|targets| targets.parse().ok())
-        .unwrap_or(TARGETS);
+    let scraped = arguments.next().map_or_else(made_up, |directory| scraped(Path::new(&directory)));
+    let targets = arguments.next().and_then(|targets| targets.parse().ok()).unwrap_or(TARGETS);
     println!("columns of numbers of one target:");
     tell_encodings(&scraped);
     let all = of_targets(&scraped, targets);

@@ -44,13 +44,13 @@ impl Snapshot {
     }
 
     /// Blocks that may have samples from `start_ms` to `end_ms`, both included, in the same order.
-    pub fn within(&self, start_ms: TimeMs, end_ms: TimeMs) -> impl Iterator<Item = &Block> {
-        let end = self
-            .blocks
-            .partition_point(|block| block.meta().min_ms <= end_ms);
-        self.blocks[..end]
-            .iter()
-            .filter(move |block| block.meta().max_ms >= start_ms)
+    pub fn blocks_overlapping(
+        &self,
+        start_ms: TimeMs,
+        end_ms: TimeMs,
+    ) -> impl Iterator<Item = &Block> {
+        let end = self.blocks.partition_point(|block| block.meta().min_ms <= end_ms);
+        self.blocks[..end].iter().filter(move |block| block.meta().max_ms >= start_ms)
     }
 
     /// A block by its id.
@@ -78,10 +78,10 @@ pub struct Catalog<D: Disk> {
     files: Files<D>,
     cache: Arc<BlockCache>,
     /// Held during a change.
-    changes: Mutex<Changes>,
+    change_state: Mutex<Changes>,
     snapshot: Mutex<Arc<Snapshot>>,
     /// Replaced snapshots that may still have readers.
-    replaced: Mutex<Vec<Weak<Snapshot>>>,
+    replaced_snapshots: Mutex<Vec<Weak<Snapshot>>>,
     next_id: AtomicU64,
 }
 
@@ -89,7 +89,7 @@ pub struct Catalog<D: Disk> {
 struct Changes {
     quarantined: Vec<QuarantinedFile>,
     damaged: BTreeSet<BlockId>,
-    stopped: Option<Arc<str>>,
+    stop_reason: Option<Arc<str>>,
 }
 
 impl<D: Disk> Catalog<D> {
@@ -108,8 +108,8 @@ impl<D: Disk> Catalog<D> {
     }
 
     /// The snapshots that were replaced. One that can still be upgraded has a reader.
-    pub fn replaced(&self) -> Vec<Weak<Snapshot>> {
-        lock(&self.replaced).clone()
+    pub fn replaced_snapshots(&self) -> Vec<Weak<Snapshot>> {
+        lock(&self.replaced_snapshots).clone()
     }
 
     /// Names of the files of all blocks and their tombstones: the files that a copy needs.
@@ -132,7 +132,7 @@ impl<D: Disk> Catalog<D> {
 
     /// Quarantined files that are still in the directory.
     pub fn quarantined(&self) -> Vec<QuarantinedFile> {
-        self.changes().quarantined.clone()
+        self.lock_changes().quarantined.clone()
     }
 
     /// Begins a new block with the next id. It is not part of the catalog until it is
@@ -141,18 +141,22 @@ impl<D: Disk> Catalog<D> {
     /// # Errors
     /// [`BlockError::Full`] or [`BlockError::Io`].
     pub fn writer(&self, options: WriterOptions) -> Result<BlockWriter<D>, BlockError> {
-        self.writer_of(self.take_id(), options)
+        self.create_writer(self.allocate_id(), options)
     }
 
-    fn writer_of(&self, id: BlockId, options: WriterOptions) -> Result<BlockWriter<D>, BlockError> {
+    fn create_writer(
+        &self,
+        id: BlockId,
+        options: WriterOptions,
+    ) -> Result<BlockWriter<D>, BlockError> {
         BlockWriter::create(&self.files.0, id, options)
     }
 
-    fn take_id(&self) -> BlockId {
-        BlockId(self.take_ids(1).start)
+    fn allocate_id(&self) -> BlockId {
+        BlockId(self.allocate_ids(1).start)
     }
 
-    fn take_ids(&self, count: u64) -> Range<u64> {
+    fn allocate_ids(&self, count: u64) -> Range<u64> {
         let first = self.next_id.fetch_add(count, Ordering::Relaxed);
         first..first + count
     }
@@ -162,17 +166,16 @@ impl<D: Disk> Catalog<D> {
     /// # Errors
     /// [`BlockError::Io`]: it is not taken in; [`BlockError::Stopped`]: it may be found when the
     /// directory is opened again, as may happen to any change that ends so.
-    pub fn publish(&self, written: NewBlock<D>) -> Result<Block, BlockError> {
-        let mut changes = self.changes_begun()?;
-        let id = written.meta.id;
-        self.files
-            .rename(&names::new_block(id), &names::block(id))?;
-        written.output.keep();
-        let block = self.certain(&mut changes, |files| {
+    pub fn publish(&self, new_block: NewBlock<D>) -> Result<Block, BlockError> {
+        let mut changes = self.begin_change()?;
+        let id = new_block.meta.id;
+        self.files.rename(&names::new_block(id), &names::block(id))?;
+        new_block.output.keep_file();
+        let block = self.stop_on_failure(&mut changes, |files| {
             files.sync()?;
             Block::open(&files.0, id, &names::block(id), &self.cache)
         })?;
-        self.change(|blocks| blocks.push(block.clone()));
+        self.update_snapshot(|blocks| blocks.push(block.clone()));
         Ok(block)
     }
 
@@ -187,11 +190,11 @@ impl<D: Disk> Catalog<D> {
         sources: &[Block],
         results: Vec<NewBlock<D>>,
     ) -> Result<Vec<Block>, BlockError> {
-        let mut changes = self.changes_begun()?;
+        let mut changes = self.begin_change()?;
         let snapshot = self.snapshot();
         for source in sources {
-            let now = snapshot.block(source.id());
-            if now.is_none_or(|now| now.tombstones() != source.tombstones()) {
+            let current = snapshot.block(source.id());
+            if current.is_none_or(|now| now.tombstones() != source.tombstones()) {
                 return Err(BlockError::Changed { block: source.id() });
             }
         }
@@ -199,24 +202,19 @@ impl<D: Disk> Catalog<D> {
             results: results.iter().map(|written| written.meta.id).collect(),
             sources: sources.iter().map(Block::id).collect(),
         };
-        let name = names::replacement(self.take_id());
+        let name = names::replacement(self.allocate_id());
         self.files.write_new(&name, &replacement.encode())?;
-        self.files.rename(&names::new(&name), &name)?;
+        self.files.rename(&names::with_new_suffix(&name), &name)?;
         // From here on it may be found, and then the results have to be there.
-        results
-            .into_iter()
-            .for_each(|written| written.output.keep());
-        let blocks = self.certain(&mut changes, |files| {
+        results.into_iter().for_each(|written| written.output.keep_file());
+        let blocks = self.stop_on_failure(&mut changes, |files| {
             files.sync()?;
-            open::settle(files, &name, &replacement)?;
-            let open = |id: &BlockId| Block::open(&files.0, *id, &names::block(*id), &self.cache);
-            replacement
-                .results
-                .iter()
-                .map(open)
-                .collect::<Result<Vec<_>, _>>()
+            open::finish_replacement(files, &name, &replacement)?;
+            let open_block =
+                |id: &BlockId| Block::open(&files.0, *id, &names::block(*id), &self.cache);
+            replacement.results.iter().map(open_block).collect::<Result<Vec<_>, _>>()
         })?;
-        self.change(|all| {
+        self.update_snapshot(|all| {
             all.retain(|block| !replacement.sources.contains(&block.id()));
             all.extend_from_slice(&blocks);
         });
@@ -236,32 +234,23 @@ impl<D: Disk> Catalog<D> {
         start_ms: TimeMs,
         end_ms: TimeMs,
     ) -> Result<(), BlockError> {
-        let mut changes = self.changes_begun()?;
+        let mut changes = self.begin_change()?;
         let snapshot = self.snapshot();
-        let block = snapshot
-            .block(id)
-            .ok_or(BlockError::Changed { block: id })?;
-        assert!(
-            series.max().is_none_or(|last| last < block.series()),
-            "series of block {id}"
-        );
-        let mut all = block.tombstones().0.clone();
-        all.push(Tombstone {
-            series,
-            start_ms,
-            end_ms,
-        });
-        let tombstones = Tombstones(all);
+        let block = snapshot.block(id).ok_or(BlockError::Changed { block: id })?;
+        assert!(series.max().is_none_or(|last| last < block.series()), "series of block {id}");
+        let mut entries = block.tombstones().0.clone();
+        entries.push(Tombstone { series, start_ms, end_ms });
+        let tombstones = Tombstones(entries);
         let name = names::tombstones(id);
         let mut bytes = Vec::new();
         put_frame(&mut bytes, &tombstones.encode());
         self.files.write_new(&name, &bytes)?;
-        self.files.rename(&names::new(&name), &name)?;
-        self.certain(&mut changes, Files::sync)?;
+        self.files.rename(&names::with_new_suffix(&name), &name)?;
+        self.stop_on_failure(&mut changes, Files::sync)?;
         let deleted = block.with_tombstones(tombstones);
-        self.change(|blocks| {
-            let of_id = blocks.iter_mut().find(|block| block.id() == id);
-            *of_id.expect("only this thread changes the snapshot") = deleted;
+        self.update_snapshot(|blocks| {
+            let slot = blocks.iter_mut().find(|block| block.id() == id);
+            *slot.expect("only this thread changes the snapshot") = deleted;
         });
         Ok(())
     }
@@ -272,19 +261,13 @@ impl<D: Disk> Catalog<D> {
     ///
     /// # Errors
     /// Like [`Catalog::publish`].
-    pub fn note(&self, error: &BlockError) -> Result<(), BlockError> {
+    pub fn record_read_error(&self, error: &BlockError) -> Result<(), BlockError> {
         match error {
-            BlockError::Corrupt {
-                block,
-                damaged: DamageExtent::Index,
-                ..
-            } => self.quarantine(*block, error),
-            BlockError::Corrupt {
-                block,
-                damaged: DamageExtent::Samples,
-                ..
-            } => {
-                if self.changes().damaged.insert(*block) {
+            BlockError::Corrupt { block, damage: DamageExtent::Index, .. } => {
+                self.quarantine(*block, error)
+            }
+            BlockError::Corrupt { block, damage: DamageExtent::Samples, .. } => {
+                if self.lock_changes().damaged.insert(*block) {
                     tracing::warn!(block = %block, %error, "cannot read some samples of a block");
                 }
                 Ok(())
@@ -295,74 +278,71 @@ impl<D: Disk> Catalog<D> {
 
     /// Blocks with samples that turned out to be unreadable since the catalog was opened.
     pub fn damaged(&self) -> BTreeSet<BlockId> {
-        self.changes().damaged.clone()
+        self.lock_changes().damaged.clone()
     }
 
     /// Renames a block, so that it is no longer read. Does nothing if it does not exist.
     fn quarantine(&self, id: BlockId, reason: &BlockError) -> Result<(), BlockError> {
-        let mut changes = self.changes_begun()?;
+        let mut changes = self.begin_change()?;
         let snapshot = self.snapshot();
         let Some(block) = snapshot.block(id) else {
             return Ok(());
         };
-        let set_aside = open::quarantine(&self.files, &names::block(id), reason.to_string())?;
+        let quarantined = open::quarantine(&self.files, &names::block(id), reason.to_string())?;
         let has_tombstones = !block.tombstones().is_empty();
-        self.certain(&mut changes, |files| {
+        self.stop_on_failure(&mut changes, |files| {
             if has_tombstones {
                 let name = names::tombstones(id);
-                files.rename(&name, &names::quarantined(&name))?;
+                files.rename(&name, &names::with_quarantine_prefix(&name))?;
             }
             files.sync()
         })?;
-        changes.quarantined.push(set_aside);
-        self.change(|blocks| blocks.retain(|block| block.id() != id));
+        changes.quarantined.push(quarantined);
+        self.update_snapshot(|blocks| blocks.retain(|block| block.id() != id));
         Ok(())
     }
 
-    fn changes(&self) -> MutexGuard<'_, Changes> {
-        lock(&self.changes)
+    fn lock_changes(&self) -> MutexGuard<'_, Changes> {
+        lock(&self.change_state)
     }
 
     /// Locks the catalog for a change.
-    fn changes_begun(&self) -> Result<MutexGuard<'_, Changes>, BlockError> {
-        let changes = self.changes();
-        match &changes.stopped {
+    fn begin_change(&self) -> Result<MutexGuard<'_, Changes>, BlockError> {
+        let changes = self.lock_changes();
+        match &changes.stop_reason {
             None => Ok(changes),
-            Some(reason) => Err(self.stopped(reason)),
+            Some(reason) => Err(self.stopped_error(reason)),
         }
     }
 
-    fn stopped(&self, reason: &Arc<str>) -> BlockError {
-        BlockError::Stopped {
-            place: self.files.0.place(),
-            reason: reason.clone(),
-        }
+    fn stopped_error(&self, reason: &Arc<str>) -> BlockError {
+        BlockError::Stopped { place: self.files.0.display_path(), reason: reason.clone() }
     }
 
     /// Executes an action after whose failure the state of the disk is unknown. If it fails, no
     /// more changes are accepted, so that no acknowledged deletion can be undone.
-    fn certain<T>(
+    fn stop_on_failure<T>(
         &self,
         changes: &mut Changes,
         work: impl FnOnce(&Files<D>) -> Result<T, BlockError>,
     ) -> Result<T, BlockError> {
         work(&self.files).map_err(|error| {
             let reason: Arc<str> = error.to_string().into();
-            changes.stopped = Some(reason.clone());
-            self.stopped(&reason)
+            changes.stop_reason = Some(reason.clone());
+            self.stopped_error(&reason)
         })
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<Block>)) {
+    fn update_snapshot(&self, change: impl FnOnce(&mut Vec<Block>)) {
         let mut snapshot = lock(&self.snapshot);
         let mut blocks = snapshot.blocks.clone();
         change(&mut blocks);
         blocks.sort_unstable_by_key(|block| (block.meta().min_ms, block.id()));
-        let before = std::mem::replace(&mut *snapshot, Arc::new(Snapshot { blocks }));
-        let replaced = self.replaced.lock();
+        let previous = std::mem::replace(&mut *snapshot, Arc::new(Snapshot { blocks }));
+        let replaced = self.replaced_snapshots.lock();
         let mut replaced = replaced.expect("no holder of this lock can panic");
         replaced.retain(|earlier| earlier.strong_count() > 0);
-        replaced.push(Arc::downgrade(&before));
+        replaced.push(Arc::downgrade(&previous));
     }
 }
 

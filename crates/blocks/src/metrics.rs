@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 
 /// Kind of an item in the cache of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CacheKind {
+pub(crate) enum CacheKind {
     /// Which series matchers select: look-ups of values and intersections of their postings.
     Selections,
     /// Parts of indexes: names, values, labels of series.
@@ -47,31 +47,27 @@ impl CacheKind {
 impl CacheMetrics {
     /// Creates the metrics and registers them.
     pub fn register(registry: &mut Registry) -> Self {
-        let mut by_what = |name, help| {
+        let mut register_by_kind = |name, help| {
             let family = Family::<CachedLabels, Counter>::default();
-            let each = CacheKind::ALL.map(|what| {
-                let of = what.as_str();
+            let each = CacheKind::ALL.map(|kind| {
+                let of = kind.as_str();
                 family.get_or_create(&CachedLabels { of }).clone()
             });
             registry.register(name, help, family);
             each
         };
         let metrics = Self {
-            hits: by_what("block_cache_hits", "Hits of the block cache"),
-            misses: by_what("block_cache_misses", "Misses of the block cache"),
+            hits: register_by_kind("block_cache_hits", "Hits of the block cache"),
+            misses: register_by_kind("block_cache_misses", "Misses of the block cache"),
             bytes: Gauge::default(),
         };
-        registry.register(
-            "block_cache_bytes",
-            "Memory of the block cache",
-            metrics.bytes.clone(),
-        );
+        registry.register("block_cache_bytes", "Memory of the block cache", metrics.bytes.clone());
         metrics
     }
 
     /// Counts a look-up, as a hit or a miss.
-    pub fn looked_up(&self, what: CacheKind, is_hit: bool) {
+    pub(crate) fn count_lookup(&self, kind: CacheKind, is_hit: bool) {
         let counters = if is_hit { &self.hits } else { &self.misses };
-        counters[what as usize].inc();
+        counters[kind as usize].inc();
     }
 }

@@ -100,52 +100,52 @@ pub(crate) struct Inner {
     pub(crate) source: Arc<EmbeddedServer>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
-    pub(crate) steps: Arc<dyn CrashPoints>,
+    pub(crate) crash_points: Arc<dyn CrashPoints>,
     pub(crate) metrics: Metrics,
-    pub(crate) started: OnceLock<EngineState>,
+    pub(crate) state: OnceLock<EngineState>,
     pub(crate) stopping: AtomicBool,
     /// Becomes `true` when Egret stops; tasks that wait for something else watch it.
-    pub(crate) ended: watch::Sender<bool>,
+    pub(crate) stop_signal: watch::Sender<bool>,
     pub(crate) slots: Mutex<HashMap<BranchId, Arc<BranchSlot>>>,
     pub(crate) verifiers: Mutex<HashMap<BranchId, Arc<Verifier>>>,
     /// Held for reading while a branch takes a template, for writing while one is removed.
-    pub(crate) templates_gate: tokio::sync::RwLock<()>,
+    pub(crate) template_removal_lock: tokio::sync::RwLock<()>,
     /// Held while the manifest of a branch is written.
-    pub(crate) manifests: Mutex<()>,
+    pub(crate) manifest_lock: Mutex<()>,
     /// Templates that a reset may give back to its branch.
     pub(crate) held_templates: Arc<Mutex<Vec<TemplateId>>>,
     /// Held while a branch that is about to be made is counted and recorded.
-    pub(crate) intents: Mutex<()>,
+    pub(crate) intent_lock: Mutex<()>,
     /// Bytes of the volume that copies under way take.
-    pub(crate) promised: Mutex<u64>,
+    pub(crate) reserved_bytes: Mutex<u64>,
     /// Held while a reset gives a branch another parent.
-    pub(crate) lineage: Mutex<()>,
+    pub(crate) lineage_lock: Mutex<()>,
     /// Held for reading while a template is built, for writing while none may be.
-    pub(crate) builds: tokio::sync::RwLock<()>,
+    pub(crate) build_lock: tokio::sync::RwLock<()>,
     /// Held while a template of the source is built, so that one is built at a time.
-    pub(crate) head_build: tokio::sync::Mutex<()>,
+    pub(crate) head_build_lock: tokio::sync::Mutex<()>,
     /// Permits for building templates of branches, by tenant.
-    pub(crate) tenant_builds: Mutex<HashMap<String, Arc<Semaphore>>>,
+    pub(crate) tenant_build_permits: Mutex<HashMap<String, Arc<Semaphore>>>,
     /// Permits: as many idle branches are suspended at the same time.
-    pub(crate) suspensions: Semaphore,
+    pub(crate) suspend_permits: Semaphore,
     /// Permits: the files of as many templates are deleted at the same time.
-    pub(crate) template_deletions: Semaphore,
+    pub(crate) template_deletion_permits: Semaphore,
     /// Held by the task that fills or empties the pools.
-    pub(crate) filling: tokio::sync::Mutex<()>,
+    pub(crate) fill_lock: tokio::sync::Mutex<()>,
     /// Permits: as many queries through the API may begin at the same time.
-    pub(crate) turns: Semaphore,
-    pub(crate) due: Notify,
+    pub(crate) query_permits: Semaphore,
+    pub(crate) wakeup: Notify,
     /// Processes of all branches that the kernel had killed for memory when they were last counted.
     pub(crate) memory_kills: AtomicU64,
     /// Bytes that the branches of each tenant take on the volume.
     pub(crate) tenant_disks: Mutex<TenantDisks>,
     /// Bytes that had been written to the volume at the last check of the tenants; `u64::MAX`
     /// before the first.
-    pub(crate) tenants_looked_at: AtomicU64,
+    pub(crate) tenants_checked_at: AtomicU64,
     /// Locks for measuring a tenant and deleting its destroyed branches, by tenant.
     pub(crate) tenant_turns: Mutex<HashMap<String, Arc<TenantTurns>>>,
     /// Held while tenants that may have grown are measured.
-    pub(crate) watching_tenants: Arc<tokio::sync::Mutex<()>>,
+    pub(crate) tenant_watch_lock: Arc<tokio::sync::Mutex<()>>,
     pub(crate) pool: Pool,
     pub(crate) tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     pub(crate) faults: Faults,
@@ -166,61 +166,58 @@ pub(crate) struct EngineState {
 impl Branches {
     /// An engine that is not started yet; its metrics go into `registry`.
     pub fn new(options: Options, registry: &mut Registry) -> Self {
-        Self::with_steps(options, registry, Arc::new(NoCrashPoints))
+        Self::with_crash_points(options, registry, Arc::new(NoCrashPoints))
     }
 
     /// An engine that calls `steps` before each step that changes something outside.
-    pub fn with_steps(
+    pub fn with_crash_points(
         options: Options,
         registry: &mut Registry,
-        steps: Arc<dyn CrashPoints>,
+        crash_points: Arc<dyn CrashPoints>,
     ) -> Self {
         let metrics = Metrics::register(registry);
-        let turns = match options.config.query_concurrency {
+        let query_permits = match options.config.query_concurrency {
             0 => std::thread::available_parallelism().map_or(2, |cores| cores.get() * 2),
             configured => configured as usize,
         };
         Self {
             inner: Arc::new(Inner {
-                paths: Paths {
-                    volume: options.mounted.root.clone(),
-                    run: options.run_dir,
-                },
-                machine_memory: tuning::this_machine(&options.data_dir).memory,
+                paths: Paths { volume: options.mounted.root.clone(), run: options.run_dir },
+                machine_memory: tuning::detect_machine(&options.data_dir).memory,
                 data_dir: options.data_dir,
                 mounted: RwLock::new(options.mounted),
                 source: options.source,
                 clock: options.clock,
                 entropy: options.entropy,
-                steps,
+                crash_points,
                 metrics,
-                started: OnceLock::new(),
+                state: OnceLock::new(),
                 stopping: AtomicBool::new(false),
-                ended: watch::Sender::new(false),
+                stop_signal: watch::Sender::new(false),
                 slots: Mutex::default(),
                 verifiers: Mutex::default(),
-                templates_gate: tokio::sync::RwLock::default(),
-                manifests: Mutex::default(),
+                template_removal_lock: tokio::sync::RwLock::default(),
+                manifest_lock: Mutex::default(),
                 held_templates: Arc::default(),
-                intents: Mutex::default(),
-                promised: Mutex::default(),
-                lineage: Mutex::default(),
-                builds: tokio::sync::RwLock::default(),
-                head_build: tokio::sync::Mutex::default(),
-                tenant_builds: Mutex::default(),
-                suspensions: Semaphore::new(options.config.start_concurrency()),
-                template_deletions: Semaphore::new(DELETIONS_MAX),
-                filling: tokio::sync::Mutex::default(),
-                turns: Semaphore::new(turns),
+                intent_lock: Mutex::default(),
+                reserved_bytes: Mutex::default(),
+                lineage_lock: Mutex::default(),
+                build_lock: tokio::sync::RwLock::default(),
+                head_build_lock: tokio::sync::Mutex::default(),
+                tenant_build_permits: Mutex::default(),
+                suspend_permits: Semaphore::new(options.config.start_concurrency()),
+                template_deletion_permits: Semaphore::new(DELETIONS_MAX),
+                fill_lock: tokio::sync::Mutex::default(),
+                query_permits: Semaphore::new(query_permits),
                 config: options.config,
-                due: Notify::new(),
+                wakeup: Notify::new(),
                 memory_kills: AtomicU64::new(0),
                 faults: Faults::new(),
                 key_lost: Condition::new("branches_key_lost", "branch.key"),
                 tenant_disks: Mutex::default(),
-                tenants_looked_at: AtomicU64::new(u64::MAX),
+                tenants_checked_at: AtomicU64::new(u64::MAX),
                 tenant_turns: Mutex::default(),
-                watching_tenants: Arc::default(),
+                tenant_watch_lock: Arc::default(),
                 pool: Pool::default(),
                 tasks: Mutex::default(),
             }),
@@ -236,11 +233,11 @@ impl Branches {
 impl Inner {
     /// The state since the start; [`BranchesError::Stopping`] before the start and while Egret
     /// stops.
-    pub(crate) fn started(&self) -> Result<&EngineState, BranchesError> {
+    pub(crate) fn state(&self) -> Result<&EngineState, BranchesError> {
         if self.stopping.load(Ordering::Acquire) {
             return Err(BranchesError::Stopping);
         }
-        self.started.get().ok_or(BranchesError::Stopping)
+        self.state.get().ok_or(BranchesError::Stopping)
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -252,31 +249,30 @@ impl Inner {
     }
 
     /// Completes when Egret stops.
-    pub(crate) async fn ending(&self) {
-        let mut ended = self.ended.subscribe();
+    pub(crate) async fn await_stop(&self) {
+        let mut ended = self.stop_signal.subscribe();
         // The sender lives as long as the engine.
         let _ = ended.wait_for(|ended| *ended).await;
     }
 
     /// A branch's slot, if it has one.
-    pub(crate) fn known_slot(&self, id: BranchId) -> Option<Arc<BranchSlot>> {
+    pub(crate) fn existing_slot(&self, id: BranchId) -> Option<Arc<BranchSlot>> {
         lock(&self.slots).get(&id).cloned()
     }
 
     /// A branch's slot, made where it is missing.
     pub(crate) fn slot(&self, id: BranchId) -> Arc<BranchSlot> {
         let now = self.now();
-        lock(&self.slots)
-            .entry(id)
-            .or_insert_with(|| Arc::new(BranchSlot::new(now)))
-            .clone()
+        lock(&self.slots).entry(id).or_insert_with(|| Arc::new(BranchSlot::new(now))).clone()
     }
 
     /// The living branch of this name, or an error that names it.
-    pub(crate) fn find(&self, tenant: &str, name: &BranchName) -> Result<Branch, BranchesError> {
-        let found = self.started()?.registry.branch_named(tenant, name);
-        found.ok_or_else(|| BranchesError::NotFound {
-            name: name.to_string(),
-        })
+    pub(crate) fn find_branch(
+        &self,
+        tenant: &str,
+        name: &BranchName,
+    ) -> Result<Branch, BranchesError> {
+        let found = self.state()?.registry.branch_named(tenant, name);
+        found.ok_or_else(|| BranchesError::NotFound { name: name.to_string() })
     }
 }

@@ -337,7 +337,7 @@ impl CodedError for BranchesError {
 
 impl BranchesError {
     /// A limit that counts bytes, shown as its setting is.
-    pub(crate) fn of_size(exceeded: LimitExceeded) -> Self {
+    pub(crate) fn from_size_limit(exceeded: LimitExceeded) -> Self {
         BranchesError::SizeLimit {
             name: exceeded.name,
             max: ByteSize(exceeded.max).rounded_down(),
@@ -385,21 +385,15 @@ impl BranchesError {
 }
 
 /// Wraps an operating-system error with what was attempted on which path.
-pub(crate) fn io(
+pub(crate) fn io_error(
     doing: &'static str,
     path: &std::path::Path,
 ) -> impl FnOnce(std::io::Error) -> BranchesError {
     let path = path.display().to_string();
     move |source| match source.get_ref().and_then(|inner| inner.downcast_ref()) {
         // The tree is at fault and not the file system.
-        Some(depth @ DepthExceeded { .. }) => BranchesError::Source {
-            reason: depth.to_string(),
-        },
-        None => BranchesError::Io {
-            doing,
-            path,
-            source,
-        },
+        Some(depth @ DepthExceeded { .. }) => BranchesError::Source { reason: depth.to_string() },
+        None => BranchesError::Io { doing, path, source },
     }
 }
 
@@ -412,22 +406,19 @@ mod tests {
 
     #[test]
     fn want_of_room_is_told_from_other_failures() {
-        let of_file = |kind: ErrorKind| io("clone", Path::new("template"))(kind.into());
+        let io_failure = |kind: ErrorKind| io_error("clone", Path::new("template"))(kind.into());
         for error in [
-            of_file(ErrorKind::StorageFull),
-            of_file(ErrorKind::QuotaExceeded),
-            BranchesError::VolumeFull {
-                free: ByteSize(0),
-                needed: ByteSize::mib(64),
-            },
+            io_failure(ErrorKind::StorageFull),
+            io_failure(ErrorKind::QuotaExceeded),
+            BranchesError::VolumeFull { free: ByteSize(0), needed: ByteSize::mib(64) },
             BranchesError::Postgres(PostgresError::NoProcessLeft { max: 10 }),
         ] {
             assert!(error.is_without_room() && error.is_external(), "{error}");
         }
         assert!(BranchesError::Stopping.is_external());
         for error in [
-            of_file(ErrorKind::NotFound),
-            of_file(ErrorKind::PermissionDenied),
+            io_failure(ErrorKind::NotFound),
+            io_failure(ErrorKind::PermissionDenied),
             BranchesError::Stopping,
         ] {
             assert!(!error.is_without_room(), "{error}");

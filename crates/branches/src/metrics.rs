@@ -46,7 +46,7 @@ pub(crate) struct Metrics {
     pool_targets: Family<PresetLabel, Gauge>,
     create_failures: Counter,
     destroys: Counter,
-    ends: Counter,
+    postmaster_exits: Counter,
     phases: Family<PhaseLabel, Histogram>,
     delete_phases: Family<PhaseLabel, Histogram>,
     queries: Histogram,
@@ -57,7 +57,7 @@ pub(crate) struct Metrics {
 }
 
 /// From a tenth of a millisecond to about half a minute.
-fn seconds() -> Histogram {
+fn seconds_histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.0001, 2.0, 18))
 }
 
@@ -67,15 +67,15 @@ impl Metrics {
             creates: Counter::default(),
             leases: Counter::default(),
             misses: Counter::default(),
-            pool_phases: Family::new_with_constructor(seconds),
+            pool_phases: Family::new_with_constructor(seconds_histogram),
             pool: Family::default(),
             pool_targets: Family::default(),
             create_failures: Counter::default(),
             destroys: Counter::default(),
-            ends: Counter::default(),
-            phases: Family::new_with_constructor(seconds),
-            delete_phases: Family::new_with_constructor(seconds),
-            queries: seconds(),
+            postmaster_exits: Counter::default(),
+            phases: Family::new_with_constructor(seconds_histogram),
+            delete_phases: Family::new_with_constructor(seconds_histogram),
+            queries: seconds_histogram(),
             states: Family::default(),
             templates: Gauge::default(),
             volume_size: Gauge::default(),
@@ -92,7 +92,7 @@ impl Metrics {
         registry.register(
             "postmaster_ends",
             "Postmasters that exited unexpectedly",
-            metrics.ends.clone(),
+            metrics.postmaster_exits.clone(),
         );
         registry.register(
             "create_phase_seconds",
@@ -104,19 +104,11 @@ impl Metrics {
             "Time of each phase of deleting the files of a destroyed branch",
             metrics.delete_phases.clone(),
         );
-        registry.register(
-            "query_seconds",
-            "Queries through the API",
-            metrics.queries.clone(),
-        );
+        registry.register("query_seconds", "Queries through the API", metrics.queries.clone());
         metrics.register_pools(registry);
         registry.register("by_state", "Branches by state", metrics.states.clone());
         registry.register("templates", "Templates", metrics.templates.clone());
-        registry.register(
-            "volume_size_bytes",
-            "Size of the volume",
-            metrics.volume_size.clone(),
-        );
+        registry.register("volume_size_bytes", "Size of the volume", metrics.volume_size.clone());
         registry.register(
             "volume_free_bytes",
             "Free space on the volume",
@@ -126,11 +118,7 @@ impl Metrics {
     }
 
     fn register_pools(&self, registry: &mut Registry) {
-        registry.register(
-            "pool_leases",
-            "Creations that the pool served",
-            self.leases.clone(),
-        );
+        registry.register("pool_leases", "Creations that the pool served", self.leases.clone());
         registry.register(
             "pool_misses",
             "Creations that found the pool empty",
@@ -146,38 +134,32 @@ impl Metrics {
             "Branches in the pools by preset and stage",
             self.pool.clone(),
         );
-        registry.register(
-            "pool_target",
-            "Target size of each pool",
-            self.pool_targets.clone(),
-        );
+        registry.register("pool_target", "Target size of each pool", self.pool_targets.clone());
     }
 
-    pub(crate) fn created(&self, watch: &Stopwatch) {
+    pub(crate) fn count_creation(&self, stopwatch: &Stopwatch) {
         self.creates.inc();
-        observe_phases(&self.phases, watch);
+        observe_phases(&self.phases, stopwatch);
     }
 
     /// The files behind a tombstone are gone.
-    pub(crate) fn deleted(&self, watch: &Stopwatch) {
-        observe_phases(&self.delete_phases, watch);
+    pub(crate) fn observe_deletion(&self, stopwatch: &Stopwatch) {
+        observe_phases(&self.delete_phases, stopwatch);
     }
 
     /// A creation that took its branch from the pool.
-    pub(crate) fn leased(&self, watch: &Stopwatch) {
+    pub(crate) fn count_lease(&self, stopwatch: &Stopwatch) {
         self.leases.inc();
-        self.created(watch);
+        self.count_creation(stopwatch);
     }
 
     /// A creation that found its pool empty.
-    pub(crate) fn missed(&self) {
+    pub(crate) fn count_miss(&self) {
         self.misses.inc();
     }
 
-    pub(crate) fn pool_phase(&self, phase: &str, elapsed: Duration) {
-        let label = PhaseLabel {
-            phase: phase.to_owned(),
-        };
+    pub(crate) fn observe_pool_phase(&self, phase: &str, elapsed: Duration) {
+        let label = PhaseLabel { phase: phase.to_owned() };
         let time = elapsed.as_secs_f64();
         self.pool_phases.get_or_create(&label).observe(time);
     }
@@ -187,65 +169,50 @@ impl Metrics {
         for (preset, target) in targets {
             let preset = preset.as_str();
             let label = PresetLabel { preset };
-            self.pool_targets
-                .get_or_create(&label)
-                .set(i64::from(*target));
+            self.pool_targets.get_or_create(&label).set(i64::from(*target));
             for (stage, name) in Stage::ALL {
-                let at =
+                let is_at_stage =
                     |entry: &&PoolEntry| entry.preset.as_str() == preset && entry.stage == stage;
-                let count = entries.iter().filter(at).count();
-                let label = PoolLabel {
-                    preset,
-                    stage: name,
-                };
-                self.pool
-                    .get_or_create(&label)
-                    .set(i64::try_from(count).unwrap_or(i64::MAX));
+                let count = entries.iter().filter(is_at_stage).count();
+                let label = PoolLabel { preset, stage: name };
+                self.pool.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));
             }
         }
     }
 
-    pub(crate) fn failed(&self) {
+    pub(crate) fn count_failure(&self) {
         self.create_failures.inc();
     }
 
-    pub(crate) fn destroyed(&self) {
+    pub(crate) fn count_destruction(&self) {
         self.destroys.inc();
     }
 
-    pub(crate) fn postmaster_ended(&self) {
-        self.ends.inc();
+    pub(crate) fn count_postmaster_exit(&self) {
+        self.postmaster_exits.inc();
     }
 
-    pub(crate) fn queried(&self, elapsed: Duration) {
+    pub(crate) fn observe_query(&self, elapsed: Duration) {
         self.queries.observe(elapsed.as_secs_f64());
     }
 
     /// Takes over what the registry and the volume say.
     pub(crate) fn observe(&self, branches: &[Branch], templates: usize, space: Space) {
         for state in BranchState::TEXTS {
-            let count = branches
-                .iter()
-                .filter(|branch| branch.state.as_str() == *state)
-                .count();
+            let count = branches.iter().filter(|branch| branch.state.as_str() == *state).count();
             self.states
                 .get_or_create(&StateLabel { state })
                 .set(i64::try_from(count).unwrap_or(i64::MAX));
         }
-        self.templates
-            .set(i64::try_from(templates).unwrap_or(i64::MAX));
-        self.volume_size
-            .set(i64::try_from(space.size).unwrap_or(i64::MAX));
-        self.volume_free
-            .set(i64::try_from(space.free).unwrap_or(i64::MAX));
+        self.templates.set(i64::try_from(templates).unwrap_or(i64::MAX));
+        self.volume_size.set(i64::try_from(space.size).unwrap_or(i64::MAX));
+        self.volume_free.set(i64::try_from(space.free).unwrap_or(i64::MAX));
     }
 }
 
-fn observe_phases(phases: &Family<PhaseLabel, Histogram>, watch: &Stopwatch) {
-    for phase in watch.phases() {
-        let label = PhaseLabel {
-            phase: phase.name.clone(),
-        };
+fn observe_phases(phases: &Family<PhaseLabel, Histogram>, stopwatch: &Stopwatch) {
+    for phase in stopwatch.phases() {
+        let label = PhaseLabel { phase: phase.name.clone() };
         phases.get_or_create(&label).observe(phase.ms / 1e3);
     }
 }

@@ -45,9 +45,11 @@ impl FromStr for BranchName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
-        let starts = text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
-        if !starts || !text.chars().all(fits) || text.len() > NAME_CHARS_MAX {
+        let is_allowed =
+            |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
+        let has_valid_start =
+            text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+        if !has_valid_start || !text.chars().all(is_allowed) || text.len() > NAME_CHARS_MAX {
             return Err(format!(
                 "`{}` is not a branch name: use 1 to {NAME_CHARS_MAX} lower-case letters, digits, `-` or `_`, starting with a letter or digit",
                 text.chars().take(80).collect::<String>().escape_debug()
@@ -59,9 +61,7 @@ impl FromStr for BranchName {
 
 impl<'de> Deserialize<'de> for BranchName {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -252,7 +252,7 @@ pub struct Template {
 
 impl Template {
     /// Whether a tenant may make branches of it.
-    pub(crate) fn is_for(&self, tenant: &str) -> bool {
+    pub(crate) fn is_usable_by(&self, tenant: &str) -> bool {
         self.tenant.as_deref().is_none_or(|owner| owner == tenant)
     }
 }

@@ -7,28 +7,21 @@ use crate::model::{Phase, Receipt, Template};
 /// Measures the parts of an operation one after the other.
 pub(crate) struct Stopwatch {
     started: Instant,
-    last: Instant,
+    phase_start: Instant,
     phases: Vec<Phase>,
 }
 
 impl Stopwatch {
     pub(crate) fn start() -> Self {
         let now = Instant::now();
-        Self {
-            started: now,
-            last: now,
-            phases: Vec::new(),
-        }
+        Self { started: now, phase_start: now, phases: Vec::new() }
     }
 
     /// Ends the phase that has run since the last call.
-    pub(crate) fn phase(&mut self, name: &str) {
+    pub(crate) fn end_phase(&mut self, name: &str) {
         let now = Instant::now();
-        self.phases.push(Phase {
-            name: name.to_owned(),
-            ms: milliseconds(now - self.last),
-        });
-        self.last = now;
+        self.phases.push(Phase { name: name.to_owned(), ms: milliseconds(now - self.phase_start) });
+        self.phase_start = now;
     }
 
     pub(crate) fn total_ms(&self) -> f64 {
@@ -47,14 +40,14 @@ pub(crate) fn milliseconds(duration: std::time::Duration) -> f64 {
 
 impl Receipt {
     /// What has been measured until now of a creation from a template.
-    pub(crate) fn new(kind: &str, template: &Template, watch: &Stopwatch) -> Self {
+    pub(crate) fn new(kind: &str, template: &Template, stopwatch: &Stopwatch) -> Self {
         Self {
             kind: kind.to_owned(),
             template: template.id,
             template_lsn: template.lsn.clone(),
             template_taken_at: template.taken_at,
-            total_ms: watch.total_ms(),
-            phases: watch.phases().to_vec(),
+            total_ms: stopwatch.total_ms(),
+            phases: stopwatch.phases().to_vec(),
             source: template.source.clone(),
         }
     }

@@ -23,7 +23,7 @@ use crate::store::egret_schema::DocumentRetention;
 use crate::store::files::boot_id;
 use crate::store::registry::Registry;
 use crate::store::secret::Secret;
-use crate::store::source::blocking;
+use crate::store::source::run_blocking;
 use crate::store::volume::image;
 
 /// Interval between two plans without a request.
@@ -54,7 +54,7 @@ impl Service for Branches {
         if self.inner.stopping.load(Ordering::Acquire) {
             return Readiness::NotReady("stopping".to_owned());
         }
-        match self.inner.started.get() {
+        match self.inner.state.get() {
             Some(_) => Readiness::Ready,
             None => Readiness::NotReady("starting".to_owned()),
         }
@@ -67,29 +67,28 @@ impl Service for Branches {
 
 impl Inner {
     async fn start(self: &Arc<Self>) -> Result<(), BranchesError> {
-        let unknown = || BranchesError::Source {
-            reason: "the embedded server is not running".to_owned(),
-        };
+        let not_running =
+            || BranchesError::Source { reason: "the embedded server is not running".to_owned() };
         self.document_retention()?;
-        self.paths.make()?;
-        let owner = self.source.owner().ok_or_else(unknown)?;
+        self.paths.create_directories()?;
+        let owner = self.source.owner().ok_or_else(not_running)?;
         let (inner, user) = (self.clone(), owner.clone());
         let key = self.data_dir.join("branch.key");
         let is_key_new = !key.exists();
         let started = EngineState {
-            isolation: blocking(move || inner.isolation(&user)).await?,
+            isolation: run_blocking(move || inner.isolation(&user)).await?,
             registry: Registry::open(&self.data_dir.join("state.db"))?,
-            binaries: self.source.binaries().ok_or_else(unknown)?,
+            binaries: self.source.binaries().ok_or_else(not_running)?,
             owner,
             secret: Secret::open(&key, &*self.entropy)?,
             boot_id: boot_id(),
         };
-        if self.started.set(started).is_err() {
+        if self.state.set(started).is_err() {
             return Err(BranchesError::Stopping);
         }
-        self.recall_pool_sizes()?;
+        self.load_pool_sizes()?;
         let to_start = self.recover().await?;
-        let started = self.started()?;
+        let started = self.state()?;
         if is_key_new && started.registry.count_where(|_| true) > 0 {
             self.key_lost.fail(
                 "the key was missing, and a new one was made: the passwords of all branches have \
@@ -98,38 +97,36 @@ impl Inner {
             );
         }
         let isolation = started.isolation.clone();
-        let left = blocking(move || Ok(isolation.groups().remove_leftovers())).await?;
+        let left = run_blocking(move || Ok(isolation.groups().remove_leftovers())).await?;
         if left > 0 {
             tracing::info!(left, "control groups of an earlier Egret are removed");
         }
         self.find_unwritten_manifests()?;
         let (starter, planner, filler) = (self.clone(), self.clone(), self.clone());
-        let guard = self.clone();
+        let room_watcher = self.clone();
         let mut tasks = lock(&self.tasks);
-        tasks.push(tokio::spawn(async move {
-            starter.bring_all_back(to_start).await
-        }));
-        tasks.push(tokio::spawn(async move { planner.keep_planning().await }));
-        tasks.push(tokio::spawn(async move { filler.keep_pools().await }));
-        tasks.push(tokio::spawn(async move { guard.suspend_for_room().await }));
+        tasks.push(tokio::spawn(async move { starter.resume_all_after_restart(to_start).await }));
+        tasks.push(tokio::spawn(async move { planner.run_planner().await }));
+        tasks.push(tokio::spawn(async move { filler.maintain_pools().await }));
+        tasks.push(tokio::spawn(async move { room_watcher.watch_volume_room().await }));
         Ok(())
     }
 
     /// Which documents templates of the source keep.
     pub(crate) fn document_retention(&self) -> Result<DocumentRetention, BranchesError> {
-        let wanted = self.config.documents.as_str();
-        wanted.parse().map_err(|()| BranchesError::Invalid {
+        let configured = self.config.documents.as_str();
+        configured.parse().map_err(|()| BranchesError::Invalid {
             what: "branches.documents",
-            reason: format!("it is `{wanted}`: use default, all or none"),
+            reason: format!("it is `{configured}`: use default, all or none"),
         })
     }
 
     /// What keeps branches apart here; said at every start.
     fn isolation(&self, owner: &RunAsUser) -> Result<Arc<Isolation>, BranchesError> {
-        let wanted = self.config.isolation.as_str();
-        if !["auto", "full"].contains(&wanted) {
+        let configured = self.config.isolation.as_str();
+        if !["auto", "full"].contains(&configured) {
             return Err(BranchesError::Isolation {
-                reason: format!("branches.isolation is `{wanted}`: use auto or full"),
+                reason: format!("branches.isolation is `{configured}`: use auto or full"),
             });
         }
         let limits = IsolationLimits {
@@ -142,7 +139,7 @@ impl Inner {
         let isolation =
             Isolation::probe(limits, groups, &self.paths.volume, &self.paths.run, owner)?;
         let description = isolation.describe();
-        if wanted == "full" && !isolation.is_complete() {
+        if configured == "full" && !isolation.is_complete() {
             return Err(BranchesError::Isolation {
                 reason: format!(
                     "branches.isolation is full, but this machine offers: {description}"
@@ -211,73 +208,69 @@ impl Inner {
         self.config.start_concurrency()
     }
 
-    async fn bring_all_back(self: &Arc<Self>, branches: Vec<BranchId>) {
+    async fn resume_all_after_restart(self: &Arc<Self>, branches: Vec<BranchId>) {
         stream::iter(branches)
             .for_each_concurrent(self.start_concurrency(), async |id| {
-                if let Err(error) = self.bring_back(id).await {
+                if let Err(error) = self.resume_after_restart(id).await {
                     tracing::warn!(branch = %id, %error, "cannot start a branch again");
                 }
             })
             .await;
     }
 
-    async fn keep_planning(self: &Arc<Self>) {
-        let mut work = Vec::new();
+    async fn run_planner(self: &Arc<Self>) {
+        let mut running_commands = Vec::new();
         while !self.stopping.load(Ordering::Acquire) {
             let planning = &self.faults.planning;
-            match self.plan_once(&mut work) {
+            match self.plan_once(&mut running_commands) {
                 Ok(()) => planning.recover("planning maintenance of branches works again"),
                 Err(error) => {
                     planning.fail(&error, "cannot plan maintenance of branches; retrying")
                 }
             }
             tokio::select! {
-                () = self.due.notified() => {}
+                () = self.wakeup.notified() => {}
                 () = tokio::time::sleep(PLAN_INTERVAL) => {}
             }
         }
-        let ending = async {
-            for CommandTask { task, .. } in work {
+        let finishing = async {
+            for CommandTask { task, .. } in running_commands {
                 // A panic has been logged.
                 let _ = task.await;
             }
         };
-        if tokio::time::timeout(self.stop_patience(), ending)
-            .await
-            .is_err()
-        {
+        if tokio::time::timeout(self.shutdown_timeout(), finishing).await.is_err() {
             tracing::warn!("maintenance of branches did not finish in time");
         }
     }
 
     /// Starts what is due, each command as a task: one that waits for a branch keeps no other.
-    fn plan_once(self: &Arc<Self>, work: &mut Vec<CommandTask>) -> Result<(), BranchesError> {
-        let registry = &self.started()?.registry;
+    fn plan_once(
+        self: &Arc<Self>,
+        running_commands: &mut Vec<CommandTask>,
+    ) -> Result<(), BranchesError> {
+        let registry = &self.state()?.registry;
         let (branches, templates) = (registry.branches(), registry.templates());
         let space = self.mounted().space()?;
-        self.pool.note_free(space.free);
+        self.pool.cache_free_room(space.free);
         self.metrics.observe(&branches, templates.len(), space);
-        let facts = branches.iter().map(|branch| self.facts(branch)).collect();
-        let view = View {
-            branches: facts,
-            templates: &templates,
-            has_source: true,
-        };
+        let facts = branches.iter().map(|branch| self.branch_facts(branch)).collect();
+        let view = View { branches: facts, templates: &templates, has_source: true };
         let commands = plan(&view, &self.config, self.now());
         self.close_idle_sessions(&branches);
         self.note_memory_kills()?;
         let faults = &self.faults.commands;
         faults.retain(|subject| commands.iter().any(|it| format!("{it:?}") == subject));
-        work.retain(|command| !command.task.is_finished());
+        running_commands.retain(|command| !command.task.is_finished());
         for command in commands {
             let subject = format!("{command:?}");
-            if work.iter().any(|other| other.subject == subject) {
+            if running_commands.iter().any(|other| other.subject == subject) {
                 continue;
             }
             let (inner, task_subject) = (self.clone(), subject.clone());
             let task = tokio::spawn(async move {
                 let faults = &inner.faults.commands;
-                match inner.carry_out(&command).await {
+                match inner.execute_command(&command).await {
                     Ok(()) => faults.recover(
                         &task_subject,
                         "maintenance of a branch or template has succeeded after failures",
@@ -289,42 +282,40 @@ impl Inner {
                     }
                 }
             });
-            work.push(CommandTask { subject, task });
+            running_commands.push(CommandTask { subject, task });
         }
         Ok(())
     }
 
     /// Closes warm sessions of leased branches that no client or query has used for `session_idle`.
     fn close_idle_sessions(&self, branches: &[Branch]) {
-        let patience = self.config.session_idle.duration();
+        let idle_max = self.config.session_idle.duration();
         for branch in branches {
             if branch.state == BranchState::Running
-                && let Some(slot) = self.known_slot(branch.id)
+                && let Some(slot) = self.existing_slot(branch.id)
             {
-                slot.close_residents(|resident| resident.idle_for() >= patience);
+                slot.close_warm_sessions(|warm_session| warm_session.idle_for() >= idle_max);
             }
         }
     }
 
-    fn facts<'a>(&self, branch: &'a Branch) -> BranchFacts<'a> {
+    fn branch_facts<'a>(&self, branch: &'a Branch) -> BranchFacts<'a> {
         // Looked up and not made: the branch may be gone by now, and its place with it.
-        let slot = self.known_slot(branch.id);
+        let slot = self.existing_slot(branch.id);
         BranchFacts {
             branch,
-            sessions: slot
-                .as_ref()
-                .map_or(0, |slot| slot.sessions.load(Ordering::Acquire)),
+            sessions: slot.as_ref().map_or(0, |slot| slot.sessions.load(Ordering::Acquire)),
             idle_since: slot.and_then(|slot| *lock(&slot.idle_since)),
         }
     }
 
-    async fn carry_out(self: &Arc<Self>, command: &Command) -> Result<(), BranchesError> {
+    async fn execute_command(self: &Arc<Self>, command: &Command) -> Result<(), BranchesError> {
         match command {
             Command::Expire(id) => self.expire(*id).await?,
             Command::Suspend(id) => {
                 let idle = self.config.idle_suspend.unwrap_or_default();
                 let notice = format!("suspended: no session for {idle}");
-                self.suspend_due(*id, SuspendReason::Idle, notice).await?;
+                self.suspend_if_due(*id, SuspendReason::Idle, notice).await?;
             }
             Command::PurgeTemplate(id) => self.purge_template(*id).await?,
             Command::RefreshTemplate => {
@@ -345,13 +336,13 @@ impl Inner {
 
     /// Stops every branch cleanly and remembers those that ran, so that they run again.
     async fn stop(self: &Arc<Self>) {
-        let Some(started) = self.started.get() else {
+        let Some(state) = self.state.get() else {
             return;
         };
         self.stopping.store(true, Ordering::Release);
-        self.ended.send_replace(true);
-        self.due.notify_one();
-        self.pool.due.notify_one();
+        self.stop_signal.send_replace(true);
+        self.wakeup.notify_one();
+        self.pool.wakeup.notify_one();
         let tasks = std::mem::take(&mut *lock(&self.tasks));
         for task in tasks {
             if let Err(error) = task.await {
@@ -360,46 +351,46 @@ impl Inner {
         }
         self.write_manifests().await;
         // From here on a postmaster that ends is no loss to the pool.
-        self.pool.forget();
+        self.pool.clear();
         // A build at work comes to its end, or notices that Egret is stopping.
-        let patience = self.stop_patience();
-        let builds = tokio::time::timeout(patience, self.builds.write()).await;
+        let timeout = self.shutdown_timeout();
+        let builds = tokio::time::timeout(timeout, self.build_lock.write()).await;
         if builds.is_err() {
             tracing::warn!("a template is still being built; it is removed at the next start");
         }
-        let recorded = || started.registry.branches();
-        let left = Mutex::new(HashSet::new());
-        stream::iter(&recorded())
+        let list_branches = || state.registry.branches();
+        let unstopped = Mutex::new(HashSet::new());
+        stream::iter(&list_branches())
             .for_each_concurrent(self.start_concurrency(), async |branch| {
-                match tokio::time::timeout(patience, self.put_to_sleep(branch)).await {
+                match tokio::time::timeout(timeout, self.stop_for_shutdown(branch)).await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => {
                         tracing::warn!(branch = %branch.name, %error, "cannot stop a branch cleanly");
                     }
                     Err(_) => {
                         tracing::warn!(branch = %branch.name, "a branch was not stopped in time");
-                        lock(&left).insert(branch.id);
+                        lock(&unstopped).insert(branch.id);
                     }
                 }
             })
             .await;
-        let isolation = started.isolation.clone();
+        let isolation = state.isolation.clone();
         let removed = tokio::task::spawn_blocking(move || isolation.groups().remove());
         removed.await.expect("removing groups does not panic");
-        let left = std::mem::take(&mut *lock(&left));
+        let left = std::mem::take(&mut *lock(&unstopped));
         if let Err(error) = self.flush_volume().await {
             tracing::warn!(%error, "cannot flush the volume");
             return;
         }
-        let ran_now = |branch: &Branch| branch.boot_id.as_ref() == Some(&started.boot_id);
-        for mut branch in recorded() {
+        let ran_in_this_boot = |branch: &Branch| branch.boot_id.as_ref() == Some(&state.boot_id);
+        for mut branch in list_branches() {
             if left.contains(&branch.id) {
                 continue;
             }
             match branch.state {
                 BranchState::Running => branch.boot_id = None,
                 // Its files are on the disk, unless they are of before a crash of the machine.
-                BranchState::Failed | BranchState::Suspended if ran_now(&branch) => {
+                BranchState::Failed | BranchState::Suspended if ran_in_this_boot(&branch) => {
                     branch.boot_id = None;
                 }
                 // What its sessions made it worth is gone with them.
@@ -407,7 +398,7 @@ impl Inner {
                 _ => continue,
             }
             branch.postmaster = None;
-            if let Err(error) = started.registry.update_branch(&branch) {
+            if let Err(error) = state.registry.update_branch(&branch) {
                 tracing::warn!(branch = %branch.name, %error, "cannot record the clean stop of a branch");
             } else {
                 self.refresh_manifest(&branch);
@@ -417,17 +408,17 @@ impl Inner {
 
     /// How long each part of a stop waits for work under way: a server's start, and its end by each
     /// of three signals and of what it leaves behind.
-    fn stop_patience(&self) -> Duration {
+    fn shutdown_timeout(&self) -> Duration {
         let (start, stop) = (self.config.start_timeout, self.config.stop_timeout);
         start.duration() + stop.duration() * 4
     }
 
-    async fn put_to_sleep(&self, branch: &Branch) -> Result<(), BranchesError> {
+    async fn stop_for_shutdown(&self, branch: &Branch) -> Result<(), BranchesError> {
         let slot = self.slot(branch.id);
-        let _held = slot.lock.lock().await;
+        let _slot_guard = slot.lock.lock().await;
         // The holder of the slot before may have changed the row.
-        let started = self.started.get();
-        let found = started.and_then(|started| started.registry.branch(branch.id));
+        let state = self.state.get();
+        let found = state.and_then(|started| started.registry.branch(branch.id));
         let mode = match found.map_or(branch.state, |found| found.state) {
             BranchState::Running | BranchState::Suspended => StopMode::Fast,
             _ => StopMode::Immediate,
@@ -445,10 +436,7 @@ pub struct VolumeService {
 impl VolumeService {
     /// For the volume of a data directory.
     pub fn new(data_dir: &std::path::Path) -> Self {
-        Self {
-            root: data_dir.join("volume"),
-            image: data_dir.join("volume.img"),
-        }
+        Self { root: data_dir.join("volume"), image: data_dir.join("volume.img") }
     }
 }
 
@@ -483,7 +471,7 @@ impl Service for VolumeService {
                 return;
             }
             let (image, root) = (self.image.clone(), self.root.clone());
-            let unmounted = blocking(move || image::unmount(&image, &root)).await;
+            let unmounted = run_blocking(move || image::unmount(&image, &root)).await;
             if let Err(error) = unmounted {
                 tracing::warn!(%error, "cannot unmount the volume");
             }

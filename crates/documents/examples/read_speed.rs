@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use egret_documents::core::collection::Collection;
 use egret_documents::core::definition::{self, Definitions};
-use egret_documents::core::json::read_document;
+use egret_documents::core::json::parse_document;
 use serde_json::{Value, json};
 
 const BODIES: u32 = 100_000;
@@ -16,26 +16,26 @@ const BODIES: u32 = 100_000;
 fn main() {
     let definitions = Definitions::default();
     let file = serde_json::to_vec(&file()).expect("a value is JSON");
-    let given = definition::read(&file).expect("the definitions are right");
+    let given = definition::parse(&file).expect("the definitions are right");
     let definitions = definitions.with(given).expect("they fit together");
     let name = "flights".parse().expect("it is a name");
     let flights = definitions.get(&name).expect("it is declared");
-    let flights = Collection::of(&definitions, flights).expect("it fits");
+    let flights = Collection::compile(&definitions, flights).expect("it fits");
     let body = serde_json::to_vec(&body()).expect("a value is JSON");
     println!("a body has {} bytes", body.len());
     measure("serde_json", || {
         black_box(serde_json::from_slice::<Value>(black_box(&body)).expect("it is JSON"));
     });
     measure("json::read_document", || {
-        black_box(read_document(black_box(&body), 1 << 20).expect("it is JSON"));
+        black_box(parse_document(black_box(&body), 1 << 20).expect("it is JSON"));
     });
-    let value = read_document(&body, 1 << 20).expect("it is JSON");
+    let value = parse_document(&body, 1 << 20).expect("it is JSON");
     let schema = flights.schema().expect("it is not abstract");
     measure("Schema::check", || {
-        black_box(schema.check(black_box(&value))).expect("it matches");
+        black_box(schema.validate(black_box(&value))).expect("it matches");
     });
     measure("Collection::read", || {
-        black_box(flights.read(black_box(&body), 1 << 20).expect("it matches"));
+        black_box(flights.parse(black_box(&body), 1 << 20).expect("it matches"));
     });
 }
 
@@ -50,9 +50,7 @@ fn file() -> Value {
     let references: Vec<Value> = (0..8)
         .map(|n| json!({"name": format!("r{n}"), "to": "airports", "paths": {format!("/to/r{n}"): "/faa"}}))
         .collect();
-    let targets: Value = (0..8)
-        .map(|n| (format!("r{n}"), json!({"type": "string"})))
-        .collect();
+    let targets: Value = (0..8).map(|n| (format!("r{n}"), json!({"type": "string"}))).collect();
     json!({"collections": [
         {"collection": "airports", "identity": ["/faa"], "schema": {"required": ["faa"], "properties": {"faa": {"type": "string"}}}},
         {"collection": "flights", "identity": ["/date", "/carrier", "/number"], "references": references, "schema": {
@@ -71,9 +69,7 @@ fn file() -> Value {
 }
 
 fn body() -> Value {
-    let to: Value = (0..8)
-        .map(|n| (format!("r{n}"), json!(format!("A{n}B"))))
-        .collect();
+    let to: Value = (0..8).map(|n| (format!("r{n}"), json!(format!("A{n}B")))).collect();
     let numbers: Vec<f64> = (0..20).map(|n| f64::from(n) * 1.375 + 0.1).collect();
     json!({
         "date": "2013-01-01", "carrier": "UA", "number": 1545, "to": to, "numbers": numbers,

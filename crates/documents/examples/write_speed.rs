@@ -37,8 +37,8 @@ fn argument(place: usize, usual: u64) -> u64 {
 fn options(database: &TestDatabase) -> Options {
     Options {
         config: DocumentsConfig::default(),
-        databases: Databases::one(database.connection()),
-        destinations: Destinations::everything(),
+        databases: Databases::single(database.connection()),
+        destinations: Destinations::allow_all(),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
         tasks: None,
@@ -51,14 +51,8 @@ async fn main() {
     let (clients, seconds) = (argument(1, 64), argument(2, 10));
     let database = TestDatabase::create(18).await;
     let documents = Documents::new(options(&database), &mut Registry::default());
-    let caller = Caller {
-        tenant: "default".to_owned(),
-        ..Caller::default()
-    };
-    documents
-        .apply(&caller, COLLECTIONS.as_bytes())
-        .await
-        .expect("it is declared");
+    let caller = Caller { tenant: "default".to_owned(), ..Caller::default() };
+    documents.apply(&caller, COLLECTIONS.as_bytes()).await.expect("it is declared");
     let name = |name: &str| name.parse::<CollectionName>().expect("a name");
     let targets = name("targets");
     for code in 0..TARGETS {
@@ -66,10 +60,8 @@ async fn main() {
         let made = documents.upsert(&caller, &targets, body.as_bytes(), Condition::Always);
         made.await.expect("it is made");
     }
-    let (counted, end) = (
-        Arc::new([const { AtomicU64::new(0) }; 4]),
-        Instant::now() + Duration::from_secs(seconds),
-    );
+    let (counted, end) =
+        (Arc::new([const { AtomicU64::new(0) }; 4]), Instant::now() + Duration::from_secs(seconds));
     let begun = Instant::now();
     let tasks: Vec<_> = (0..clients)
         .map(|client| {

@@ -6,7 +6,10 @@ use egret_postgres::slots::SlotsTaken;
 use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::{PostgresError, installation, retry, tokio_postgres};
 
-use self::phrases::{at_version, counted, listed, said, unresolved};
+use self::phrases::{
+    describe_mismatch, describe_referrers, describe_server_error, describe_unresolved,
+    summarize_violations,
+};
 use crate::model::{
     CollectionName, DocumentId, Etag, FeedPosition, Referrers, UnresolvedReference, Violation,
 };
@@ -15,7 +18,7 @@ use crate::model::{
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DocumentsError {
     /// A definition of a collection is not valid.
-    #[error("the definition is not valid: {}", listed(.violations))]
+    #[error("the definition is not valid: {}", summarize_violations(.violations))]
     DefinitionInvalid {
         /// Its violations, at most 100; pointers are into the request.
         violations: Vec<Violation>,
@@ -27,7 +30,7 @@ pub enum DocumentsError {
         reason: String,
     },
     /// A document or a patch is not valid under its collection's definition.
-    #[error("the document is not valid: {}", listed(.violations))]
+    #[error("the document is not valid: {}", summarize_violations(.violations))]
     ValidationFailed {
         /// Its violations, at most 100.
         violations: Vec<Violation>,
@@ -46,14 +49,14 @@ pub enum DocumentsError {
         limit: &'static str,
     },
     /// A document refers to others that do not exist.
-    #[error("{}: create it first, or omit the reference", unresolved(.references))]
+    #[error("{}: create it first, or omit the reference", describe_unresolved(.references))]
     UnresolvedReference {
         /// All references without a target.
         references: Vec<UnresolvedReference>,
     },
     /// The document to be deleted is still referenced.
     #[error(
-        "{} to it: change or delete them first", counted(.referrers)
+        "{} to it: change or delete them first", describe_referrers(.referrers)
     )]
     StillReferenced {
         /// Documents that refer to it.
@@ -75,7 +78,7 @@ pub enum DocumentsError {
     },
     /// Two operations of a batch concern the same document or identity.
     #[error("operation {before} concerns the same document or identity: each may occur only once")]
-    Twice {
+    DuplicateOperation {
         /// Index of the earlier operation.
         before: usize,
     },
@@ -156,7 +159,7 @@ pub enum DocumentsError {
         cascade_max: u32,
     },
     /// The precondition of the request does not hold.
-    #[error("{}", at_version(.at))]
+    #[error("{}", describe_mismatch(.at))]
     VersionMismatch {
         /// Current version of the document, if it exists.
         at: Option<Etag>,
@@ -258,7 +261,7 @@ pub enum DocumentsError {
         reason: String,
     },
     /// The server reported an error, or could not be reached.
-    #[error("{}", said(.code, .message))]
+    #[error("{}", describe_server_error(.code, .message))]
     Server {
         /// SQLSTATE of the error; none: it is not from the server.
         code: Option<SqlState>,
@@ -292,11 +295,9 @@ impl From<PostgresError> for DocumentsError {
             PostgresError::Server { error, .. } if installation::is_removed(&error) => {
                 Self::removed(&error)
             }
-            error => Self::Server {
-                code: None,
-                is_lost: error.retryable(),
-                message: error.to_string(),
-            },
+            error => {
+                Self::Server { code: None, is_lost: error.retryable(), message: error.to_string() }
+            }
         }
     }
 }
@@ -308,26 +309,20 @@ impl From<DatabasesError> for DocumentsError {
             // Answered like a database without documents: a caller without access must not learn
             // whether the database exists.
             DatabasesError::Unknown { asked, .. } => Self::NoDocuments { database: asked },
-            DatabasesError::Several { .. } => Self::Database {
-                reason: error.to_string(),
-            },
+            DatabasesError::Several { .. } => Self::Database { reason: error.to_string() },
         }
     }
 }
 
 /// Whether the server rejects the values themselves, so that a retry cannot help: an invalid value
 /// (class 22), or a limit exceeded (class 54).
-fn is_of_values(code: &SqlState) -> bool {
-    ["22", "54"]
-        .iter()
-        .any(|class| code.code().starts_with(class))
+fn is_value_error(code: &SqlState) -> bool {
+    ["22", "54"].iter().any(|class| code.code().starts_with(class))
 }
 
 impl DocumentsError {
     fn removed(error: &tokio_postgres::Error) -> Self {
-        Self::Removed {
-            missing: egret_base::error::chain(error),
-        }
+        Self::Removed { missing: egret_base::error::chain(error) }
     }
 
     pub(crate) fn is_removed(&self) -> bool {
@@ -336,7 +331,7 @@ impl DocumentsError {
 
     /// Translates [`Self::Removed`] where the engine's schema still exists: then only a part of it
     /// is missing.
-    pub(crate) fn of_damaged_schema(self) -> Self {
+    pub(crate) fn into_damaged_schema(self) -> Self {
         match self {
             Self::Removed { missing } => Self::Server {
                 message: missing,
@@ -348,37 +343,31 @@ impl DocumentsError {
     }
 
     /// Whether the session failed, rather than the statement.
-    pub(crate) fn is_of_session(&self) -> bool {
+    pub(crate) fn is_session_lost(&self) -> bool {
         matches!(self, Self::Server { is_lost: true, .. })
     }
 
     /// Whether another Egret has become the owner: nothing was written.
-    pub(crate) fn is_of_another_owner(&self) -> bool {
+    pub(crate) fn is_fenced(&self) -> bool {
         let code = SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE;
         matches!(self, Self::Server { code: Some(found), .. } if *found == code)
     }
 
     /// Whether the server aborted a transaction because of a concurrent one, so that a retry may
     /// succeed.
-    pub(crate) fn is_to_repeat(&self) -> bool {
-        let conflicts = [
-            SqlState::T_R_SERIALIZATION_FAILURE,
-            SqlState::T_R_DEADLOCK_DETECTED,
-        ];
-        matches!(self, Self::Server { code: Some(code), .. } if conflicts.contains(code))
+    pub(crate) fn is_transaction_conflict(&self) -> bool {
+        let conflict_codes = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED];
+        matches!(self, Self::Server { code: Some(code), .. } if conflict_codes.contains(code))
     }
 
     /// Whether the server reports that a reference would dangle.
-    pub(crate) fn is_of_reference(&self) -> bool {
-        let of_reference = [
-            SqlState::FOREIGN_KEY_VIOLATION,
-            SqlState::RESTRICT_VIOLATION,
-        ];
-        matches!(self, Self::Server { code: Some(code), .. } if of_reference.contains(code))
+    pub(crate) fn is_foreign_key_violation(&self) -> bool {
+        let violation_codes = [SqlState::FOREIGN_KEY_VIOLATION, SqlState::RESTRICT_VIOLATION];
+        matches!(self, Self::Server { code: Some(code), .. } if violation_codes.contains(code))
     }
 
     /// Whether the error is about the write itself, rather than about the state of the engine.
-    pub(crate) fn is_of_write(&self) -> bool {
+    pub(crate) fn is_caused_by_write(&self) -> bool {
         let kind = self.kind();
         !matches!(kind, Kind::Unavailable | Kind::LimitReached) && !self.is_removed()
             || matches!(self, Self::CascadeTooLarge { .. })
@@ -393,9 +382,7 @@ impl DocumentsError {
 
     /// The error of a document with a single violation.
     pub(crate) fn violation(violation: Violation) -> Self {
-        Self::ValidationFailed {
-            violations: vec![violation],
-        }
+        Self::ValidationFailed { violations: vec![violation] }
     }
 }
 
@@ -410,7 +397,7 @@ impl CodedError for DocumentsError {
             | Self::ImportTooLarge { .. } => "payload_too_large",
             Self::UnresolvedReference { .. } => "unresolved_reference",
             Self::StillReferenced { .. } => "still_referenced",
-            Self::IdentityConflict { .. } | Self::Twice { .. } => "identity_conflict",
+            Self::IdentityConflict { .. } | Self::DuplicateOperation { .. } => "identity_conflict",
             Self::IdentityImmutable { .. } => "identity_immutable",
             Self::VersionMismatch { .. } => "version_mismatch",
             Self::QueryInvalid { .. } => "query_invalid",
@@ -462,7 +449,7 @@ impl CodedError for DocumentsError {
             Self::UnresolvedReference { .. }
             | Self::StillReferenced { .. }
             | Self::IdentityConflict { .. }
-            | Self::Twice { .. } => Kind::Conflict,
+            | Self::DuplicateOperation { .. } => Kind::Conflict,
             Self::IdentityImmutable { .. }
             | Self::Database { .. }
             | Self::QueryInvalid { .. }
@@ -482,9 +469,7 @@ impl CodedError for DocumentsError {
             | Self::TooManySubscriptions { .. }
             | Self::CascadeTooLarge { .. } => Kind::LimitReached,
             Self::Overloaded(taken) => taken.kind(),
-            Self::Server {
-                code: Some(code), ..
-            } if is_of_values(code) => Kind::Invalid,
+            Self::Server { code: Some(code), .. } if is_value_error(code) => Kind::Invalid,
             Self::OwnedElsewhere { .. }
             | Self::Unreachable
             | Self::Stopping

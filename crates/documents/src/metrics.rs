@@ -41,9 +41,9 @@ impl Metrics {
         let metrics = Self {
             writes: Family::default(),
             group_writes: Histogram::new((0..10).map(|power| f64::from(1 << power))),
-            wait: seconds(),
-            lookup: seconds(),
-            write: seconds(),
+            wait: seconds_histogram(),
+            lookup: seconds_histogram(),
+            write: seconds_histogram(),
             deferred: Counter::default(),
             halved: Counter::default(),
         };
@@ -86,9 +86,9 @@ impl Metrics {
     }
 
     /// Counts a finished write.
-    pub fn count(&self, told: Result<&WriteReceipt, &DocumentsError>) {
-        let outcome = match told {
-            Ok(written) => written.done.as_str(),
+    pub(crate) fn count_write(&self, result: Result<&WriteReceipt, &DocumentsError>) {
+        let outcome = match result {
+            Ok(receipt) => receipt.outcome.as_str(),
             Err(error) => error.code(),
         };
         self.writes.get_or_create(&OutcomeLabel { outcome }).inc();
@@ -96,6 +96,6 @@ impl Metrics {
 }
 
 /// Buckets from 0.1 ms to 0.8 s.
-fn seconds() -> Histogram {
+fn seconds_histogram() -> Histogram {
     Histogram::new((0..14).map(|power| 0.000_1 * f64::from(1 << power)))
 }

@@ -27,7 +27,7 @@ egret_base::define_id!(
 
 impl DocumentId {
     /// Wraps the id of a stored document.
-    pub fn stored(uuid: Uuid) -> Self {
+    pub fn from_stored(uuid: Uuid) -> Self {
         Self(uuid)
     }
 
@@ -93,36 +93,33 @@ impl fmt::Display for FeedPosition {
 pub struct Etag {
     version: i32,
     /// Random part of the id: a document deleted and created again starts at version 1 as well.
-    of: u32,
+    id_suffix: u32,
 }
 
 impl Etag {
     /// Tag of a version of a document.
     pub fn new(id: DocumentId, version: i32) -> Self {
         let (_, second) = id.uuid().as_u64_pair();
-        Self {
-            version,
-            of: second as u32,
-        }
+        Self { version, id_suffix: second as u32 }
     }
 
     /// Parses the form that [`Display`](fmt::Display) writes; none for any other text.
     pub fn parse(text: &str) -> Option<Self> {
-        let (version, of) = text.strip_prefix('"')?.strip_suffix('"')?.split_once('-')?;
+        let (version, id_suffix) = text.strip_prefix('"')?.strip_suffix('"')?.split_once('-')?;
         let is_plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        if !is_plain(version) || !is_plain(of) || of.len() != 8 {
+        if !is_plain(version) || !is_plain(id_suffix) || id_suffix.len() != 8 {
             return None;
         }
         Some(Self {
             version: version.parse().ok()?,
-            of: u32::from_str_radix(of, 16).ok()?,
+            id_suffix: u32::from_str_radix(id_suffix, 16).ok()?,
         })
     }
 }
 
 impl fmt::Display for Etag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}-{:08x}\"", self.version, self.of)
+        write!(f, "\"{}-{:08x}\"", self.version, self.id_suffix)
     }
 }
 
@@ -141,7 +138,7 @@ pub enum ChangeKind {
 
 impl ChangeKind {
     /// Kind for a stored letter, if it is known.
-    pub fn of(letter: i8) -> Option<Self> {
+    pub(crate) fn from_letter(letter: i8) -> Option<Self> {
         let all = [Self::Create, Self::Update, Self::Delete, Self::Identity];
         all.into_iter().find(|kind| kind.letter() == letter)
     }
@@ -176,7 +173,7 @@ pub struct WriteReceipt {
     /// Version after the write; after a deletion, the last version.
     pub version: i32,
     /// Effect of the write on the document.
-    pub done: WriteOutcome,
+    pub outcome: WriteOutcome,
 }
 
 /// Effect of a write.
@@ -194,9 +191,9 @@ pub enum WriteOutcome {
 
 impl WriteOutcome {
     /// Effect for a stored letter, if it is known.
-    pub fn of(letter: i8) -> Option<Self> {
+    pub(crate) fn from_letter(letter: i8) -> Option<Self> {
         let all = [Self::Created, Self::Changed, Self::Unchanged, Self::Removed];
-        all.into_iter().find(|done| done.letter() == letter)
+        all.into_iter().find(|outcome| outcome.letter() == letter)
     }
 
     /// Letter of the effect, as stored.
@@ -227,7 +224,7 @@ pub struct Referrers {
     /// Number of referrers, at most the limit.
     pub count: i64,
     /// Whether there are more than the limit.
-    pub is_more: bool,
+    pub has_more: bool,
     /// The first referrers that the caller may see, each with its collection.
     pub first: Vec<(CollectionName, DocumentId)>,
 }
@@ -238,7 +235,7 @@ pub struct UnresolvedReference {
     /// Name of the reference in its collection.
     pub reference: CollectionName,
     /// Name of the collection that it refers to.
-    pub to: CollectionName,
+    pub target_collection: CollectionName,
     /// JSON pointer to each part of the identity in the document.
     pub pointers: Vec<String>,
     /// The identity that it names: values by path in the target.
@@ -304,17 +301,17 @@ impl TryFrom<String> for CollectionName {
 
     fn try_from(text: String) -> Result<Self, String> {
         let mut bytes = text.bytes();
-        let begins = bytes.next().is_some_and(|first| first.is_ascii_lowercase());
-        let goes_on = bytes.all(|byte| {
+        let starts_with_letter = bytes.next().is_some_and(|first| first.is_ascii_lowercase());
+        let has_valid_rest = bytes.all(|byte| {
             byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-')
         });
-        if begins && goes_on && text.len() <= NAME_CHARS_MAX {
+        if starts_with_letter && has_valid_rest && text.len() <= NAME_CHARS_MAX {
             return Ok(Self(text));
         }
         Err(format!(
             "`{}` is not a valid name: use 1 to {NAME_CHARS_MAX} of a-z, 0-9, `_` and `-`, and \
              begin with a letter",
-            cut(&text, NAME_CHARS_MAX)
+            truncate(&text, NAME_CHARS_MAX)
         ))
     }
 }
@@ -353,13 +350,13 @@ impl Violation {
     /// small.
     pub fn new(pointer: impl AsRef<str>, message: impl AsRef<str>) -> Self {
         Self {
-            pointer: cut(pointer.as_ref(), VIOLATION_BYTES_MAX),
-            message: cut(message.as_ref(), VIOLATION_BYTES_MAX),
+            pointer: truncate(pointer.as_ref(), VIOLATION_BYTES_MAX),
+            message: truncate(message.as_ref(), VIOLATION_BYTES_MAX),
         }
     }
 
     /// The same violation in a larger text that contains this one at a pointer.
-    pub(crate) fn below(self, pointer: &str) -> Self {
+    pub(crate) fn with_pointer_prefix(self, pointer: &str) -> Self {
         Self::new(format!("{pointer}{}", self.pointer), self.message)
     }
 }
@@ -374,7 +371,7 @@ impl fmt::Display for Violation {
 }
 
 /// A text, cut to at most this many bytes, with an ellipsis if it was longer.
-pub(crate) fn cut(text: &str, bytes_max: usize) -> String {
+pub(crate) fn truncate(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text.to_owned();
     }

@@ -16,8 +16,9 @@ use futures_util::{Stream, TryStreamExt};
 use reqwest::{Method, RequestBuilder, Response, Url, header};
 use serde_json::Value as Json;
 
-use self::address::not_sent;
-pub use self::address::{Address, Credentials, without_credentials};
+use self::address::token_not_sent;
+pub(crate) use self::address::without_credentials;
+pub use self::address::{Address, Credentials};
 use self::listener::{ListenerError, ListenerGuard};
 use self::problem::Problem;
 use crate::failure::{Exit, Failure};
@@ -34,14 +35,14 @@ pub struct Api {
 }
 
 /// First segment of paths of Egret's own API.
-const OWN: &[&str] = &["v1"];
+const EGRET_PREFIX: &[&str] = &["v1"];
 
 /// First segments of paths of Prometheus's API.
-const PROMETHEUS: &[&str] = &["prometheus", "api", "v1"];
+const PROMETHEUS_PREFIX: &[&str] = &["prometheus", "api", "v1"];
 
 /// A call with headers and a body of its own.
 #[derive(Debug)]
-pub struct RawRequest {
+pub(crate) struct RawRequest {
     /// HTTP method, such as GET or POST.
     pub method: Method,
     /// Segments of the path.
@@ -56,20 +57,14 @@ pub struct RawRequest {
 
 impl RawRequest {
     /// A call with nothing but its path.
-    pub fn new(method: Method, path: Vec<String>) -> Self {
-        Self {
-            method,
-            path,
-            query: Vec::new(),
-            headers: Vec::new(),
-            body: None,
-        }
+    pub(crate) fn new(method: Method, path: Vec<String>) -> Self {
+        Self { method, path, query: Vec::new(), headers: Vec::new(), body: None }
     }
 }
 
 /// A response of the server, as it came.
 #[derive(Debug)]
-pub struct ApiResponse {
+pub(crate) struct ApiResponse {
     /// Status code of the response.
     pub status: u16,
     /// The `ETag` of the response, if it has one.
@@ -83,11 +78,11 @@ impl ApiResponse {
     ///
     /// # Errors
     /// [`Failure`]: it is none.
-    pub fn json(&self) -> Result<Json, Failure> {
+    pub(crate) fn json(&self) -> Result<Json, Failure> {
         let json = serde_json::from_slice(&self.body).map_err(|error| {
             Failure::failed("not_egret", format!("the response is not JSON: {error}"))
         });
-        told(json?)
+        check_problem(json?)
     }
 }
 
@@ -148,13 +143,13 @@ impl Api {
     /// [`Json`] loses digits of long numbers.
     pub(crate) async fn post_text(&self, path: &[&str], body: String) -> Result<Bytes, Failure> {
         let response = self.send(Method::POST, path, &[], Some(body.into()));
-        self.whole(response.await?).await
+        self.read_body(response.await?).await
     }
 
     /// PUT with a body that is JSON already.
     pub async fn put_text(&self, path: &[&str], body: String) -> Result<Json, Failure> {
         let response = self.send(Method::PUT, path, &[], Some(body.into()));
-        self.json(&self.whole(response.await?).await?)
+        self.parse_json(&self.read_body(response.await?).await?)
     }
 
     /// GET with query parameters; the answer as it came.
@@ -164,7 +159,7 @@ impl Api {
         query: &[(&str, &str)],
     ) -> Result<Bytes, Failure> {
         let response = self.send(Method::GET, path, query, None);
-        self.whole(response.await?).await
+        self.read_body(response.await?).await
     }
 
     /// GET of an answer that comes bit by bit.
@@ -175,7 +170,7 @@ impl Api {
     ) -> Result<impl Stream<Item = Result<Bytes, Failure>> + '_, Failure> {
         let response = self.send(Method::GET, path, query, None).await?;
         let bytes = response.bytes_stream();
-        Ok(bytes.map_err(|error| self.unreachable(&error)))
+        Ok(bytes.map_err(|error| self.connection_failure(&error)))
     }
 
     /// GET from Prometheus's API, with query parameters.
@@ -184,9 +179,9 @@ impl Api {
         path: &[&str],
         query: &[(&str, &str)],
     ) -> Result<Json, Failure> {
-        let url = self.address_of(PROMETHEUS, path, query)?;
-        let response = self.sent(self.http.get(url)).await?;
-        self.json(&self.whole(response).await?)
+        let url = self.build_url(PROMETHEUS_PREFIX, path, query)?;
+        let response = self.execute(self.http.get(url)).await?;
+        self.parse_json(&self.read_body(response).await?)
     }
 
     /// Has Prometheus's API read its files again.
@@ -194,25 +189,25 @@ impl Api {
     /// # Errors
     /// [`Failure`] when the server cannot be reached, or something is wrong with a file.
     pub(crate) async fn reload_prometheus(&self) -> Result<(), Failure> {
-        let url = self.address_of(&["prometheus", "-"], &["reload"], &[])?;
-        let response = self.sent(self.http.post(url)).await?;
-        self.whole(response).await.map(drop)
+        let url = self.build_url(&["prometheus", "-"], &["reload"], &[])?;
+        let response = self.execute(self.http.post(url)).await?;
+        self.read_body(response).await.map(drop)
     }
 
     /// Asks Prometheus's API with parameters that may be long: they go as a form.
-    pub(crate) async fn ask_prometheus(
+    pub(crate) async fn post_prometheus_form(
         &self,
         path: &[&str],
         form: &[(&str, &str)],
     ) -> Result<Json, Failure> {
-        let url = self.address_of(PROMETHEUS, path, &[])?;
+        let url = self.build_url(PROMETHEUS_PREFIX, path, &[])?;
         // A form is encoded as a query is.
-        let encoded = self.address_of(PROMETHEUS, path, form)?;
+        let encoded = self.build_url(PROMETHEUS_PREFIX, path, form)?;
         let body = encoded.query().unwrap_or_default().to_owned();
         let kind = "application/x-www-form-urlencoded";
         let request = self.http.post(url).header(header::CONTENT_TYPE, kind);
-        let response = self.sent(request.body(body)).await?;
-        self.json(&self.whole(response).await?)
+        let response = self.execute(request.body(body)).await?;
+        self.parse_json(&self.read_body(response).await?)
     }
 
     /// POST with a body that is sent bit by bit, in gzip perhaps.
@@ -223,13 +218,13 @@ impl Api {
         is_gzip: bool,
         body: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static,
     ) -> Result<Json, Failure> {
-        let mut request = self.http.post(self.address_of(OWN, path, query)?);
+        let mut request = self.http.post(self.build_url(EGRET_PREFIX, path, query)?);
         if is_gzip {
             request = request.header(header::CONTENT_ENCODING, "gzip");
         }
         let request = request.body(reqwest::Body::wrap_stream(body));
-        let response = self.sent(request).await?;
-        self.json(&self.whole(response).await?)
+        let response = self.execute(request).await?;
+        self.parse_json(&self.read_body(response).await?)
     }
 
     /// A call with query parameters and perhaps a JSON body.
@@ -242,30 +237,27 @@ impl Api {
     ) -> Result<Json, Failure> {
         let body = body.map(|body| body.to_string().into());
         let response = self.send(method, path, query, body).await?;
-        self.json(&self.whole(response).await?)
+        self.parse_json(&self.read_body(response).await?)
     }
 
     /// A call with headers and a body of its own.
-    pub async fn raw(&self, raw: RawRequest) -> Result<ApiResponse, Failure> {
+    pub(crate) async fn send_raw(&self, raw: RawRequest) -> Result<ApiResponse, Failure> {
         let path: Vec<&str> = raw.path.iter().map(String::as_str).collect();
-        let query = raw
-            .query
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()));
-        let url = self.address_of(OWN, &path, &query.collect::<Vec<_>>())?;
+        let query = raw.query.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let url = self.build_url(EGRET_PREFIX, &path, &query.collect::<Vec<_>>())?;
         let mut request = self.http.request(raw.method, url);
         for (name, value) in raw.headers {
             request = request.header(name, value);
         }
-        if let Some((kind, body)) = raw.body {
-            request = request.header(header::CONTENT_TYPE, kind).body(body);
+        if let Some((media_type, body)) = raw.body {
+            request = request.header(header::CONTENT_TYPE, media_type).body(body);
         }
-        let response = self.sent(request).await?;
+        let response = self.execute(request).await?;
         let etag = response.headers().get(header::ETAG);
         Ok(ApiResponse {
             status: response.status().as_u16(),
             etag: etag.and_then(|etag| etag.to_str().ok()).map(str::to_owned),
-            body: self.whole(response).await?,
+            body: self.read_body(response).await?,
         })
     }
 
@@ -276,45 +268,42 @@ impl Api {
         query: &[(&str, &str)],
         body: Option<Bytes>,
     ) -> Result<Response, Failure> {
-        let url = self.address_of(OWN, path, query)?;
+        let url = self.build_url(EGRET_PREFIX, path, query)?;
         let mut request = self.http.request(method, url);
         if let Some(body) = body {
-            request = request
-                .header(header::CONTENT_TYPE, "application/json")
-                .body(body);
+            request = request.header(header::CONTENT_TYPE, "application/json").body(body);
         }
-        self.sent(request).await
+        self.execute(request).await
     }
 
-    async fn sent(&self, mut request: RequestBuilder) -> Result<Response, Failure> {
+    async fn execute(&self, mut request: RequestBuilder) -> Result<Response, Failure> {
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
         }
-        let response = request
-            .send()
-            .await
-            .map_err(|error| self.unreachable(&error))?;
+        let response = request.send().await.map_err(|error| self.connection_failure(&error))?;
         if response.status().is_success() {
             Ok(response)
         } else {
-            Err(self.refused(response).await)
+            Err(self.failure_from_response(response).await)
         }
     }
 
-    async fn whole(&self, response: Response) -> Result<Bytes, Failure> {
+    async fn read_body(&self, response: Response) -> Result<Bytes, Failure> {
         let bytes = response.bytes().await;
-        bytes.map_err(|error| self.unreachable(&error))
+        bytes.map_err(|error| self.connection_failure(&error))
     }
 
-    fn json(&self, bytes: &[u8]) -> Result<Json, Failure> {
+    fn parse_json(&self, bytes: &[u8]) -> Result<Json, Failure> {
         match bytes {
             [] => Ok(Json::Null),
-            bytes => told(serde_json::from_slice(bytes).map_err(|_| self.stranger())?),
+            bytes => {
+                check_problem(serde_json::from_slice(bytes).map_err(|_| self.not_egret_failure())?)
+            }
         }
     }
 
     /// Each segment is escaped: a name with a slash stays one segment.
-    fn address_of(
+    fn build_url(
         &self,
         api: &[&str],
         path: &[&str],
@@ -332,61 +321,54 @@ impl Api {
         Ok(url)
     }
 
-    fn unreachable(&self, error: &reqwest::Error) -> Failure {
-        let chain = || {
-            std::iter::successors(Some(error as &dyn std::error::Error), |error| {
-                error.source()
-            })
-        };
+    fn connection_failure(&self, error: &reqwest::Error) -> Failure {
+        let chain =
+            || std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
         if let Some(error) = chain().find_map(|error| error.downcast_ref::<ListenerError>()) {
-            return not_sent(&self.base, error);
+            return token_not_sent(&self.base, error);
         }
         let reason = chain().last().map_or_else(String::new, ToString::to_string);
-        let refused = refused_certificate::describe(error)
+        let diagnosis = refused_certificate::describe(error)
             .map(|message| ("server_certificate_refused", message))
             .or_else(|| {
                 let message = wrong_scheme::describe(error, &self.base)?;
                 Some(("server_scheme_wrong", message))
             });
-        let (code, message) = match refused {
+        let (code, message) = match diagnosis {
             Some(refused) => refused,
-            None if error.is_connect() => (
-                "server_unreachable",
-                "server not running: start it with `egret serve`",
-            ),
+            None if error.is_connect() => {
+                ("server_unreachable", "server not running: start it with `egret serve`")
+            }
             None => ("server_unreachable", "the server's response was truncated"),
         };
         Failure {
             exit: Exit::Unreachable,
-            retryable: refused.is_none(),
+            retryable: diagnosis.is_none(),
             ..Failure::failed(code, message)
         }
         .with_hint(format!("tried {}: {reason}", self.base()))
     }
 
-    fn stranger(&self) -> Failure {
-        Failure::failed(
-            "not_egret",
-            format!("the server at {} is not Egret", self.base()),
-        )
-        .with_hint("check --url, EGRET_URL and server.port")
+    fn not_egret_failure(&self) -> Failure {
+        Failure::failed("not_egret", format!("the server at {} is not Egret", self.base()))
+            .with_hint("check --url, EGRET_URL and server.port")
     }
 
-    async fn refused(&self, response: Response) -> Failure {
+    async fn failure_from_response(&self, response: Response) -> Failure {
         let status = response.status();
         let retry_after = response
             .headers()
             .get(header::RETRY_AFTER)
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned);
-        let body = match self.whole(response).await {
+        let body = match self.read_body(response).await {
             Ok(body) => body,
             Err(failure) => return failure,
         };
         let Ok(problem) = serde_json::from_slice::<Problem>(&body) else {
-            return self.stranger();
+            return self.not_egret_failure();
         };
-        let listed = problem.listed();
+        let details = problem.detail_lines();
         let lacks_scope = problem.lacks_scope();
         let code = problem.code.or(problem.error_type);
         let message = problem
@@ -408,7 +390,7 @@ impl Api {
                 "use a token with that scope: `egret token create NAME --scope …` creates one"
                     .to_owned(),
             ),
-            _ if listed.is_some() => listed,
+            _ if details.is_some() => details,
             429 | 503 => retry_after.map(|seconds| format!("try again in {seconds} s")),
             _ => None,
         };
@@ -423,14 +405,14 @@ impl Api {
 }
 
 /// An answer; or the failure that it tells at its end, where it had begun before that was known.
-fn told(json: Json) -> Result<Json, Failure> {
+fn check_problem(json: Json) -> Result<Json, Failure> {
     let is_problem = |kind: &str| kind.starts_with("/errors#");
     if !json["type"].as_str().is_some_and(is_problem) || !json["code"].is_string() {
         return Ok(json);
     }
     let retryable = json["retryable"] == true;
     let problem: Problem = serde_json::from_value(json).unwrap_or_default();
-    let hint = problem.listed();
+    let hint = problem.detail_lines();
     let message = problem.detail.or(problem.title).unwrap_or_default();
     let code = problem.code.unwrap_or_default();
     Err(Failure {
@@ -450,10 +432,7 @@ pub fn read_token(path: &Path, opened: std::io::Result<File>) -> Result<String, 
         .and_then(std::io::read_to_string)
         .map_err(|error| Failure::usage(format!("token file {}: {error}", path.display())))?;
     match text.trim() {
-        "" => Err(Failure::usage(format!(
-            "token file {} is empty",
-            path.display()
-        ))),
+        "" => Err(Failure::usage(format!("token file {} is empty", path.display()))),
         token => Ok(token.to_owned()),
     }
 }

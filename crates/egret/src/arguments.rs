@@ -20,30 +20,34 @@ use std::process::Command;
 use egret_linux::inherited;
 use rustix::fs::MemfdFlags;
 
-use crate::configuration::{masked, masked_path};
+use crate::configuration::{mask_secrets, mask_url_path};
 
 /// Begins the first argument of an executed-anew program; the number of the open file follows.
-const HANDED_OVER: &str = "--arguments-in-descriptor=";
+const DESCRIPTOR_PREFIX: &str = "--arguments-in-descriptor=";
 
 /// The arguments as they were typed, the program's name first.
 ///
 /// # Errors
 /// When the program cannot be executed anew although its arguments hold a password.
-pub(crate) fn typed() -> anyhow::Result<Vec<OsString>> {
+pub(crate) fn read_arguments() -> anyhow::Result<Vec<OsString>> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let handed = arguments.get(1).and_then(|first| first.to_str());
-    if let Some(number) = handed.and_then(|first| first.strip_prefix(HANDED_OVER)) {
-        return received(number);
+    let first_argument = arguments.get(1).and_then(|first| first.to_str());
+    if let Some(number) = first_argument.and_then(|first| first.strip_prefix(DESCRIPTOR_PREFIX)) {
+        return read_from_descriptor(number);
     }
-    let shown: Vec<OsString> = arguments.iter().map(|word| masked_word(word)).collect();
-    if shown == arguments {
+    let masked_arguments: Vec<OsString> =
+        arguments.iter().map(|word| mask_argument(word)).collect();
+    if masked_arguments == arguments {
         return Ok(arguments);
     }
-    Err(execute_anew(&arguments, shown)?)
+    Err(execute_masked(&arguments, masked_arguments)?)
 }
 
 /// Returns only when it fails.
-fn execute_anew(typed: &[OsString], shown: Vec<OsString>) -> anyhow::Result<anyhow::Error> {
+fn execute_masked(
+    typed: &[OsString],
+    masked_arguments: Vec<OsString>,
+) -> anyhow::Result<anyhow::Error> {
     // Without MFD_CLOEXEC: the file is open in the program that is executed.
     let mut file = File::from(rustix::fs::memfd_create("arguments", MemfdFlags::empty())?);
     for argument in typed {
@@ -51,33 +55,32 @@ fn execute_anew(typed: &[OsString], shown: Vec<OsString>) -> anyhow::Result<anyh
         file.write_all(&[0])?;
     }
     file.rewind()?;
-    let mut shown = shown.into_iter();
+    let mut shown = masked_arguments.into_iter();
     // The name under which the program was called stays what `ps` shows.
     let name = shown.next().unwrap_or_default();
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"));
     let error = Command::new(program)
         .arg0(name)
-        .arg(format!("{HANDED_OVER}{}", file.as_raw_fd()))
+        .arg(format!("{DESCRIPTOR_PREFIX}{}", file.as_raw_fd()))
         .args(shown)
         .exec();
     Ok(anyhow::Error::new(error).context("hide the password in the arguments"))
 }
 
-fn received(number: &str) -> anyhow::Result<Vec<OsString>> {
-    let mut file = File::from(inherited::memory_file(number.parse()?)?);
+fn read_from_descriptor(number: &str) -> anyhow::Result<Vec<OsString>> {
+    let mut file = File::from(inherited::take_memory_file(number.parse()?)?);
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let words = bytes.split(|byte| *byte == 0);
-    let mut arguments: Vec<OsString> = words
-        .map(|word| OsString::from_vec(word.to_vec()))
-        .collect();
+    let mut arguments: Vec<OsString> =
+        words.map(|word| OsString::from_vec(word.to_vec())).collect();
     // Each ends with a zero, so that nothing follows the last one.
     arguments.pop();
     Ok(arguments)
 }
 
 /// An argument fit for `ps`; a setting is `key=value`, with `--set=` before it perhaps.
-fn masked_word(word: &OsStr) -> OsString {
+fn mask_argument(word: &OsStr) -> OsString {
     let Some(text) = word.to_str() else {
         return word.to_owned();
     };
@@ -88,8 +91,8 @@ fn masked_word(word: &OsStr) -> OsString {
         _ => ("", text),
     };
     let name = before.trim_end_matches('=').trim_start_matches("--set=");
-    let shown = masked_path(&masked(name, value));
-    format!("{before}{shown}").into()
+    let masked_value = mask_url_path(&mask_secrets(name, value));
+    format!("{before}{masked_value}").into()
 }
 
 #[cfg(test)]

@@ -41,32 +41,31 @@ pub fn command() -> clap::Command {
 
 /// The arguments with every `--set` behind the command: of a repeated option before and behind it,
 /// the parser would keep only those behind.
-pub(crate) fn settings_last(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+pub(crate) fn move_settings_last(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments = arguments.into_iter();
-    let (mut kept, mut settings) = (Vec::new(), Vec::new());
+    let (mut others, mut settings) = (Vec::new(), Vec::new());
     for argument in arguments.by_ref().take_while(|argument| argument != "--") {
-        let follows = settings.last().is_some_and(|last| last == "--set");
-        let starts = argument == "--set" || argument.as_encoded_bytes().starts_with(b"--set=");
-        if follows || starts {
+        let is_setting_value = settings.last().is_some_and(|last| last == "--set");
+        let is_setting_option =
+            argument == "--set" || argument.as_encoded_bytes().starts_with(b"--set=");
+        if is_setting_value || is_setting_option {
             settings.push(argument);
         } else {
-            kept.push(argument);
+            others.push(argument);
         }
     }
-    kept.extend(settings);
+    others.extend(settings);
     let rest: Vec<OsString> = arguments.collect();
     if !rest.is_empty() {
-        kept.push(OsString::from("--"));
-        kept.extend(rest);
+        others.push(OsString::from("--"));
+        others.extend(rest);
     }
-    kept
+    others
 }
 
 /// Whether the arguments ask for JSON, as far as that can be told of a line that does not parse.
 pub(crate) fn wants_json(arguments: impl IntoIterator<Item = OsString>) -> bool {
-    let mut arguments = arguments
-        .into_iter()
-        .take_while(|argument| argument != "--");
+    let mut arguments = arguments.into_iter().take_while(|argument| argument != "--");
     arguments.any(|argument| argument == "--json")
 }
 

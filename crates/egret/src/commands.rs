@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 
-use self::server_access::api;
+use self::server_access::open_api;
 use crate::cli::{self, Cli, Command, Global};
 use crate::configuration::Configuration;
 use crate::failure::Failure;
@@ -39,7 +39,7 @@ pub(crate) fn run(cli: Cli, output: Output) -> Result<ExitCode, Failure> {
     if let Command::Completions { shell } = cli.command {
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut Cli::command(), "egret", &mut script);
-        output.text(&String::from_utf8_lossy(&script))?;
+        output.print_text(&String::from_utf8_lossy(&script))?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Command::Man { directory, .. } = &cli.command {
@@ -47,28 +47,23 @@ pub(crate) fn run(cli: Cli, output: Output) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Command::Config { reference: true } = cli.command {
-        output.text(&crate::configuration::reference())?;
+        output.print_text(&crate::configuration::reference())?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Command::Series(cli::SeriesCommand::Promqltest { paths }) = cli.command {
         series::promqltest(&paths, output)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let configuration = load(&cli.global)?;
+    let configuration = load_configuration(&cli.global)?;
     if let Some(warning) = configuration.warning() {
-        output.remark(&format!("warning: {warning}"));
+        output.print_remark(&format!("warning: {warning}"));
     }
     if let Command::Bench(command) = cli.command {
         match bench::run(command, &cli.global, &configuration)? {}
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| {
-            Failure::failed(
-                "runtime",
-                format!("cannot start the threads of the runtime: {error}"),
-            )
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
+            Failure::failed("runtime", format!("cannot start the threads of the runtime: {error}"))
         })?;
     runtime.block_on(async {
         dispatch(cli.command, &cli.global, &configuration, output).await?;
@@ -76,15 +71,11 @@ pub(crate) fn run(cli: Cli, output: Output) -> Result<ExitCode, Failure> {
     })
 }
 
-fn load(global: &Global) -> Result<Configuration, Failure> {
+fn load_configuration(global: &Global) -> Result<Configuration, Failure> {
     // A variable that is not UTF-8 cannot be one of Egret's.
     let environment = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    Ok(Configuration::load(
-        global.config.as_deref(),
-        environment,
-        &global.set,
-    )?)
+    Ok(Configuration::load(global.config.as_deref(), environment, &global.set)?)
 }
 
 async fn dispatch(
@@ -93,7 +84,7 @@ async fn dispatch(
     configuration: &Configuration,
     output: Output,
 ) -> Result<(), Failure> {
-    let connect = || api(global, configuration);
+    let connect = || open_api(global, configuration);
     match command {
         Command::Serve => Ok(crate::serve::run(configuration, output).await?),
         Command::Demo => Ok(crate::demo::run(configuration, output).await?),
@@ -103,37 +94,27 @@ async fn dispatch(
             }
             external::check(postgres_url, configuration, output).await
         }
-        Command::Uninstall {
-            postgres_url: Some(url),
-            force,
-            ..
-        } => uninstall::directly(url, force, configuration, output).await,
-        Command::Uninstall {
-            database, force, ..
-        } => uninstall::by_server(database, force, &connect()?, output).await,
+        Command::Uninstall { postgres_url: Some(url), force, .. } => {
+            uninstall::directly(url, force, configuration, output).await
+        }
+        Command::Uninstall { database, force, .. } => {
+            uninstall::by_server(database, force, &connect()?, output).await
+        }
         Command::Repair { part, yes } => repair::run(part.as_deref(), yes, configuration, output),
         Command::Status => status::show(&connect()?, output).await,
-        Command::Branch(command) => branch::run(command, &connect()?, output)
-            .await
-            .map_err(without_branches),
+        Command::Branch(command) => {
+            branch::run(command, &connect()?, output).await.map_err(explain_missing_branches)
+        }
         Command::Queue(command) => queue::run(command, &connect()?, output).await,
         Command::Series(command) => series::run(command, &connect()?, output).await,
         Command::View(command) => view::run(command, &connect()?, output).await,
-        Command::Collection(command) => document::collection(command, &connect()?, output).await,
+        Command::Collection(command) => {
+            document::run_collection(command, &connect()?, output).await
+        }
         Command::Document(command) => document::run(command, &connect()?, output).await,
         Command::Clock(command) => clock::run(command, &connect()?, output).await,
-        Command::Audit {
-            since,
-            token,
-            operation,
-            limit,
-        } => {
-            let request = audit::AuditRequest {
-                since,
-                token,
-                operation,
-                limit,
-            };
+        Command::Audit { since, token, operation, limit } => {
+            let request = audit::AuditRequest { since, token, operation, limit };
             audit::list(request, &connect()?, output).await
         }
         Command::Token(command) => token::run(command, &connect()?, output).await,
@@ -143,7 +124,7 @@ async fn dispatch(
 }
 
 /// A server that stands on an external PostgreSQL has no paths for branches at all.
-fn without_branches(failure: Failure) -> Failure {
+fn explain_missing_branches(failure: Failure) -> Failure {
     if failure.code != "route_not_found" {
         return failure;
     }

@@ -41,12 +41,8 @@ egret_base::settings! {
 }
 
 /// Read by the client only; they are no settings.
-const CLIENT_VARIABLES: [&str; 4] = [
-    "EGRET_TOKEN",
-    "EGRET_URL",
-    "EGRET_CLIENT_CERT",
-    "EGRET_CLIENT_KEY",
-];
+const CLIENT_VARIABLES: [&str; 4] =
+    ["EGRET_TOKEN", "EGRET_URL", "EGRET_CLIENT_CERT", "EGRET_CLIENT_KEY"];
 /// What `egret queue work` tells the commands that it runs, which may run this program again.
 const WORK_VARIABLES: [&str; 8] = [
     "EGRET_TASK_ID",
@@ -58,8 +54,8 @@ const WORK_VARIABLES: [&str; 8] = [
     "EGRET_TAGS",
     "EGRET_METADATA",
 ];
-const PREFIX: &str = "EGRET_";
-const TEST_VARIABLES: &str = "EGRET_TEST_";
+const VARIABLE_PREFIX: &str = "EGRET_";
+const TEST_VARIABLE_PREFIX: &str = "EGRET_TEST_";
 const DEFAULT_FILE: &str = "egret.toml";
 
 /// Keys with their effective values as text.
@@ -72,7 +68,7 @@ struct Part {
 }
 
 impl Part {
-    fn of<S: Section>() -> Self {
+    fn for_section<S: Section>() -> Self {
         Self {
             declared: S::declared,
             effective: |layers| {
@@ -91,26 +87,26 @@ impl Part {
 }
 
 /// Every section there is, in the order in which `egret config` shows them.
-fn parts() -> Vec<Part> {
+fn section_parts() -> Vec<Part> {
     vec![
-        Part::of::<ProgramConfig>(),
-        Part::of::<ClockConfig>(),
-        Part::of::<PostgresConfig>(),
-        Part::of::<BranchesConfig>(),
-        Part::of::<QueueConfig>(),
-        Part::of::<SeriesConfig>(),
-        Part::of::<ViewsConfig>(),
-        Part::of::<DocumentsConfig>(),
-        Part::of::<OutgoingConfig>(),
-        Part::of::<ServerConfig>(),
-        Part::of::<OidcConfig>(),
-        Part::of::<ProxyConfig>(),
+        Part::for_section::<ProgramConfig>(),
+        Part::for_section::<ClockConfig>(),
+        Part::for_section::<PostgresConfig>(),
+        Part::for_section::<BranchesConfig>(),
+        Part::for_section::<QueueConfig>(),
+        Part::for_section::<SeriesConfig>(),
+        Part::for_section::<ViewsConfig>(),
+        Part::for_section::<DocumentsConfig>(),
+        Part::for_section::<OutgoingConfig>(),
+        Part::for_section::<ServerConfig>(),
+        Part::for_section::<OidcConfig>(),
+        Part::for_section::<ProxyConfig>(),
     ]
 }
 
 /// Every setting there is.
-pub fn declared() -> Vec<SettingDeclaration> {
-    parts().iter().flat_map(|part| (part.declared)()).collect()
+pub(crate) fn declared_settings() -> Vec<SettingDeclaration> {
+    section_parts().iter().flat_map(|part| (part.declared)()).collect()
 }
 
 /// One setting with its effective value, as `egret config` shows it.
@@ -140,7 +136,7 @@ struct Sources {
     environment: Vec<(String, String)>,
     flags: Vec<(String, String)>,
     /// Keys, values and reasons of [`Configuration::or`].
-    assumed: Vec<(String, String, String)>,
+    default_overrides: Vec<(String, String, String)>,
 }
 
 impl Configuration {
@@ -155,56 +151,45 @@ impl Configuration {
         environment: impl IntoIterator<Item = (String, String)>,
         flags: &[(String, String)],
     ) -> Result<Self, SettingError> {
-        let environment: Vec<(String, String)> = environment
-            .into_iter()
-            .filter(|(name, _)| name.starts_with(PREFIX))
-            .collect();
+        let environment: Vec<(String, String)> =
+            environment.into_iter().filter(|(name, _)| name.starts_with(VARIABLE_PREFIX)).collect();
         let sources = Sources {
             file: file.map(Path::to_owned),
             environment: environment.clone(),
             flags: flags.to_vec(),
-            assumed: Vec::new(),
+            default_overrides: Vec::new(),
         };
         let mut layers = Layers::default();
         match file {
             Some(path) => file::read_named(path, &mut layers)?,
             None if std::fs::symlink_metadata(DEFAULT_FILE).is_ok() => {
-                file::read_found(Path::new(DEFAULT_FILE), &mut layers)?
+                file::read_default(Path::new(DEFAULT_FILE), &mut layers)?
             }
             None => {}
         }
-        let declared = declared();
+        let declared = declared_settings();
         // Each layer is checked by itself: a later one would hide what is wrong below it.
         check(&layers, &declared)?;
-        let injected = put_environment(&mut layers, environment, &declared)?;
+        let injected = apply_environment(&mut layers, environment, &declared)?;
         check(&layers, &declared)?;
         for (key, text) in flags {
-            let origin = Origin::Flag(format!("--set {key}={}", masked(key, text)));
+            let origin = Origin::Flag(format!("--set {key}={}", mask_secrets(key, text)));
             layers.put(key, text, origin);
         }
         check(&layers, &declared)?;
-        Ok(Self {
-            layers,
-            injected,
-            sources,
-        })
+        Ok(Self { layers, injected, sources })
     }
 
     /// Reads everything again: the file may have changed since.
     ///
     /// # Errors
     /// As [`Configuration::load`].
-    pub fn reread(&self) -> Result<Self, SettingError> {
-        let Sources {
-            file,
-            environment,
-            flags,
-            assumed,
-        } = &self.sources;
-        let read = Self::load(file.as_deref(), environment.clone(), flags)?;
-        Ok(assumed.iter().fold(read, |read, (key, value, reason)| {
-            read.or(key, value, reason)
-        }))
+    pub(crate) fn reread(&self) -> Result<Self, SettingError> {
+        let Sources { file, environment, flags, default_overrides: assumed } = &self.sources;
+        let reloaded = Self::load(file.as_deref(), environment.clone(), flags)?;
+        Ok(assumed
+            .iter()
+            .fold(reloaded, |read, (key, value, reason)| read.with_default(key, value, reason)))
     }
 
     /// What the user should know of the environment, if anything.
@@ -221,19 +206,15 @@ impl Configuration {
 
     /// The same with another default for one setting, for the reason given; a setting that is set
     /// keeps its value.
-    pub fn or(&self, key: &str, value: &str, reason: &str) -> Self {
+    pub(crate) fn with_default(&self, key: &str, value: &str, reason: &str) -> Self {
         let mut layers = self.layers.clone();
         if layers.origin(key) == Origin::Default {
             layers.put(key, value, Origin::Flag(reason.to_owned()));
         }
         let mut sources = self.sources.clone();
         let assumed = (key.to_owned(), value.to_owned(), reason.to_owned());
-        sources.assumed.push(assumed);
-        Self {
-            layers,
-            injected: self.injected.clone(),
-            sources,
-        }
+        sources.default_overrides.push(assumed);
+        Self { layers, injected: self.injected.clone(), sources }
     }
 
     /// One section's settings.
@@ -250,15 +231,11 @@ impl Configuration {
     /// [`SettingError`] when it is not configured and the user has no home directory.
     pub fn data_dir(&self) -> Result<PathBuf, SettingError> {
         let program: ProgramConfig = self.section()?;
-        program
-            .data_dir
-            .or_else(default_data_dir)
-            .ok_or_else(|| SettingError {
-                origin: Origin::Default,
-                message:
-                    "egret.data_dir: there is no home directory to put it in: set EGRET_DATA_DIR"
-                        .to_owned(),
-            })
+        program.data_dir.or_else(default_data_dir).ok_or_else(|| SettingError {
+            origin: Origin::Default,
+            message: "egret.data_dir: there is no home directory to put it in: set EGRET_DATA_DIR"
+                .to_owned(),
+        })
     }
 
     /// The server's address as configured, as a client on the same machine reaches it.
@@ -267,13 +244,10 @@ impl Configuration {
     /// [`SettingError`] when `server.address` is no IP address or the certificate cannot be read.
     pub fn address(&self) -> Result<Address, SettingError> {
         let server: ServerConfig = self.section()?;
-        let refuse = |key: &str, message: String| SettingError {
-            origin: self.layers.origin(key),
-            message,
-        };
-        let mut socket = server
-            .socket_address()
-            .map_err(|error| refuse("server.address", error.to_string()))?;
+        let refuse =
+            |key: &str, message: String| SettingError { origin: self.layers.origin(key), message };
+        let mut socket =
+            server.socket_address().map_err(|error| refuse("server.address", error.to_string()))?;
         if socket.ip().is_unspecified() {
             socket.set_ip(match socket {
                 SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
@@ -283,11 +257,8 @@ impl Configuration {
         let (scheme, certificate) = match &server.tls_certificate {
             None => ("http", None),
             Some(path) => {
-                let pem = egret_linux::regular::read(path).map_err(|error| {
-                    refuse(
-                        "server.tls_certificate",
-                        format!("{}: {error}", path.display()),
-                    )
+                let pem = egret_linux::regular_file::read(path).map_err(|error| {
+                    refuse("server.tls_certificate", format!("{}: {error}", path.display()))
                 })?;
                 ("https", Some(pem))
             }
@@ -295,12 +266,7 @@ impl Configuration {
         let url = format!("{scheme}://{socket}")
             .parse()
             .expect("scheme and socket address make an address");
-        Ok(Address {
-            url,
-            certificate,
-            authorities: None,
-            identity: None,
-        })
+        Ok(Address { url, certificate, authorities: None, identity: None })
     }
 
     /// Every setting with its value and origin; secrets are masked, and the data directory is shown
@@ -309,53 +275,50 @@ impl Configuration {
     /// # Errors
     /// As [`Self::section`].
     pub fn effective(&self) -> Result<Vec<Effective>, SettingError> {
-        let mut all = Vec::new();
-        for part in parts() {
+        let mut settings = Vec::new();
+        for part in section_parts() {
             for (key, mut value) in (part.effective)(&self.layers)? {
                 if key == "egret.data_dir" {
                     value = self.data_dir()?.display().to_string();
                 }
-                all.push(Effective {
+                settings.push(Effective {
                     origin: self.layers.origin(&key).to_string(),
-                    value: masked(&key, &value),
+                    value: mask_secrets(&key, &value),
                     key,
                 });
             }
         }
-        Ok(all)
+        Ok(settings)
     }
 }
 
 fn check(layers: &Layers, declared: &[SettingDeclaration]) -> Result<(), SettingError> {
-    layers.refuse_unknown(declared)?;
-    for part in parts() {
+    layers.reject_unknown(declared)?;
+    for part in section_parts() {
         (part.effective)(layers)?;
     }
     Ok(())
 }
 
-fn put_environment(
+fn apply_environment(
     layers: &mut Layers,
     environment: impl IntoIterator<Item = (String, String)>,
     declared: &[SettingDeclaration],
 ) -> Result<Vec<String>, SettingError> {
     let mut injected = Vec::new();
     for (name, text) in environment {
-        let ours = name.starts_with(PREFIX)
-            && !name.starts_with(TEST_VARIABLES)
+        let is_ours = name.starts_with(VARIABLE_PREFIX)
+            && !name.starts_with(TEST_VARIABLE_PREFIX)
             && !CLIENT_VARIABLES.contains(&name.as_str())
             && !WORK_VARIABLES.contains(&name.as_str());
-        if !ours {
+        if !is_ours {
             continue;
         }
         if injected::is_injected(&name, &text) {
             injected.push(name);
             continue;
         }
-        match declared
-            .iter()
-            .find(|setting| variable(&setting.key) == name)
-        {
+        match declared.iter().find(|setting| variable_name(&setting.key) == name) {
             Some(setting) => layers.put(&setting.key, &text, Origin::Environment(name)),
             None => return Err(unknown_variable(name, declared)),
         }
@@ -367,24 +330,21 @@ fn put_environment(
 fn unknown_variable(name: String, declared: &[SettingDeclaration]) -> SettingError {
     let names: Vec<String> = declared
         .iter()
-        .map(|setting| variable(&setting.key))
+        .map(|setting| variable_name(&setting.key))
         .chain(CLIENT_VARIABLES.map(str::to_owned))
         .collect();
     // Compared without the prefix, which would make everything look alike.
-    let bare = |name| str::trim_start_matches(name, PREFIX);
+    let bare = |name| str::trim_start_matches(name, VARIABLE_PREFIX);
     let message = match nearest(bare(&name), names.iter().map(|name| bare(name))) {
-        Some(near) => format!("unknown variable: did you mean `{PREFIX}{near}`?"),
+        Some(near) => format!("unknown variable: did you mean `{VARIABLE_PREFIX}{near}`?"),
         None => "unknown variable: `egret config --reference` lists them all".to_owned(),
     };
-    SettingError {
-        origin: Origin::Environment(name),
-        message,
-    }
+    SettingError { origin: Origin::Environment(name), message }
 }
 
 /// The variable that sets `key`. The program's own section adds nothing to the name:
 /// `egret.data_dir` is `EGRET_DATA_DIR`.
-pub fn variable(key: &str) -> String {
+pub(crate) fn variable_name(key: &str) -> String {
     match key.split_once('.') {
         Some((ProgramConfig::NAME, field)) => environment_name(field),
         _ => environment_name(key),
@@ -392,22 +352,20 @@ pub fn variable(key: &str) -> String {
 }
 
 /// Shown instead of a secret.
-pub(crate) const HIDDEN: &str = "••••••";
+pub(crate) const MASK: &str = "••••••";
 
 /// A value fit to be shown: passwords, secrets and tokens are not, nor a password within a URL or
 /// a connection string.
-pub(crate) fn masked(key: &str, value: &str) -> String {
+pub(crate) fn mask_secrets(key: &str, value: &str) -> String {
     let field = key.rsplit('.').next().unwrap_or(key);
     let names_a_secret = ["password", "secret", "token"]
         .iter()
         .any(|word| field == *word || field.ends_with(&format!("_{word}")));
     if names_a_secret && !value.is_empty() {
-        return HIDDEN.to_owned();
+        return MASK.to_owned();
     }
     if field.ends_with("_webhooks") {
-        let urls = value
-            .split(';')
-            .map(|url| masked_path(&masked("", url.trim())));
+        let urls = value.split(';').map(|url| mask_url_path(&mask_secrets("", url.trim())));
         return urls.collect::<Vec<String>>().join("; ");
     }
     let mut shown = value.to_owned();
@@ -417,31 +375,29 @@ pub(crate) fn masked(key: &str, value: &str) -> String {
         if let Some((user, host)) = rest.rsplit_once('@')
             && let Some((user, _)) = user.split_once(':')
         {
-            shown = format!("{scheme}://{user}:{HIDDEN}@{host}");
+            shown = format!("{scheme}://{user}:{MASK}@{host}");
         } else if (kind.ends_with("http") || kind.ends_with("https"))
             && let Some((_, host)) = authority.rsplit_once('@')
         {
             // A token may stand where the user does.
             let path = &rest[authority.len()..];
-            shown = format!("{scheme}://{HIDDEN}@{host}{path}");
+            shown = format!("{scheme}://{MASK}@{host}{path}");
         }
     }
     // What follows `password` and an equals sign is hidden too: a quoted password may hold spaces.
     // libpq allows spaces around the sign.
     let word = "password";
-    let ends = shown.match_indices(word).map(|(at, _)| at + word.len());
-    let before = ends
-        .filter(|end| shown[*end..].trim_start().starts_with('='))
-        .min();
-    if let Some(before) = before {
-        shown = format!("{}={HIDDEN}", &shown[..before]);
+    let word_ends = shown.match_indices(word).map(|(at, _)| at + word.len());
+    let mask_start = word_ends.filter(|end| shown[*end..].trim_start().starts_with('=')).min();
+    if let Some(before) = mask_start {
+        shown = format!("{}={MASK}", &shown[..before]);
     }
     shown
 }
 
 /// A URL of HTTP with what follows its host masked, for that may be the secret of a webhook; any
 /// other text as it is.
-pub(crate) fn masked_path(text: &str) -> String {
+pub(crate) fn mask_url_path(text: &str) -> String {
     let (option, url) = match text.split_once('=') {
         Some((option, url)) if option.starts_with("--") => (&text[..=option.len()], url),
         _ => ("", text),
@@ -456,7 +412,7 @@ pub(crate) fn masked_path(text: &str) -> String {
     };
     match rest.find(['/', '?', '#']) {
         Some(end) if end + 1 < rest.len() => {
-            format!("{option}{scheme}{}{HIDDEN}", &rest[..=end])
+            format!("{option}{scheme}{}{MASK}", &rest[..=end])
         }
         _ => text.to_owned(),
     }
@@ -466,11 +422,8 @@ fn default_data_dir() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some(PathBuf::from("/var/lib/egret"));
     }
-    let absolute = |name| {
-        std::env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
+    let absolute =
+        |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute("XDG_DATA_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
         .map(|share| share.join("egret"))

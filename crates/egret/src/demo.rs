@@ -107,17 +107,11 @@ pub async fn load(
     if is_loaded(&transaction).await? {
         return Ok(LoadOutcome::AlreadyLoaded);
     }
-    transaction
-        .batch_execute(include_str!("demo/sql/tables.sql"))
-        .await?;
-    let mut load = Load {
-        transaction: &transaction,
-        progress,
-        sent: 0,
-    };
+    transaction.batch_execute(include_str!("demo/sql/tables.sql")).await?;
+    let mut load = Load { transaction: &transaction, progress, rows_sent: 0 };
     let mut tables = Vec::new();
     for table in TABLES {
-        tables.push(load.fill(table).await?);
+        tables.push(load.copy_table(table).await?);
     }
     let keys_started = Instant::now();
     (load.progress)(LoadProgress::Keys);
@@ -131,10 +125,7 @@ pub async fn load(
     }
     let (flights_without_plane, flights_without_airport) = count_unmatched(&transaction).await?;
     let keys_ms = milliseconds(keys_started.elapsed());
-    transaction
-        .commit()
-        .await
-        .context("cannot commit the demo")?;
+    transaction.commit().await.context("cannot commit the demo")?;
     Ok(LoadOutcome::Loaded(LoadReceipt {
         tables,
         flights_without_plane,
@@ -145,12 +136,8 @@ pub async fn load(
 }
 
 async fn is_loaded(transaction: &Transaction<'_>) -> anyhow::Result<bool> {
-    transaction
-        .batch_execute(include_str!("demo/sql/session.sql"))
-        .await?;
-    let row = transaction
-        .query_one(include_str!("demo/sql/state.sql"), &[&MARK])
-        .await?;
+    transaction.batch_execute(include_str!("demo/sql/session.sql")).await?;
+    let row = transaction.query_one(include_str!("demo/sql/state.sql"), &[&MARK]).await?;
     let found: Vec<String> = row.get("tables");
     if row.get("complete") {
         return Ok(true);
@@ -166,9 +153,7 @@ async fn is_loaded(transaction: &Transaction<'_>) -> anyhow::Result<bool> {
 }
 
 async fn count_unmatched(transaction: &Transaction<'_>) -> anyhow::Result<(u64, u64)> {
-    let row = transaction
-        .query_one(include_str!("demo/sql/unmatched.sql"), &[])
-        .await?;
+    let row = transaction.query_one(include_str!("demo/sql/unmatched.sql"), &[]).await?;
     let count =
         |column| u64::try_from(row.get::<_, i64>(column)).context("a count is never negative");
     Ok((count("without_plane")?, count("without_airport")?))
@@ -177,43 +162,37 @@ async fn count_unmatched(transaction: &Transaction<'_>) -> anyhow::Result<(u64, 
 struct Load<'a> {
     transaction: &'a Transaction<'a>,
     progress: &'a mut (dyn FnMut(LoadProgress) + Send),
-    sent: u64,
+    rows_sent: u64,
 }
 
 impl Load<'_> {
-    async fn fill(&mut self, table: &Table) -> anyhow::Result<TableReceipt> {
+    async fn copy_table(&mut self, table: &Table) -> anyhow::Result<TableReceipt> {
         let started = Instant::now();
         let mut csv = CsvStream::open(table.csv_zst)?;
         if table.name == FLIGHTS.name {
-            csv.refer("tailnum", "plane_tailnum", PLANES.csv_zst, "tailnum")?;
-            csv.refer("dest", "dest_faa", AIRPORTS.csv_zst, "faa")?;
+            csv.add_reference_column("tailnum", "plane_tailnum", PLANES.csv_zst, "tailnum")?;
+            csv.add_reference_column("dest", "dest_faa", AIRPORTS.csv_zst, "faa")?;
         }
         let statement = copy_statement(table.name, csv.columns());
         let sink = self.transaction.copy_in(&statement).await?;
         let mut sink = std::pin::pin!(sink);
         while let Some(chunk) = csv.next_chunk()? {
-            self.sent += chunk.rows;
+            self.rows_sent += chunk.rows;
             sink.send(chunk.bytes).await?;
             (self.progress)(LoadProgress::Rows {
-                sent: self.sent,
+                sent: self.rows_sent,
                 total: TABLES.iter().map(|table| table.rows).sum(),
             });
         }
-        let rows = sink
-            .finish()
-            .await
-            .with_context(|| format!("copying into {} failed", table.name))?;
+        let rows =
+            sink.finish().await.with_context(|| format!("copying into {} failed", table.name))?;
         ensure!(
             rows == table.rows,
             "{}: {rows} rows arrived instead of {}",
             table.name,
             table.rows
         );
-        Ok(TableReceipt {
-            name: table.name,
-            rows,
-            elapsed_ms: milliseconds(started.elapsed()),
-        })
+        Ok(TableReceipt { name: table.name, rows, elapsed_ms: milliseconds(started.elapsed()) })
     }
 }
 

@@ -51,18 +51,12 @@ impl Failure {
 
     /// Command line or configuration is wrong.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self {
-            exit: Exit::Usage,
-            ..Self::failed("usage", message)
-        }
+        Self { exit: Exit::Usage, ..Self::failed("usage", message) }
     }
 
     /// Adds advice to the failure.
     pub fn with_hint(self, hint: impl Into<String>) -> Self {
-        Self {
-            hint: Some(hint.into()),
-            ..self
-        }
+        Self { hint: Some(hint.into()), ..self }
     }
 
     /// As `--json` prints it.
@@ -96,10 +90,8 @@ impl From<anyhow::Error> for Failure {
 
 impl From<clap::Error> for Failure {
     fn from(error: clap::Error) -> Self {
-        let missing = [
-            ErrorKind::MissingSubcommand,
-            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
-        ];
+        let missing =
+            [ErrorKind::MissingSubcommand, ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand];
         if missing.contains(&error.kind()) {
             return Self::usage("a command is missing").with_hint("`egret help` lists them");
         }

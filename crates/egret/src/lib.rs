@@ -18,20 +18,20 @@ use clap::Parser;
 /// Runs the program and returns its exit code: 0 done, 1 failed, 2 wrong usage or configuration,
 /// 3 server unreachable.
 pub fn run() -> ExitCode {
-    let arguments = match arguments::typed() {
+    let arguments = match arguments::read_arguments() {
         Ok(arguments) => arguments,
         Err(error) => {
             let failure = failure::Failure::from(error);
-            output::Output::new(false, cli::Color::Auto).failure(&failure);
+            output::Output::new(false, cli::Color::Auto).print_failure(&failure);
             return ExitCode::from(failure.exit as u8);
         }
     };
-    let cli = match cli::Cli::try_parse_from(cli::settings_last(arguments.clone())) {
+    let cli = match cli::Cli::try_parse_from(cli::move_settings_last(arguments.clone())) {
         Ok(cli) => cli,
         Err(error) if error.exit_code() == 2 && cli::wants_json(arguments) => {
             let output = output::Output::new(true, cli::Color::Never);
             let failure = failure::Failure::from(error);
-            output.failure(&failure);
+            output.print_failure(&failure);
             return ExitCode::from(failure.exit as u8);
         }
         Err(error) => error.exit(),
@@ -40,7 +40,7 @@ pub fn run() -> ExitCode {
     match commands::run(cli, output) {
         Ok(code) => code,
         Err(failure) => {
-            output.failure(&failure);
+            output.print_failure(&failure);
             ExitCode::from(failure.exit as u8)
         }
     }

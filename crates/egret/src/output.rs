@@ -19,7 +19,7 @@ const ERROR: Style = AnsiColor::Red.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default();
 
 /// What is said below a list of things in databases that may lack some.
-pub(crate) const INCOMPLETE: &str =
+pub(crate) const INCOMPLETE_NOTE: &str =
     "\nthere may be others: some databases accept no session, see `egret check`";
 
 /// Where and how a command prints.
@@ -44,15 +44,15 @@ impl Output {
     ///
     /// # Errors
     /// When the answer is not of the form expected, or standard output fails.
-    pub fn answer<T: for<'de> serde::Deserialize<'de>>(
+    pub(crate) fn print_answer<T: for<'de> serde::Deserialize<'de>>(
         &self,
         answer: &Json,
         text: impl FnOnce(T) -> String,
     ) -> Result<(), Failure> {
         if self.json {
-            return self.json(answer);
+            return self.print_json(answer);
         }
-        self.text(&text(decode(answer)?))
+        self.print_text(&text(decode(answer)?))
     }
 
     /// Whether JSON is to be printed.
@@ -61,54 +61,54 @@ impl Output {
     }
 
     /// Prints a value as JSON.
-    pub fn json(&self, value: &impl Serialize) -> Result<(), Failure> {
+    pub(crate) fn print_json(&self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(value).expect("answers have text for keys");
-        self.text(&text)
+        self.print_text(&text)
     }
 
     /// Prints a value as JSON on one line, where one comes after the other.
-    pub(crate) fn json_line(&self, value: &impl Serialize) -> Result<(), Failure> {
-        self.text(&serde_json::to_string(value).expect("answers have text for keys"))
+    pub(crate) fn print_json_line(&self, value: &impl Serialize) -> Result<(), Failure> {
+        self.print_text(&serde_json::to_string(value).expect("answers have text for keys"))
     }
 
     /// Prints text, ending it with one newline.
     ///
     /// # Errors
     /// When standard output fails; a reader that has had enough (`| head`) is no failure.
-    pub fn text(&self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn print_text(&self, text: &str) -> Result<(), Failure> {
         let mut stdout = anstream::stdout().lock();
         let written =
             writeln!(stdout, "{}", text.trim_end_matches('\n')).and_then(|()| stdout.flush());
-        written_out(written)
+        ignore_broken_pipe(written)
     }
 
     /// Prints one part of an output that comes in parts, as it is.
-    pub fn part(&self, bytes: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn write_chunk(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
-        written_out(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+        ignore_broken_pipe(stdout.write_all(bytes).and_then(|()| stdout.flush()))
     }
 
     /// Prints bytes as they are; text gets a newline at its end where it has none.
-    pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn print_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
-        let unended = !bytes.ends_with(b"\n") && std::str::from_utf8(bytes).is_ok();
-        let end: &[u8] = if unended { b"\n" } else { b"" };
+        let lacks_newline = !bytes.ends_with(b"\n") && std::str::from_utf8(bytes).is_ok();
+        let end: &[u8] = if lacks_newline { b"\n" } else { b"" };
         let written = stdout.write_all(bytes).and_then(|()| stdout.write_all(end));
-        written_out(written.and_then(|()| stdout.flush()))
+        ignore_broken_pipe(written.and_then(|()| stdout.flush()))
     }
 
     /// Prints a part of a story as it happens: text for people on standard output; with `--json`
     /// a remark, for one answer is all that a program expects there.
-    pub(crate) fn story(&self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn print_story(&self, text: &str) -> Result<(), Failure> {
         if self.json {
-            self.remark(text);
+            self.print_remark(text);
             return Ok(());
         }
-        tracing_indicatif::suspend_tracing_indicatif(|| self.text(text))
+        tracing_indicatif::suspend_tracing_indicatif(|| self.print_text(text))
     }
 
     /// Prints a remark to standard error, where it does not get into a program's way.
-    pub fn remark(&self, text: &str) {
+    pub(crate) fn print_remark(&self, text: &str) {
         // A bar that is being drawn makes room.
         tracing_indicatif::suspend_tracing_indicatif(|| {
             // Nothing sensible is left to do when standard error is gone.
@@ -117,46 +117,47 @@ impl Output {
     }
 
     /// Prints why the command failed.
-    pub fn failure(&self, failure: &Failure) {
+    pub(crate) fn print_failure(&self, failure: &Failure) {
         if self.json {
             let text =
                 serde_json::to_string_pretty(&failure.to_json()).expect("a failure is plain text");
-            self.remark(&text);
+            self.print_remark(&text);
             return;
         }
-        self.remark(&format!("{ERROR}error:{ERROR:#} {}", failure.message));
+        self.print_remark(&format!("{ERROR}error:{ERROR:#} {}", failure.message));
         if let Some(hint) = &failure.hint {
-            self.remark(&format!(" {HINT}hint:{HINT:#} {hint}"));
+            self.print_remark(&format!(" {HINT}hint:{HINT:#} {hint}"));
         }
         if let Some(id) = &failure.request_id {
-            self.remark(&format!(" request {id}"));
+            self.print_remark(&format!(" request {id}"));
         }
     }
 
     /// Waits for long work with a spinner on standard error, when that is a terminal.
-    pub async fn waiting<T>(&self, what: &str, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn wait_with_spinner<T>(
+        &self,
+        message: &str,
+        work: impl Future<Output = T>,
+    ) -> T {
         if !io::stderr().is_terminal() {
             return work.await;
         }
         let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}")
             .expect("the template is a constant that parses");
-        let spinner = ProgressBar::new_spinner()
-            .with_style(style)
-            .with_message(what.to_owned());
+        let spinner = ProgressBar::new_spinner().with_style(style).with_message(message.to_owned());
         spinner.enable_steady_tick(Duration::from_millis(100));
-        let done = work.await;
+        let result = work.await;
         spinner.finish_and_clear();
-        done
+        result
     }
 }
 
 /// A reader that has had enough is no failure.
-fn written_out(written: io::Result<()>) -> Result<(), Failure> {
+fn ignore_broken_pipe(written: io::Result<()>) -> Result<(), Failure> {
     match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::failed(
-            "output",
-            format!("standard output: {error}"),
-        )),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::failed("output", format!("standard output: {error}")))
+        }
         _ => Ok(()),
     }
 }
@@ -167,23 +168,18 @@ fn written_out(written: io::Result<()>) -> Result<(), Failure> {
 /// When it is not: client and server are then of different versions.
 pub(crate) fn decode<T: for<'de> serde::Deserialize<'de>>(answer: &Json) -> Result<T, Failure> {
     T::deserialize(answer).map_err(|error| {
-        Failure::failed(
-            "unexpected_answer",
-            format!("unexpected response of the server: {error}"),
-        )
-        .with_hint(
-            "use the same version of Egret for client and server; --json shows the unparsed \
+        Failure::failed("unexpected_answer", format!("unexpected response of the server: {error}"))
+            .with_hint(
+                "use the same version of Egret for client and server; --json shows the unparsed \
              response",
-        )
+            )
     })
 }
 
 /// A listing: a bold head, columns apart by spaces.
 pub(crate) fn listing(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    table
-        .load_style(NOTHING)
-        .set_header(head.iter().map(|name| name.to_uppercase()));
+    table.load_style(NOTHING).set_header(head.iter().map(|name| name.to_uppercase()));
     table.add_rows(rows);
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
@@ -196,12 +192,10 @@ pub(crate) fn listing(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>
 }
 
 /// Names with their values, one a line; values that are empty are left out.
-pub(crate) fn facts(facts: &[(&str, String)]) -> String {
-    let shown = || facts.iter().filter(|(_, value)| !value.is_empty());
-    let width = shown().map(|(name, _)| name.len()).max().unwrap_or(0);
-    shown()
-        .map(|(name, value)| format!("{BOLD}{name:width$}{BOLD:#}  {value}\n"))
-        .collect()
+pub(crate) fn format_fields(facts: &[(&str, String)]) -> String {
+    let nonempty = || facts.iter().filter(|(_, value)| !value.is_empty());
+    let width = nonempty().map(|(name, _)| name.len()).max().unwrap_or(0);
+    nonempty().map(|(name, value)| format!("{BOLD}{name:width$}{BOLD:#}  {value}\n")).collect()
 }
 
 const GRID: TableStyle = TableStyle::new()
@@ -218,13 +212,9 @@ pub(crate) fn grid(head: Vec<String>, rows: impl IntoIterator<Item = Vec<String>
 }
 
 /// A length of time by its two largest units: `2h 5min`.
-pub(crate) fn duration(ms: u64) -> String {
-    const UNITS: [(&str, u64); 4] = [
-        ("d", 86_400_000),
-        ("h", 3_600_000),
-        ("min", 60_000),
-        ("s", 1_000),
-    ];
+pub(crate) fn format_duration(ms: u64) -> String {
+    const UNITS: [(&str, u64); 4] =
+        [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)];
     let Some(largest) = UNITS.iter().position(|(_, unit)| ms >= *unit) else {
         return format!("{ms}ms");
     };
@@ -251,7 +241,7 @@ pub(crate) fn printable(text: &str) -> String {
 }
 
 /// A number of bytes with one decimal: `1.4 GB` (powers of 1024, as PostgreSQL counts).
-pub(crate) fn bytes(count: u64) -> String {
+pub(crate) fn format_bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
     let mut value = count as f64;
     let mut unit = 0;

@@ -154,14 +154,14 @@ pub(crate) struct ClockRelease {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Section<T> {
-    Told(T),
+    Available(T),
     Failed { error: String },
 }
 
 impl<T> Section<T> {
-    pub(crate) fn line(self, text: impl FnOnce(T) -> String) -> String {
+    pub(crate) fn describe_with(self, text: impl FnOnce(T) -> String) -> String {
         match self {
-            Section::Told(part) => text(part),
+            Section::Available(part) => text(part),
             Section::Failed { error } => error,
         }
     }

@@ -33,7 +33,7 @@ pub use data_dir::DataDir;
 pub struct Egret {
     stack: Stack,
     /// The data directory and its lock.
-    pub home: DataDir,
+    pub data_dir: DataDir,
     /// The embedded server and its branches, when Egret runs its own PostgreSQL.
     pub embedded: Option<EmbeddedParts>,
     /// What to print for the user that started it.
@@ -78,47 +78,41 @@ impl Egret {
     pub async fn start(configuration: &Configuration) -> anyhow::Result<Self> {
         // Another part of the program may have installed the same provider before.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let home = DataDir::open(configuration.data_dir()?)?;
-        let clock = Arc::new(clock::open(&home.clock(), &configuration.section()?));
+        let data_dir = DataDir::open(configuration.data_dir()?)?;
+        let clock = Arc::new(clock::open_clock(&data_dir.clock_file(), &configuration.section()?));
         let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
-        home.note_missing_state();
-        home.mend_state(clock.now())?;
+        data_dir.report_missing_state();
+        data_dir.repair_state(clock.now())?;
         let postgres: PostgresConfig = configuration.section()?;
-        let parts = wiring::Wiring::new(configuration, clock, entropy)?;
-        parts.check_ports(match postgres.url {
+        let wiring = wiring::Wiring::new(configuration, clock, entropy)?;
+        wiring.check_ports(match postgres.url {
             Some(_) => wiring::Frontends::Server,
             None => wiring::Frontends::ServerAndProxy,
         })?;
-        let mut stack = empty_stack(&home);
-        stack.push_eager(Arc::new(parts.clock_service()));
-        let queues = parts.queues(&home, configuration.section()?);
+        let mut stack = new_stack(&data_dir);
+        stack.push_eager(Arc::new(wiring.clock_service()));
+        let queues = wiring.queues(&data_dir, configuration.section()?);
         queues.check_settings()?;
         stack.push_eager(Arc::new(queues.clone()));
-        let series = parts.series(&home, configuration.section()?);
+        let series = wiring.series(&data_dir, configuration.section()?);
         series.check_settings()?;
         stack.push_eager(Arc::new(series.clone()));
-        let found = parts.underneath(configuration, &home, postgres, &mut stack);
-        let (underneath, told) = found.await?;
-        let outbox = parts.outbox(&queues, &underneath);
-        stack.push_needing(Arc::new(outbox.clone()), "queue");
-        let views = parts.views(configuration.section()?, &underneath, &queues);
+        let opening = wiring.open_backend(configuration, &data_dir, postgres, &mut stack);
+        let (backend, postgres_description) = opening.await?;
+        let outbox = wiring.outbox(&queues, &backend);
+        stack.push_dependent(Arc::new(outbox.clone()), "queue");
+        let views = wiring.views(configuration.section()?, &backend, &queues);
         stack.push(Arc::new(views.clone()));
-        let documents = parts.documents(configuration.section()?, &underneath, &queues);
+        let documents = wiring.documents(configuration.section()?, &backend, &queues);
         stack.push(Arc::new(documents.clone()));
-        let engines = Engines {
-            queues,
-            outbox,
-            series,
-            views,
-            documents,
-        };
-        let embedded = underneath.embedded().cloned();
-        let doors = parts.doors(&home, &mut stack, engines, underneath);
-        let started = match doors {
+        let engines = Engines { queues, outbox, series, views, documents };
+        let embedded = backend.embedded().cloned();
+        let frontends = wiring.add_frontends(&data_dir, &mut stack, engines, backend);
+        let result = match frontends {
             Ok(doors) => stack.start().await.map(|()| doors).map_err(Into::into),
             Err(error) => Err(error),
         };
-        let doors = match started {
+        let doors = match result {
             Ok(doors) => doors,
             Err(error) => {
                 // The volume was opened before the stack was started.
@@ -126,17 +120,17 @@ impl Egret {
                 return Err(error);
             }
         };
-        note_start(&home, &stack, embedded.is_some());
+        record_start(&data_dir, &stack, embedded.is_some());
         Ok(Self {
             greeting: Greeting {
                 url: configuration.address()?.url.to_string(),
-                proxy: embedded.as_ref().map(|_| parts.proxy_address()),
+                proxy: embedded.as_ref().map(|_| wiring.proxy_address()),
                 admin_token: doors.admin_token,
-                postgres: told,
+                postgres: postgres_description,
             },
             reloadable: doors.reloadable,
             stack,
-            home,
+            data_dir,
             embedded,
         })
     }
@@ -144,47 +138,47 @@ impl Egret {
     /// Stops everything that was started, in reverse order.
     pub async fn stop(self) {
         self.stack.stop().await;
-        self.home.seal_state();
+        self.data_dir.seal_state();
     }
 
     /// Does the same and reports the name of each part before it is stopped.
-    pub async fn stop_telling(self, stopping: impl FnMut(&'static str)) {
-        self.stack.stop_telling(stopping).await;
-        self.home.seal_state();
-        self.home.take_reserve();
+    pub(crate) async fn stop_with_progress(self, stopping: impl FnMut(&'static str)) {
+        self.stack.stop_reporting(stopping).await;
+        self.data_dir.seal_state();
+        self.data_dir.reserve_disk_space();
     }
 }
 
 /// How long a part may take to stop before it is said what is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
+const STOP_NOTICE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Stops, and prints which part is waited for when that takes long or the user asks again.
 pub(crate) async fn stop(egret: Egret, signals: &mut Signals, output: Output) {
     // Nothing is read again while parts stop.
     signals.reload = None;
-    output.remark(match egret.embedded {
+    output.print_remark(match egret.embedded {
         Some(_) => "stopping (branches are kept and run again at the next start)",
         None => "stopping",
     });
     let part = Cell::new("");
-    let mut said = "";
-    let stopping = egret.stop_telling(|name| part.set(name));
+    let mut reported = "";
+    let stopping = egret.stop_with_progress(|name| part.set(name));
     let mut stopping = std::pin::pin!(stopping);
     loop {
-        let asked = tokio::select! {
+        let is_requested = tokio::select! {
             () = &mut stopping => return,
             () = signals.wait() => true,
-            () = tokio::time::sleep(PATIENCE) => false,
+            () = tokio::time::sleep(STOP_NOTICE_INTERVAL) => false,
         };
-        if asked || said != part.get() {
-            said = part.get();
-            output.remark(&format!("waiting for {}", still_to_do(said)));
+        if is_requested || reported != part.get() {
+            reported = part.get();
+            output.print_remark(&format!("waiting for {}", pending_work(reported)));
         }
     }
 }
 
 /// What a part does while it stops.
-fn still_to_do(part: &str) -> &str {
+fn pending_work(part: &str) -> &str {
     match part {
         "server" => "requests in progress",
         "proxy" => "sessions through the proxy to end",
@@ -235,7 +229,7 @@ impl Signals {
     pub async fn wait(&mut self) {
         loop {
             tokio::select! {
-                () = heard(&mut self.interrupt) => return,
+                () = await_signal(&mut self.interrupt) => return,
                 _ = self.terminate.recv() => return,
                 _ = self.hangup.recv() => {
                     if self.ends_with_terminal && !has_terminal() {
@@ -248,7 +242,7 @@ impl Signals {
 }
 
 /// Waits for a signal; for ever where none is listened for.
-pub(crate) async fn heard(signal: &mut Option<Signal>) {
+pub(crate) async fn await_signal(signal: &mut Option<Signal>) {
     match signal {
         Some(signal) => drop(signal.recv().await),
         None => std::future::pending().await,
@@ -259,13 +253,13 @@ pub(crate) async fn heard(signal: &mut Option<Signal>) {
 /// would end that.
 pub(crate) fn is_ignored(kind: SignalKind) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status
+    let ignored_mask = status
         .lines()
         .find_map(|line| line.strip_prefix("SigIgn:"))
         .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
     // Bit 0 is signal 1.
     let bit = kind.as_raw_value() - 1;
-    ignored.is_some_and(|mask| (mask >> bit) & 1 != 0)
+    ignored_mask.is_some_and(|mask| (mask >> bit) & 1 != 0)
 }
 
 /// Whether the process has a terminal that controls it. After a hang-up it has none.
@@ -321,84 +315,71 @@ pub(crate) async fn start(
     let starting = Egret::start(configuration);
     // A start is not given up in the middle: it is finished, then stopped.
     let mut starting = std::pin::pin!(starting);
-    let (started, asked) = tokio::select! {
+    let (started, stop_requested) = tokio::select! {
         started = &mut starting => (started, false),
         () = signals.wait() => {
-            output.remark("stopping as soon as the start has finished");
+            output.print_remark("stopping as soon as the start has finished");
             (starting.await, true)
         }
     };
     let egret = started?;
-    if asked {
+    if stop_requested {
         stop(egret, &mut signals, output).await;
         return Ok(None);
     }
     signals.reload = Some(reload_on_hangup(&egret, configuration, log_level)?);
-    greet(&egret, output)?;
+    print_greeting(&egret, output)?;
     Ok(Some((egret, signals)))
 }
 
 /// A stack without services, in which engines whose files are gone have failed already.
-fn empty_stack(home: &DataDir) -> Stack {
-    let stack = Stack::noting(Failures::of_files_in(home.data_dir()));
-    if let Some(reason) = home.unreadable_list() {
-        stack.failures().note(KNOWN_PARTS, reason);
+fn new_stack(data_dir: &DataDir) -> Stack {
+    let stack = Stack::with_failures(Failures::with_hidden_directory(data_dir.data_dir()));
+    if let Some(reason) = data_dir.list_error() {
+        stack.failures().record(KNOWN_PARTS, reason);
     }
-    for (part, reason) in home.missing_engines() {
-        stack.failures().note(part, reason);
+    for (part, reason) in data_dir.missing_engines() {
+        stack.failures().record(part, reason);
     }
     stack
 }
 
 /// Keeps for the next start what there is now, and logs what could not start.
-fn note_start(home: &DataDir, stack: &Stack, has_postgres: bool) {
-    if let Err(error) = home.note_present(stack.failures(), has_postgres) {
+fn record_start(data_dir: &DataDir, stack: &Stack, has_postgres: bool) {
+    if let Err(error) = data_dir.record_present_parts(stack.failures(), has_postgres) {
         tracing::warn!("{error:#}");
     }
-    home.take_reserve();
+    data_dir.reserve_disk_space();
     for failed in stack.failures().parts() {
         let FailedPart { part, reason, .. } = failed;
         tracing::error!(part, reason, "a service cannot start; the others serve");
     }
 }
 
-fn greet(egret: &Egret, output: Output) -> anyhow::Result<()> {
+fn print_greeting(egret: &Egret, output: Output) -> anyhow::Result<()> {
     let greeting = &egret.greeting;
-    let failed = egret.stack.failed_parts();
-    let token_file = egret.home.admin_token();
+    let failed_parts = egret.stack.failed_parts();
+    let token_file = egret.data_dir.admin_token_file();
     // Standard output of a service is its journal, which others may read.
-    let is_seen_by_a_person = std::io::stdout().is_terminal();
-    let shown_token = greeting
-        .admin_token
-        .as_ref()
-        .filter(|_| is_seen_by_a_person);
+    let is_terminal = std::io::stdout().is_terminal();
+    let shown_token = greeting.admin_token.as_ref().filter(|_| is_terminal);
     if output.is_json() {
         let answer = serde_json::json!({
             "url": greeting.url,
             "proxy": greeting.proxy,
             "postgres": greeting.postgres,
-            "data_dir": egret.home.data_dir(),
+            "data_dir": egret.data_dir.data_dir(),
             "admin_token": shown_token,
             "admin_token_file": token_file,
-            "failed": failed.iter().map(|failed| &failed.part).collect::<Vec<_>>(),
+            "failed": failed_parts.iter().map(|failed| &failed.part).collect::<Vec<_>>(),
         });
-        return Ok(output.json(&answer)?);
+        return Ok(output.print_json(&answer)?);
     }
-    let state = if failed.is_empty() {
-        "is ready"
-    } else {
-        "serves, but some parts have failed"
-    };
+    let state =
+        if failed_parts.is_empty() { "is ready" } else { "serves, but some parts have failed" };
     let mut text = format!("egret {state}\n  API and docs  {}docs\n", greeting.url);
-    for FailedPart {
-        part,
-        reason,
-        remedy,
-    } in &failed
-    {
-        text.push_str(&format!(
-            "  failed        {part}: {reason}\n                {remedy}\n"
-        ));
+    for FailedPart { part, reason, remedy } in &failed_parts {
+        text.push_str(&format!("  failed        {part}: {reason}\n                {remedy}\n"));
     }
     if let Some(proxy) = &greeting.proxy {
         text.push_str(&format!("  proxy         {proxy}\n"));
@@ -406,7 +387,7 @@ fn greet(egret: &Egret, output: Output) -> anyhow::Result<()> {
     text.push_str(&format!(
         "  postgres      {}\n  data          {}\n",
         greeting.postgres,
-        egret.home.data_dir().display(),
+        egret.data_dir.data_dir().display(),
     ));
     if let Some(token) = shown_token {
         text.push_str(&format!(
@@ -415,5 +396,5 @@ fn greet(egret: &Egret, output: Output) -> anyhow::Result<()> {
     } else if greeting.admin_token.is_some() {
         text.push_str(&format!("  admin token   in {}\n", token_file.display()));
     }
-    Ok(output.text(&text)?)
+    Ok(output.print_text(&text)?)
 }

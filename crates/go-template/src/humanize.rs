@@ -3,43 +3,43 @@
 use egret_metrics_model::TimeMs;
 use egret_metrics_model::number::format_number;
 
-use super::print::{general, moment};
+use super::print::{format_general, format_time};
 
-const ABOVE: [&str; 8] = ["k", "M", "G", "T", "P", "E", "Z", "Y"];
-const ABOVE_1024: [&str; 8] = ["ki", "Mi", "Gi", "Ti", "Pi", "Ei", "Zi", "Yi"];
-const BELOW: [&str; 8] = ["m", "u", "n", "p", "f", "a", "z", "y"];
+const PREFIXES_ABOVE: [&str; 8] = ["k", "M", "G", "T", "P", "E", "Z", "Y"];
+const BINARY_PREFIXES_ABOVE: [&str; 8] = ["ki", "Mi", "Gi", "Ti", "Pi", "Ei", "Zi", "Yi"];
+const PREFIXES_BELOW: [&str; 8] = ["m", "u", "n", "p", "f", "a", "z", "y"];
 
-fn digits(value: f64) -> String {
+fn format_digits(value: f64) -> String {
     if !value.is_finite() {
         format_number(value)
     } else if value < 0.0 {
-        format!("-{}", general(-value, 4))
+        format!("-{}", format_general(-value, 4))
     } else {
-        general(value, 4)
+        format_general(value, 4)
     }
 }
 
 /// Divides a value until it is below `base`. Returns the quotient and the prefix of the divisor.
-fn above(mut value: f64, base: f64, prefixes: [&'static str; 8]) -> (f64, &'static str) {
+fn scale_down(mut value: f64, base: f64, prefixes: [&'static str; 8]) -> (f64, &'static str) {
     let mut prefix = "";
-    for next in prefixes {
+    for next_prefix in prefixes {
         if value.abs() < base {
             break;
         }
-        prefix = next;
+        prefix = next_prefix;
         value /= base;
     }
     (value, prefix)
 }
 
 /// Multiplies a value until it is 1 or more. Returns the product and the prefix.
-fn below(mut value: f64) -> (f64, &'static str) {
+fn scale_up(mut value: f64) -> (f64, &'static str) {
     let mut prefix = "";
-    for next in BELOW {
+    for next_prefix in PREFIXES_BELOW {
         if value.abs() >= 1.0 {
             break;
         }
-        prefix = next;
+        prefix = next_prefix;
         value *= 1000.0;
     }
     (value, prefix)
@@ -48,43 +48,43 @@ fn below(mut value: f64) -> (f64, &'static str) {
 /// Writes a number with a metric prefix, such as `1.235M` or `120m`.
 pub(super) fn humanize(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
-        return digits(value);
+        return format_digits(value);
     }
     let (value, prefix) = if value.abs() >= 1.0 {
-        above(value, 1000.0, ABOVE)
+        scale_down(value, 1000.0, PREFIXES_ABOVE)
     } else {
-        below(value)
+        scale_up(value)
     };
-    digits(value) + prefix
+    format_digits(value) + prefix
 }
 
 /// Writes a number with a binary prefix, such as `1Mi`; one of at most 1 gets none.
 pub(super) fn humanize_1024(value: f64) -> String {
     if value.abs() <= 1.0 || !value.is_finite() {
-        return digits(value);
+        return format_digits(value);
     }
-    let (value, prefix) = above(value, 1024.0, ABOVE_1024);
-    digits(value) + prefix
+    let (value, prefix) = scale_down(value, 1024.0, BINARY_PREFIXES_ABOVE);
+    format_digits(value) + prefix
 }
 
 /// A number of seconds as `1d 2h 0m 5s`, below a minute `1.5s`, below a second `12.3ms`.
 pub(super) fn humanize_duration(value: f64) -> String {
     if !value.is_finite() {
-        return digits(value);
+        return format_digits(value);
     }
     if value == 0.0 {
         return "0s".to_owned();
     }
     if value.abs() < 1.0 {
-        let (value, prefix) = below(value);
-        return format!("{}{prefix}s", digits(value));
+        let (value, prefix) = scale_up(value);
+        return format!("{}{prefix}s", format_digits(value));
     }
     let sign = if value < 0.0 { "-" } else { "" };
     let value = value.abs();
-    let whole = value as u64;
-    let (seconds, minutes) = (whole % 60, whole / 60 % 60);
-    match (whole / 86_400, whole / 3_600 % 24) {
-        (0, 0) if minutes == 0 => format!("{sign}{}s", digits(value)),
+    let whole_seconds = value as u64;
+    let (seconds, minutes) = (whole_seconds % 60, whole_seconds / 60 % 60);
+    match (whole_seconds / 86_400, whole_seconds / 3_600 % 24) {
+        (0, 0) if minutes == 0 => format!("{sign}{}s", format_digits(value)),
         (0, 0) => format!("{sign}{minutes}m {seconds}s"),
         (0, hours) => format!("{sign}{hours}h {minutes}m {seconds}s"),
         (days, hours) => format!("{sign}{days}d {hours}h {minutes}m {seconds}s"),
@@ -93,41 +93,38 @@ pub(super) fn humanize_duration(value: f64) -> String {
 
 /// Writes a ratio as a percentage.
 pub(super) fn humanize_percentage(value: f64) -> String {
-    digits(value * 100.0) + "%"
+    format_digits(value * 100.0) + "%"
 }
 
 /// Converts seconds since 1970 to a time.
-pub(super) fn time(seconds: f64) -> Result<TimeMs, String> {
+pub(super) fn time_from_seconds(seconds: f64) -> Result<TimeMs, String> {
     let ms = seconds * 1000.0;
     if ms.abs() < 9.2e15 {
         Ok((ms * 1e3).round().div_euclid(1e3) as TimeMs)
     } else {
-        Err(format!(
-            "{} seconds is not a valid time",
-            format_number(seconds)
-        ))
+        Err(format!("{} seconds is not a valid time", format_number(seconds)))
     }
 }
 
 pub(super) fn humanize_timestamp(seconds: f64) -> Result<String, String> {
     if seconds.is_finite() {
-        time(seconds).map(moment)
+        time_from_seconds(seconds).map(format_time)
     } else {
-        Ok(digits(seconds))
+        Ok(format_digits(seconds))
     }
 }
 
-fn link(expression: &str, tab: u8) -> String {
+fn graph_page_link(expression: &str, tab: u8) -> String {
     let escaped: String = form_urlencoded::byte_serialize(expression.as_bytes()).collect();
     format!("/graph?g0.expr={escaped}&g0.tab={tab}")
 }
 
 /// Path and query of the page that shows an expression's graph.
 pub(super) fn graph_link(expression: &str) -> String {
-    link(expression, 0)
+    graph_page_link(expression, 0)
 }
 
 /// Path and query of the page that shows an expression's values.
 pub fn table_link(expression: &str) -> String {
-    link(expression, 1)
+    graph_page_link(expression, 1)
 }

@@ -51,7 +51,7 @@ pub struct TemplateError {
 
 type Outcome<T> = Result<T, TemplateError>;
 
-fn refuse<T>(line: u32, message: impl Into<String>) -> Outcome<T> {
+fn fail_at<T>(line: u32, message: impl Into<String>) -> Outcome<T> {
     let message = message.into();
     Err(TemplateError { line, message })
 }
@@ -80,7 +80,8 @@ pub struct Subject {
 pub type Ask<'a> = &'a dyn Fn(&str) -> Result<Vec<(Labels, f64)>, String>;
 
 /// Variables that every template can use, in the order of their values.
-const GIVEN: [&str; 5] = ["$", "$labels", "$externalLabels", "$externalURL", "$value"];
+const PREDEFINED_VARIABLES: [&str; 5] =
+    ["$", "$labels", "$externalLabels", "$externalURL", "$value"];
 
 impl Template {
     /// Parses a template.
@@ -94,10 +95,10 @@ impl Template {
                 "{} bytes are more than {TEXT_BYTES_MAX}, the maximum of a template",
                 text.len()
             );
-            return refuse(1, message);
+            return fail_at(1, message);
         }
-        let tokens = lex::tokens(text)?;
-        let tree = parse::tree(tokens, &GIVEN)?;
+        let tokens = lex::tokenize(text)?;
+        let tree = parse::parse_tree(tokens, &PREDEFINED_VARIABLES)?;
         Ok(Self { tree })
     }
 
@@ -109,25 +110,25 @@ impl Template {
         &self,
         subject: &Subject,
         now: TimeMs,
-        ask: Ask<'_>,
+        run_query: Ask<'_>,
     ) -> Result<String, TemplateError> {
         let record = TemplateRecord::Subject(subject.clone());
         let root = TemplateValue::Record(Arc::new(record));
-        let given = [
+        let values = [
             root.clone(),
             TemplateValue::Labels(subject.labels.clone()),
             TemplateValue::Labels(subject.external_labels.clone()),
             TemplateValue::Text(subject.external_url.clone()),
             TemplateValue::Float(subject.value),
         ];
-        let variables = GIVEN.into_iter().zip(given);
-        let around = FunctionContext {
+        let variables = PREDEFINED_VARIABLES.into_iter().zip(values);
+        let context = FunctionContext {
             now,
-            ask,
+            run_query,
             external_url: &subject.external_url,
             steps: Cell::new(0),
         };
-        run::run(&self.tree, root, variables.collect(), &around)
+        run::execute(&self.tree, root, variables.collect(), &context)
     }
 }
 

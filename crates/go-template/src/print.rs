@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use egret_metrics_model::number::short_number;
+use egret_metrics_model::number::format_short_number;
 use egret_metrics_model::{Labels, TimeMs};
 
 use super::OUTPUT_BYTES_MAX;
@@ -12,13 +12,13 @@ use super::value::{TemplateRecord, TemplateValue};
 const WIDTH_MAX: usize = 4_096;
 
 /// Writes a value as `%v` does. Stops soon after the maximum size of a template's output.
-pub(super) fn plain(value: &TemplateValue) -> String {
+pub(super) fn format_value(value: &TemplateValue) -> String {
     let mut out = String::new();
-    append(value, &mut out);
+    append_value(value, &mut out);
     out
 }
 
-fn append(value: &TemplateValue, out: &mut String) {
+fn append_value(value: &TemplateValue, out: &mut String) {
     if out.len() > OUTPUT_BYTES_MAX {
         return;
     }
@@ -26,14 +26,14 @@ fn append(value: &TemplateValue, out: &mut String) {
         TemplateValue::Nil => out.push_str("<no value>"),
         TemplateValue::Bool(value) => out.push_str(&value.to_string()),
         TemplateValue::Int(value) => out.push_str(&value.to_string()),
-        TemplateValue::Float(value) => out.push_str(&short_number(*value)),
+        TemplateValue::Float(value) => out.push_str(&format_short_number(*value)),
         TemplateValue::Text(text) => out.push_str(text),
         TemplateValue::Labels(labels) => append_labels(labels, out),
         TemplateValue::List(list) => {
             out.push('[');
-            for (at, value) in list.iter().enumerate() {
-                out.push_str(if at > 0 { " " } else { "" });
-                append(value, out);
+            for (index, value) in list.iter().enumerate() {
+                out.push_str(if index > 0 { " " } else { "" });
+                append_value(value, out);
             }
             out.push(']');
         }
@@ -43,7 +43,7 @@ fn append(value: &TemplateValue, out: &mut String) {
                 out.push_str(if at > 0 { " " } else { "" });
                 out.push_str(key);
                 out.push(':');
-                append(value, out);
+                append_value(value, out);
             }
             out.push(']');
         }
@@ -64,18 +64,18 @@ fn append(value: &TemplateValue, out: &mut String) {
                 }
             };
             out.push(' ');
-            out.push_str(&short_number(value));
+            out.push_str(&format_short_number(value));
             out.push('}');
         }
-        TemplateValue::Time(time) => out.push_str(&moment(*time)),
-        TemplateValue::Duration(nanos) => out.push_str(&duration(*nanos)),
+        TemplateValue::Time(time) => out.push_str(&format_time(*time)),
+        TemplateValue::Duration(nanos) => out.push_str(&format_duration(*nanos)),
     }
 }
 
 fn append_labels(labels: &Labels, out: &mut String) {
     out.push_str("map[");
-    for (at, (name, value)) in labels.iter().enumerate() {
-        out.push_str(if at > 0 { " " } else { "" });
+    for (index, (name, value)) in labels.iter().enumerate() {
+        out.push_str(if index > 0 { " " } else { "" });
         out.push_str(name);
         out.push(':');
         out.push_str(value);
@@ -84,7 +84,7 @@ fn append_labels(labels: &Labels, out: &mut String) {
 }
 
 /// Prints a time as Go's `Time.String`, in UTC.
-pub(super) fn moment(time: TimeMs) -> String {
+pub(super) fn format_time(time: TimeMs) -> String {
     let Ok(moment) = jiff::Timestamp::from_millisecond(time) else {
         return format!("{time} ms");
     };
@@ -92,26 +92,23 @@ pub(super) fn moment(time: TimeMs) -> String {
         0 => String::new(),
         ms => format!(".{ms:03}").trim_end_matches('0').to_owned(),
     };
-    format!(
-        "{}{fraction} +0000 UTC",
-        moment.strftime("%Y-%m-%d %H:%M:%S")
-    )
+    format!("{}{fraction} +0000 UTC", moment.strftime("%Y-%m-%d %H:%M:%S"))
 }
 
 /// Writes a duration as Go's `Duration.String`: `1h0m0.5s`, below a second `1.5ms`.
-fn duration(nanos: i64) -> String {
+fn format_duration(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
-    let size = nanos.unsigned_abs();
-    if size == 0 {
+    let magnitude = nanos.unsigned_abs();
+    if magnitude == 0 {
         return "0s".to_owned();
     }
     for (unit, name) in [(1, "ns"), (1_000, "µs"), (1_000_000, "ms")] {
-        if size < unit * 1_000 {
-            return format!("{sign}{}{name}", size as f64 / unit as f64);
+        if magnitude < unit * 1_000 {
+            return format!("{sign}{}{name}", magnitude as f64 / unit as f64);
         }
     }
-    let minutes = size / 60_000_000_000;
-    let seconds = (size % 60_000_000_000) as f64 / 1e9;
+    let minutes = magnitude / 60_000_000_000;
+    let seconds = (magnitude % 60_000_000_000) as f64 / 1e9;
     match (minutes / 60, minutes % 60) {
         (0, 0) => format!("{sign}{seconds}s"),
         (0, minutes) => format!("{sign}{minutes}m{seconds}s"),
@@ -120,14 +117,14 @@ fn duration(nanos: i64) -> String {
 }
 
 /// Prints values as `print` does: with a space between two operands that are both not text.
-pub(super) fn print(values: &[TemplateValue]) -> String {
+pub(super) fn print_values(values: &[TemplateValue]) -> String {
     let mut text = String::new();
-    for (at, value) in values.iter().enumerate() {
+    for (index, value) in values.iter().enumerate() {
         let is_text = |value: &TemplateValue| matches!(value, TemplateValue::Text(_));
-        if at > 0 && !is_text(value) && !is_text(&values[at - 1]) {
+        if index > 0 && !is_text(value) && !is_text(&values[index - 1]) {
             text.push(' ');
         }
-        append(value, &mut text);
+        append_value(value, &mut text);
     }
     text
 }
@@ -135,9 +132,9 @@ pub(super) fn print(values: &[TemplateValue]) -> String {
 /// Prints values as `println` does.
 pub(super) fn print_line(values: &[TemplateValue]) -> String {
     let mut text = String::new();
-    for (at, value) in values.iter().enumerate() {
-        text.push_str(if at > 0 { " " } else { "" });
-        append(value, &mut text);
+    for (index, value) in values.iter().enumerate() {
+        text.push_str(if index > 0 { " " } else { "" });
+        append_value(value, &mut text);
     }
     text + "\n"
 }
@@ -148,21 +145,21 @@ struct Directive {
     plus: bool,
     minus: bool,
     sharp: bool,
-    blank: bool,
+    space: bool,
     zero: bool,
     width: Option<usize>,
     precision: Option<usize>,
 }
 
 impl Directive {
-    fn read(rest: &mut &str) -> Self {
+    fn parse(rest: &mut &str) -> Self {
         let mut directive = Self::default();
         while let Some(flag) = rest.chars().next() {
             match flag {
                 '+' => directive.plus = true,
                 '-' => directive.minus = true,
                 '#' => directive.sharp = true,
-                ' ' => directive.blank = true,
+                ' ' => directive.space = true,
                 '0' => directive.zero = true,
                 _ => break,
             }
@@ -184,12 +181,12 @@ impl Directive {
     }
 
     /// Puts the sign before digits and fills up to the width.
-    fn number(&self, is_negative: bool, digits: &str) -> String {
+    fn with_sign_and_width(&self, is_negative: bool, digits: &str) -> String {
         let sign = if is_negative {
             "-"
         } else if self.plus {
             "+"
-        } else if self.blank {
+        } else if self.space {
             " "
         } else {
             ""
@@ -201,119 +198,109 @@ impl Directive {
             }
             _ => 0,
         };
-        self.padded(&format!("{sign}{}{digits}", "0".repeat(zeros)))
+        self.pad(&format!("{sign}{}{digits}", "0".repeat(zeros)))
     }
 
-    fn padded(&self, text: &str) -> String {
-        let missing = self
-            .width
-            .map_or(0, |width| width.saturating_sub(text.chars().count()));
+    fn pad(&self, text: &str) -> String {
+        let missing = self.width.map_or(0, |width| width.saturating_sub(text.chars().count()));
         let fill = " ".repeat(missing);
-        if self.minus {
-            format!("{text}{fill}")
-        } else {
-            format!("{fill}{text}")
-        }
+        if self.minus { format!("{text}{fill}") } else { format!("{fill}{text}") }
     }
 
-    fn float(&self, verb: char, value: f64) -> String {
+    fn format_float(&self, verb: char, value: f64) -> String {
         let digits = match value.abs() {
             _ if value.is_nan() => "NaN".to_owned(),
-            size if size.is_infinite() && !self.plus && value > 0.0 => return self.padded("+Inf"),
+            size if size.is_infinite() && !self.plus && value > 0.0 => return self.pad("+Inf"),
             size if size.is_infinite() => "Inf".to_owned(),
             size => match (verb.to_ascii_lowercase(), self.precision) {
                 ('f', precision) => format!("{size:.*}", precision.unwrap_or(6)),
-                ('e', precision) => exponential(size, precision.unwrap_or(6)),
-                (_, None) => short_number(size),
-                (_, Some(precision)) => general(size, precision),
+                ('e', precision) => format_exponential(size, precision.unwrap_or(6)),
+                (_, None) => format_short_number(size),
+                (_, Some(precision)) => format_general(size, precision),
             },
         };
-        let digits = if verb.is_ascii_uppercase() {
-            digits.to_ascii_uppercase()
-        } else {
-            digits
-        };
-        self.number(value.is_sign_negative() && !value.is_nan(), &digits)
+        let digits = if verb.is_ascii_uppercase() { digits.to_ascii_uppercase() } else { digits };
+        self.with_sign_and_width(value.is_sign_negative() && !value.is_nan(), &digits)
     }
 
-    fn whole(&self, verb: char, value: i64) -> Option<String> {
-        let size = value.unsigned_abs();
+    fn format_integer(&self, verb: char, value: i64) -> Option<String> {
+        let magnitude = value.unsigned_abs();
         let prefix = |text: &'static str| if self.sharp { text } else { "" };
         let digits = match verb {
-            'd' | 'v' => size.to_string(),
-            'x' => format!("{}{size:x}", prefix("0x")),
-            'X' => format!("{}{size:X}", prefix("0X")),
-            'o' => format!("{}{size:o}", prefix("0")),
-            'b' => format!("{size:b}"),
+            'd' | 'v' => magnitude.to_string(),
+            'x' => format!("{}{magnitude:x}", prefix("0x")),
+            'X' => format!("{}{magnitude:X}", prefix("0X")),
+            'o' => format!("{}{magnitude:o}", prefix("0")),
+            'b' => format!("{magnitude:b}"),
             'c' | 'q' => {
                 let character = u32::try_from(value)
                     .ok()
                     .and_then(char::from_u32)
                     .unwrap_or(char::REPLACEMENT_CHARACTER);
-                return Some(self.padded(&match verb {
+                return Some(self.pad(&match verb {
                     'c' => character.to_string(),
                     _ => format!("'{character}'"),
                 }));
             }
-            'U' => return Some(self.padded(&format!("U+{size:04X}"))),
+            'U' => return Some(self.pad(&format!("U+{magnitude:04X}"))),
             _ => return None,
         };
-        let least = self.precision.unwrap_or(0);
-        let zeros = "0".repeat(least.saturating_sub(digits.len()));
-        Some(self.number(value < 0, &format!("{zeros}{digits}")))
+        let digits_min = self.precision.unwrap_or(0);
+        let zeros = "0".repeat(digits_min.saturating_sub(digits.len()));
+        Some(self.with_sign_and_width(value < 0, &format!("{zeros}{digits}")))
     }
 
-    fn string(&self, verb: char, text: &str) -> Option<String> {
-        let cut = |text: &str| match self.precision {
+    fn format_string(&self, verb: char, text: &str) -> Option<String> {
+        let truncate = |text: &str| match self.precision {
             Some(characters) => text.chars().take(characters).collect(),
             None => text.to_owned(),
         };
         Some(match verb {
-            's' | 'v' => self.padded(&cut(text)),
-            'q' if self.sharp && !text.contains('`') => self.padded(&format!("`{}`", cut(text))),
-            'q' => self.padded(&quoted(&cut(text))),
+            's' | 'v' => self.pad(&truncate(text)),
+            'q' if self.sharp && !text.contains('`') => self.pad(&format!("`{}`", truncate(text))),
+            'q' => self.pad(&quote(&truncate(text))),
             'x' | 'X' => {
                 let mut hex = String::with_capacity(text.len() * 2);
                 for byte in text.bytes() {
-                    let written = match verb {
+                    let result = match verb {
                         'x' => write!(hex, "{byte:02x}"),
                         _ => write!(hex, "{byte:02X}"),
                     };
-                    written.expect("a string takes whatever is written");
+                    result.expect("a string takes whatever is written");
                 }
-                self.padded(&hex)
+                self.pad(&hex)
             }
             _ => return None,
         })
     }
 
     /// Formats one operand; none if the verb does not apply to it.
-    fn operand(&self, verb: char, value: &TemplateValue) -> Option<String> {
+    fn format_operand(&self, verb: char, value: &TemplateValue) -> Option<String> {
         match (verb, value) {
-            ('T', _) => Some(self.padded(value.kind())),
+            ('T', _) => Some(self.pad(value.type_name())),
             (_, TemplateValue::Float(number)) => match verb {
-                'e' | 'E' | 'f' | 'F' | 'g' | 'G' | 'v' => Some(self.float(verb, *number)),
+                'e' | 'E' | 'f' | 'F' | 'g' | 'G' | 'v' => Some(self.format_float(verb, *number)),
                 _ => None,
             },
             ('v' | 's', TemplateValue::Duration(_) | TemplateValue::Time(_)) => {
-                Some(self.padded(&plain(value)))
+                Some(self.pad(&format_value(value)))
             }
             (_, TemplateValue::Int(number) | TemplateValue::Duration(number)) => {
-                self.whole(verb, *number)
+                self.format_integer(verb, *number)
             }
-            (_, TemplateValue::Text(text)) => self.string(verb, text),
-            ('t' | 'v', TemplateValue::Bool(value)) => Some(self.padded(&value.to_string())),
-            ('v', TemplateValue::Nil) => Some(self.padded("<nil>")),
+            (_, TemplateValue::Text(text)) => self.format_string(verb, text),
+            ('t' | 'v', TemplateValue::Bool(value)) => Some(self.pad(&value.to_string())),
+            ('v', TemplateValue::Nil) => Some(self.pad("<nil>")),
             (_, TemplateValue::Bool(_) | TemplateValue::Nil) => None,
-            ('v' | 's', _) => Some(self.padded(&plain(value))),
+            ('v' | 's', _) => Some(self.pad(&format_value(value))),
             _ => None,
         }
     }
 }
 
 /// Digits of a number with an exponent of at least two digits.
-fn exponential(size: f64, precision: usize) -> String {
-    let text = format!("{size:.precision$e}");
+fn format_exponential(magnitude: f64, precision: usize) -> String {
+    let text = format!("{magnitude:.precision$e}");
     let (mantissa, exponent) = text.split_once('e').expect("`e` is what `:e` writes");
     let exponent: i32 = exponent.parse().expect("an exponent is a whole number");
     let sign = if exponent < 0 { '-' } else { '+' };
@@ -321,43 +308,40 @@ fn exponential(size: f64, precision: usize) -> String {
 }
 
 /// `%g` with a number of significant digits.
-pub(super) fn general(size: f64, precision: usize) -> String {
+pub(super) fn format_general(magnitude: f64, precision: usize) -> String {
     let precision = precision.clamp(1, WIDTH_MAX);
-    let text = exponential(size, precision - 1);
+    let text = format_exponential(magnitude, precision - 1);
     let (mantissa, exponent) = text.split_once('e').expect("it was written with one");
     let power: i64 = exponent.parse().expect("an exponent is a whole number");
-    let trimmed = |digits: &str| {
+    let trim_zeros = |digits: &str| {
         if digits.contains('.') {
-            digits
-                .trim_end_matches('0')
-                .trim_end_matches('.')
-                .to_owned()
+            digits.trim_end_matches('0').trim_end_matches('.').to_owned()
         } else {
             digits.to_owned()
         }
     };
     if power < -4 || power >= precision as i64 {
-        return format!("{}e{exponent}", trimmed(mantissa));
+        return format!("{}e{exponent}", trim_zeros(mantissa));
     }
     let decimals = usize::try_from(precision as i64 - 1 - power).unwrap_or(0);
-    trimmed(&format!("{size:.decimals$}"))
+    trim_zeros(&format!("{magnitude:.decimals$}"))
 }
 
 /// A string with Go's quotes and escapes.
-pub(super) fn quoted(text: &str) -> String {
+pub(super) fn quote(text: &str) -> String {
     let mut out = String::from("\"");
-    for next in text.chars() {
-        match next {
+    for character in text.chars() {
+        match character {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            _ if next.is_control() && u32::from(next) < 0x80 => {
-                write!(out, "\\x{:02x}", u32::from(next))
+            _ if character.is_control() && u32::from(character) < 0x80 => {
+                write!(out, "\\x{:02x}", u32::from(character))
                     .expect("a string takes whatever is written");
             }
-            _ => out.push(next),
+            _ => out.push(character),
         }
     }
     out.push('"');
@@ -372,10 +356,10 @@ pub(super) fn printf(format: &str, values: &[TemplateValue]) -> Result<String, S
     let mut out = String::new();
     let mut rest = format;
     let mut operands = values.iter();
-    while let Some(at) = rest.find('%') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        let directive = Directive::read(&mut rest);
+    while let Some(percent) = rest.find('%') {
+        out.push_str(&rest[..percent]);
+        rest = &rest[percent + 1..];
+        let directive = Directive::parse(&mut rest);
         let Some(verb) = rest.chars().next() else {
             out.push_str("%!(NOVERB)");
             break;
@@ -389,18 +373,19 @@ pub(super) fn printf(format: &str, values: &[TemplateValue]) -> Result<String, S
             out.push_str(&format!("%!{verb}(MISSING)"));
             continue;
         };
-        match directive.operand(verb, value) {
+        match directive.format_operand(verb, value) {
             Some(text) => out.push_str(&text),
-            None => out.push_str(&format!("%!{verb}({}={})", value.kind(), plain(value))),
+            None => {
+                out.push_str(&format!("%!{verb}({}={})", value.type_name(), format_value(value)))
+            }
         }
         if out.len() > OUTPUT_BYTES_MAX {
             return Err(format!("printf writes more than {OUTPUT_BYTES_MAX} bytes"));
         }
     }
     out.push_str(rest);
-    let extra: Vec<String> = operands
-        .map(|value| format!("{}={}", value.kind(), plain(value)))
-        .collect();
+    let extra: Vec<String> =
+        operands.map(|value| format!("{}={}", value.type_name(), format_value(value))).collect();
     if !extra.is_empty() {
         out.push_str(&format!("%!(EXTRA {})", extra.join(", ")));
     }

@@ -18,13 +18,9 @@ fn subject() -> Subject {
     }
 }
 
-fn ask(text: &str) -> Result<Vec<(Labels, f64)>, String> {
+fn run_query(text: &str) -> Result<Vec<(Labels, f64)>, String> {
     let sample = |instance: &str, value| {
-        let labels = [
-            ("__name__", "metric"),
-            ("instance", instance),
-            ("__value__", "v"),
-        ];
+        let labels = [("__name__", "metric"), ("instance", instance), ("__value__", "v")];
         (Labels::new(labels), value)
     };
     match text {
@@ -35,20 +31,18 @@ fn ask(text: &str) -> Result<Vec<(Labels, f64)>, String> {
     }
 }
 
-fn expand(text: &str) -> String {
+fn expand_text(text: &str) -> String {
     let template = Template::parse(text);
-    let expanded = template.and_then(|it| it.expand(&subject(), 1_435_065_584_128, &ask));
+    let expanded = template.and_then(|it| it.expand(&subject(), 1_435_065_584_128, &run_query));
     expanded.unwrap_or_else(|error| format!("error: {error}"))
 }
 
 fn check(text: &str, expected: Expect) {
-    expected.assert_eq(&expand(text));
+    expected.assert_eq(&expand_text(text));
 }
 
 fn check_each(texts: &[&str], expected: Expect) {
-    let lines = texts
-        .iter()
-        .map(|text| format!("{text} -> {}\n", expand(text)));
+    let lines = texts.iter().map(|text| format!("{text} -> {}\n", expand_text(text)));
     expected.assert_eq(&lines.collect::<String>());
 }
 
@@ -269,21 +263,10 @@ fn malformed_templates_are_refused_when_parsed() {
 
 #[test]
 fn templates_made_to_harm_are_errors() {
-    let doubling = format!(
-        "{{{{ $x := \"ab\" }}}}{}",
-        "{{ $x = print $x $x }}".repeat(40)
-    );
-    let wide = format!(
-        "{{{{ printf \"{}\"{} }}}}",
-        "%4096d".repeat(99),
-        " 1".repeat(99)
-    );
+    let doubling = format!("{{{{ $x := \"ab\" }}}}{}", "{{ $x = print $x $x }}".repeat(40));
+    let wide = format!("{{{{ printf \"{}\"{} }}}}", "%4096d".repeat(99), " 1".repeat(99));
     let replaced = "{{ $x := \"ab\" }}{{ range 14 }}{{ $x = print $x $x }}{{ end }}{{ reReplaceAll \".*\" \"$0$0$0$0$0$0$0$0$0\" $x }}";
-    let deep = format!(
-        "{}1{}",
-        "{{ ".to_owned() + &"(".repeat(5_000),
-        ")".repeat(5_000) + " }}"
-    );
+    let deep = format!("{}1{}", "{{ ".to_owned() + &"(".repeat(5_000), ")".repeat(5_000) + " }}");
     let blocks = "{{ if true }}".repeat(2_000) + &"{{ end }}".repeat(2_000);
     let loops = "{{ range 100000 }}{{ range 100000 }}x{{ end }}{{ end }}";
     let regexes = "{{ range 90000 }}{{ match \"a{1,900}\" \"a\" }}{{ end }}";
@@ -302,7 +285,7 @@ fn templates_made_to_harm_are_errors() {
         &"x".repeat(TEXT_BYTES_MAX + 1),
         "{{ range 99999999999999 }}{{ end }}",
     ];
-    let shown = texts.map(|text| expand(text).chars().take(120).collect::<String>() + "\n");
+    let shown = texts.map(|text| expand_text(text).chars().take(120).collect::<String>() + "\n");
     expect![[r#"
         error: template line 1: print: more than 262144 bytes of text
         error: template line 1: printf: printf writes more than 262144 bytes
@@ -324,6 +307,6 @@ fn templates_made_to_harm_are_errors() {
 proptest::proptest! {
     #[test]
     fn no_text_panics(text in "(\\{\\{|\\}\\}|[-$.|()=:a-z\"`' 0-9\n]|if|range|end|else|with|printf|%[0-9.]*[dsfgqvx]|é){0,40}") {
-        let _ = expand(&text);
+        let _ = expand_text(&text);
     }
 }

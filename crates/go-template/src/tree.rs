@@ -9,7 +9,7 @@ use super::value::TemplateValue;
 pub(super) struct Tree {
     pub nodes: Vec<TemplateNode>,
     /// The templates that it defines, by name.
-    pub defined: HashMap<Box<str>, Vec<TemplateNode>>,
+    pub definitions: HashMap<Box<str>, Vec<TemplateNode>>,
 }
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(super) struct Inclusion {
 pub(super) struct Branch {
     pub pipeline: Pipeline,
     pub body: Vec<TemplateNode>,
-    pub otherwise: Vec<TemplateNode>,
+    pub else_nodes: Vec<TemplateNode>,
 }
 
 #[derive(Debug)]

@@ -42,7 +42,7 @@ impl TemplateValue {
     }
 
     /// Name of the type, as Go's `%T` prints it.
-    pub(crate) fn kind(&self) -> &'static str {
+    pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::Nil => "nil",
             Self::Bool(_) => "bool",
@@ -74,16 +74,14 @@ impl TemplateValue {
     }
 
     /// The value as a number; text is parsed.
-    pub(crate) fn number(&self) -> TemplateResult<f64> {
+    pub(crate) fn to_number(&self) -> TemplateResult<f64> {
         match self {
             Self::Float(value) => Ok(*value),
             Self::Int(value) => Ok(*value as f64),
             Self::Duration(nanos) => Ok(*nanos as f64 / 1e9),
             Self::Time(time) => Ok(*time as f64 / 1e3),
-            Self::Text(text) => text
-                .parse()
-                .map_err(|_| format!("{text:?} is not a number")),
-            other => Err(format!("a {} is not a number", other.kind())),
+            Self::Text(text) => text.parse().map_err(|_| format!("{text:?} is not a number")),
+            other => Err(format!("a {} is not a number", other.type_name())),
         }
     }
 
@@ -91,34 +89,31 @@ impl TemplateValue {
     pub(crate) fn as_text(&self) -> TemplateResult<&str> {
         match self {
             Self::Text(text) => Ok(text),
-            other => Err(format!(
-                "wrong type: a string is expected, not {}",
-                other.kind()
-            )),
+            other => Err(format!("wrong type: a string is expected, not {}", other.type_name())),
         }
     }
 
-    pub(crate) fn whole(&self) -> TemplateResult<i64> {
+    pub(crate) fn as_int(&self) -> TemplateResult<i64> {
         match self {
             Self::Int(value) => Ok(*value),
-            other => Err(format!("a whole number is expected, not {}", other.kind())),
+            other => Err(format!("a whole number is expected, not {}", other.type_name())),
         }
     }
 
-    pub(crate) fn list(&self) -> TemplateResult<&Arc<[TemplateValue]>> {
+    pub(crate) fn as_list(&self) -> TemplateResult<&Arc<[TemplateValue]>> {
         match self {
             Self::List(list) => Ok(list),
-            other => Err(format!("a list is expected, not {}", other.kind())),
+            other => Err(format!("a list is expected, not {}", other.type_name())),
         }
     }
 
-    pub(crate) fn sample(&self) -> TemplateResult<(&Labels, f64)> {
+    pub(crate) fn as_sample(&self) -> TemplateResult<(&Labels, f64)> {
         match self {
             Self::Record(record) => match &**record {
                 TemplateRecord::Sample { labels, value } => Ok((labels, *value)),
                 TemplateRecord::Subject(subject) => Ok((&subject.labels, subject.value)),
             },
-            other => Err(format!("a sample is expected, not {}", other.kind())),
+            other => Err(format!("a sample is expected, not {}", other.type_name())),
         }
     }
 
@@ -127,8 +122,8 @@ impl TemplateValue {
         match self {
             Self::Labels(labels) => Ok(Self::text(labels.get(name))),
             Self::Map(map) => {
-                let found = map.iter().find(|(key, _)| **key == *name);
-                Ok(found.map_or(Self::Nil, |(_, value)| value.clone()))
+                let entry = map.iter().find(|(key, _)| **key == *name);
+                Ok(entry.map_or(Self::Nil, |(_, value)| value.clone()))
             }
             Self::Record(record) => match (&**record, name) {
                 (TemplateRecord::Subject(subject), "ExternalLabels") => {
@@ -137,11 +132,11 @@ impl TemplateValue {
                 (TemplateRecord::Subject(subject), "ExternalURL") => {
                     Ok(Self::Text(subject.external_url.clone()))
                 }
-                (_, "Labels") => Ok(Self::Labels(self.sample()?.0.clone())),
-                (_, "Value") => Ok(Self::Float(self.sample()?.1)),
+                (_, "Labels") => Ok(Self::Labels(self.as_sample()?.0.clone())),
+                (_, "Value") => Ok(Self::Float(self.as_sample()?.1)),
                 _ => Err(format!("there is no field {name}")),
             },
-            other => Err(format!("a {} has no field {name}", other.kind())),
+            other => Err(format!("a {} has no field {name}", other.type_name())),
         }
     }
 
@@ -150,22 +145,19 @@ impl TemplateValue {
         match self {
             Self::Labels(_) | Self::Map(_) => self.field(index.as_text()?),
             Self::List(list) => {
-                let at = index.whole()?;
-                let found = usize::try_from(at)
-                    .ok()
-                    .and_then(|at| list.get(at))
-                    .cloned();
-                found.ok_or_else(|| format!("index {at} is out of range of {}", list.len()))
+                let position = index.as_int()?;
+                let found = usize::try_from(position).ok().and_then(|at| list.get(at)).cloned();
+                found.ok_or_else(|| format!("index {position} is out of range of {}", list.len()))
             }
             Self::Text(text) => {
-                let at = index.whole()?;
+                let at = index.as_int()?;
                 let found = usize::try_from(at)
                     .ok()
                     .and_then(|at| text.as_bytes().get(at))
                     .map(|byte| Self::Int(i64::from(*byte)));
                 found.ok_or_else(|| format!("index {at} is out of range of {}", text.len()))
             }
-            other => Err(format!("a {} has no elements", other.kind())),
+            other => Err(format!("a {} has no elements", other.type_name())),
         }
     }
 
@@ -175,7 +167,7 @@ impl TemplateValue {
             Self::Labels(labels) => Ok(labels.iter().count()),
             Self::List(list) => Ok(list.len()),
             Self::Map(map) => Ok(map.len()),
-            other => Err(format!("a {} has no length", other.kind())),
+            other => Err(format!("a {} has no length", other.type_name())),
         }
     }
 
@@ -186,16 +178,14 @@ impl TemplateValue {
             (Self::Nil, _) | (_, Self::Nil) => Ok(false),
             (Self::Bool(a), Self::Bool(b)) => Ok(a == b),
             (Self::Labels(_) | Self::Map(_) | Self::List(_) | Self::Record(_), _) => {
-                Err(format!("a {} cannot be compared", self.kind()))
+                Err(format!("a {} cannot be compared", self.type_name()))
             }
-            _ => self
-                .order(other)
-                .map(|order| order == Some(Ordering::Equal)),
+            _ => self.partial_order(other).map(|order| order == Some(Ordering::Equal)),
         }
     }
 
     /// The order of two values; none if one of them is NaN.
-    pub(crate) fn order(&self, other: &Self) -> TemplateResult<Option<Ordering>> {
+    pub(crate) fn partial_order(&self, other: &Self) -> TemplateResult<Option<Ordering>> {
         match (self, other) {
             (Self::Int(a), Self::Int(b))
             | (Self::Duration(a), Self::Duration(b))
@@ -206,8 +196,8 @@ impl TemplateValue {
             (Self::Text(a), Self::Text(b)) => Ok(Some(a.cmp(b))),
             _ => Err(format!(
                 "incompatible types for comparison: {} and {}",
-                self.kind(),
-                other.kind()
+                self.type_name(),
+                other.type_name()
             )),
         }
     }

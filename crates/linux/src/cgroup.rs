@@ -30,7 +30,7 @@ impl ControlGroup {
     /// # Errors
     /// In words, when no hierarchy of version 2 is mounted or its mount does not show the group.
     pub fn own() -> Result<Self, String> {
-        Self::of("self")
+        Self::from_proc("self")
     }
 
     /// The group of another process.
@@ -38,10 +38,10 @@ impl ControlGroup {
     /// # Errors
     /// As [`ControlGroup::own`], and when there is no such process.
     pub fn of_process(pid: i32) -> Result<Self, String> {
-        Self::of(&pid.to_string())
+        Self::from_proc(&pid.to_string())
     }
 
-    fn of(process: &str) -> Result<Self, String> {
+    fn from_proc(process: &str) -> Result<Self, String> {
         let read = |path: String| {
             fs::read_to_string(&path).map_err(|error| format!("{path} cannot be read: {error}"))
         };
@@ -73,9 +73,7 @@ impl ControlGroup {
             !name.is_empty() && name.chars().all(is_safe),
             "a name of letters, digits and `-`, and so without the dot of the kernel's files"
         );
-        Self {
-            path: self.path.join(name),
-        }
+        Self { path: self.path.join(name) }
     }
 
     /// The group above this one.
@@ -103,7 +101,7 @@ impl ControlGroup {
     }
 
     /// Creates the group; an existing one is left as it is. Returns whether it is new.
-    pub fn make(&self) -> io::Result<bool> {
+    pub fn create(&self) -> io::Result<bool> {
         match fs::create_dir(&self.path) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -126,8 +124,11 @@ impl ControlGroup {
             Err(error) => return Err(error.into()),
         }
         // It may have been removed, and made again, after it was opened.
-        let (held, present) = (directory.metadata()?, fs::metadata(&self.path)?);
-        if (held.dev(), held.ino()) == (present.dev(), present.ino()) {
+        let (opened_metadata, current_metadata) =
+            (directory.metadata()?, fs::metadata(&self.path)?);
+        if (opened_metadata.dev(), opened_metadata.ino())
+            == (current_metadata.dev(), current_metadata.ino())
+        {
             Ok(Some(directory))
         } else {
             Err(io::ErrorKind::NotFound.into())
@@ -136,27 +137,27 @@ impl ControlGroup {
 
     /// The controllers that can be given to groups below it.
     pub fn controllers(&self) -> io::Result<BTreeSet<String>> {
-        self.words("cgroup.controllers")
+        self.read_words("cgroup.controllers")
     }
 
     /// The controllers that groups below it have.
-    pub fn controllers_below(&self) -> io::Result<BTreeSet<String>> {
-        self.words("cgroup.subtree_control")
+    pub fn subtree_controllers(&self) -> io::Result<BTreeSet<String>> {
+        self.read_words("cgroup.subtree_control")
     }
 
     /// Gives a controller to the groups below it.
     ///
     /// # Errors
     /// The kernel's: EBUSY where it has processes and is not the root.
-    pub fn give_below(&self, controller: &str) -> io::Result<()> {
-        self.set("cgroup.subtree_control", &format!("+{controller}"))
+    pub fn enable_controller(&self, controller: &str) -> io::Result<()> {
+        self.write_file("cgroup.subtree_control", &format!("+{controller}"))
     }
 
     /// Writes one of its files, such as `memory.max`.
     ///
     /// # Errors
     /// The kernel's: there is no such file where the group lacks the controller.
-    pub fn set(&self, file: &str, value: &str) -> io::Result<()> {
+    pub fn write_file(&self, file: &str, value: &str) -> io::Result<()> {
         // Opened without O_CREAT, which cgroupfs refuses with another error than that it is
         // missing.
         let file = File::options().write(true).open(self.path.join(file))?;
@@ -165,7 +166,7 @@ impl ControlGroup {
     }
 
     /// A count in one of its files of keys and values, such as `oom_kill` in `memory.events`.
-    pub fn count(&self, file: &str, key: &str) -> io::Result<u64> {
+    pub fn read_count(&self, file: &str, key: &str) -> io::Result<u64> {
         let text = fs::read_to_string(self.path.join(file))?;
         Ok(value_of(&text, key).unwrap_or(0))
     }
@@ -180,12 +181,12 @@ impl ControlGroup {
     ///
     /// # Errors
     /// The kernel's: ESRCH where the process has ended.
-    pub fn take_in(&self, pid: i32) -> io::Result<()> {
-        self.set("cgroup.procs", &pid.to_string())
+    pub fn move_process(&self, pid: i32) -> io::Result<()> {
+        self.write_file("cgroup.procs", &pid.to_string())
     }
 
     /// Opens the group for a child that is to enter it.
-    pub fn entrance(&self) -> io::Result<Entrance> {
+    pub fn open_entrance(&self) -> io::Result<Entrance> {
         let processes = self.path.join("cgroup.procs");
         Ok(Entrance {
             directory: File::open(&self.path)?.into(),
@@ -195,7 +196,7 @@ impl ControlGroup {
 
     /// Kills every process in it and below; returns before they have ended.
     pub fn kill(&self) -> io::Result<()> {
-        match self.set("cgroup.kill", "1") {
+        match self.write_file("cgroup.kill", "1") {
             // Linux before 5.14.
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.path.exists() => {
                 self.kill_one_by_one()
@@ -206,10 +207,10 @@ impl ControlGroup {
 
     fn kill_one_by_one(&self) -> io::Result<()> {
         for pid in self.processes()? {
-            let held = Pid::from_raw(pid)
+            let pidfd = Pid::from_raw(pid)
                 .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
             // Looked at again when it is held: the pid cannot turn to another process any more.
-            if let Some(held) = held.filter(|_| Self::of_process(pid).as_ref() == Ok(self)) {
+            if let Some(held) = pidfd.filter(|_| Self::of_process(pid).as_ref() == Ok(self)) {
                 // One that has ended meanwhile needs no killing.
                 let _ = rustix::process::pidfd_send_signal(&held, Signal::KILL);
             }
@@ -222,7 +223,7 @@ impl ControlGroup {
 
     /// Whether it or a group below has processes.
     pub fn is_populated(&self) -> io::Result<bool> {
-        Ok(self.count("cgroup.events", "populated")? != 0)
+        Ok(self.read_count("cgroup.events", "populated")? != 0)
     }
 
     /// Waits until neither it nor a group below has processes; returns whether that is so.
@@ -236,17 +237,17 @@ impl ControlGroup {
             if value_of(&text, "populated") == Some(0) {
                 return Ok(true);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return Ok(false);
             }
             // The kernel notes a change of the file since it was last read.
             let mut changes = [PollFd::new(&events, PollFlags::PRI)];
-            let left = Timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: left.subsec_nanos().into(),
+            let poll_timeout = Timespec {
+                tv_sec: i64::try_from(remaining.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: remaining.subsec_nanos().into(),
             };
-            match rustix::event::poll(&mut changes, Some(&left)) {
+            match rustix::event::poll(&mut changes, Some(&poll_timeout)) {
                 Err(error) if error != rustix::io::Errno::INTR => return Err(error.into()),
                 _ => {}
             }
@@ -270,7 +271,7 @@ impl ControlGroup {
     ///
     /// # Errors
     /// The kernel's: EBUSY where a process has not ended within `timeout`.
-    pub fn end(&self, timeout: Duration) -> io::Result<()> {
+    pub fn kill_and_remove(&self, timeout: Duration) -> io::Result<()> {
         if !self.path.exists() {
             return Ok(());
         }
@@ -288,7 +289,7 @@ impl ControlGroup {
         self.remove()
     }
 
-    fn words(&self, file: &str) -> io::Result<BTreeSet<String>> {
+    fn read_words(&self, file: &str) -> io::Result<BTreeSet<String>> {
         let text = fs::read_to_string(self.path.join(file))?;
         Ok(text.split_whitespace().map(str::to_owned).collect())
     }
@@ -318,12 +319,12 @@ impl Entrance {
     ///
     /// # Errors
     /// The kernel's: for instance EACCES where the group above is another user's.
-    pub fn try_out(self) -> io::Result<()> {
+    pub fn try_enter(self) -> io::Result<()> {
         #[expect(unsafe_code, reason = "only system calls may follow a fork")]
         // SAFETY: the closure runs in the forked child before exec: it makes one bare system call,
         // takes no lock, and allocates nothing.
         unsafe {
-            trial::in_child(move || self.enter())
+            trial::try_in_child(move || self.enter())
         }
     }
 }
@@ -355,7 +356,7 @@ fn locate(membership: &str, mounts: &str) -> Result<PathBuf, String> {
         .lines()
         .find_map(|line| line.strip_prefix("0::"))
         .ok_or("the kernel has no control groups of version 2")?;
-    let mut shown = false;
+    let mut has_hierarchy = false;
     for line in mounts.lines() {
         let Some((fields, kind)) = line.split_once(" - ") else {
             continue;
@@ -363,25 +364,21 @@ fn locate(membership: &str, mounts: &str) -> Result<PathBuf, String> {
         if kind.split(' ').next() != Some("cgroup2") {
             continue;
         }
-        shown = true;
+        has_hierarchy = true;
         let mut fields = fields.split(' ').skip(3);
-        let (Some(root), Some(place)) = (fields.next(), fields.next()) else {
+        let (Some(root), Some(mount_point)) = (fields.next(), fields.next()) else {
             continue;
         };
-        let (root, place) = (unescape(root), unescape(place));
-        let below = Path::new(group).strip_prefix(&root);
-        if let Ok(below) = below
+        let (root, place) = (unescape(root), unescape(mount_point));
+        let relative_path = Path::new(group).strip_prefix(&root);
+        if let Ok(below) = relative_path
             && !group.starts_with("/..")
         {
             // Joined only where there is something: the path would end with a slash.
-            return Ok(if below.as_os_str().is_empty() {
-                place
-            } else {
-                place.join(below)
-            });
+            return Ok(if below.as_os_str().is_empty() { place } else { place.join(below) });
         }
     }
-    Err(if shown {
+    Err(if has_hierarchy {
         format!("the control group of this process, {group}, is not shown by the mounted hierarchy")
     } else {
         "no hierarchy of control groups of version 2 is mounted".to_owned()
@@ -390,15 +387,8 @@ fn locate(membership: &str, mounts: &str) -> Result<PathBuf, String> {
 
 /// A path of mountinfo, in which blanks and backslashes are written as octal numbers.
 fn unescape(text: &str) -> PathBuf {
-    let escapes = [
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\134", "\\"),
-    ];
-    let unescaped = escapes
-        .iter()
-        .fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
+    let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
+    let unescaped = escapes.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
     PathBuf::from(unescaped)
 }
 

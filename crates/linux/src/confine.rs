@@ -41,7 +41,7 @@ pub const LANDLOCK_SIGNALS: i32 = 6;
 #[derive(Clone, Debug)]
 pub struct Reach {
     /// Paths that it reaches as other confined processes do.
-    pub common: Arc<PathTable>,
+    pub common_paths: Arc<PathTable>,
     /// Directories to do everything in.
     pub writable: Vec<PathBuf>,
 }
@@ -105,7 +105,7 @@ impl Confinement {
     ) -> io::Result<Self> {
         let shares_user = user.is_none();
         let scratch = user.as_ref().and_then(|user| user.scratch.as_ref());
-        let ruleset = ruleset(reach, scratch.map(|(mount, _)| mount))?;
+        let ruleset = build_ruleset(reach, scratch.map(|(mount, _)| mount))?;
         let user = match user {
             Some(user) => {
                 let mounts = user.mounts.into_iter().chain(user.scratch).collect();
@@ -113,18 +113,12 @@ impl Confinement {
             }
             None => None,
         };
-        Ok(Self {
-            ruleset,
-            filters: syscalls::filters(shares_user)?,
-            limits,
-            user,
-            group: None,
-        })
+        Ok(Self { ruleset, filters: syscalls::filters(shares_user)?, limits, user, group: None })
     }
 
     /// Moves the child into a control group before all other steps.
     #[must_use]
-    pub fn in_group(mut self, group: Entrance) -> Self {
+    pub fn with_group(mut self, group: Entrance) -> Self {
         self.group = Some(group);
         self
     }
@@ -149,11 +143,11 @@ impl Confinement {
     ///
     /// # Errors
     /// The kernel's, where a step of it does not work here.
-    pub fn try_out(self) -> io::Result<()> {
+    pub fn try_in_child(self) -> io::Result<()> {
         #[expect(unsafe_code, reason = "only system calls may follow a fork")]
         // SAFETY: as in `apply`.
         unsafe {
-            trial::in_child(move || self.enter())
+            trial::try_in_child(move || self.enter())
         }
     }
 
@@ -175,16 +169,9 @@ impl Confinement {
         if let Some((id, _)) = self.user {
             become_user(id)?;
         }
-        check(call([
-            libc::SYS_prctl,
-            libc::PR_SET_NO_NEW_PRIVS.into(),
-            1,
-            0,
-            0,
-            0,
-        ]))?;
+        check_result(raw_syscall([libc::SYS_prctl, libc::PR_SET_NO_NEW_PRIVS.into(), 1, 0, 0, 0]))?;
         if let Some(ruleset) = &self.ruleset {
-            check(call([
+            check_result(raw_syscall([
                 libc::SYS_landlock_restrict_self,
                 ruleset.as_raw_fd().into(),
                 0,
@@ -202,10 +189,7 @@ impl Confinement {
 
     fn set_limits(&self) -> io::Result<()> {
         set_limit(rustix::process::Resource::Core, 0)?;
-        set_limit(
-            rustix::process::Resource::Data,
-            self.limits.memory_bytes_max,
-        )?;
+        set_limit(rustix::process::Resource::Data, self.limits.memory_bytes_max)?;
         if self.user.is_some() {
             set_limit(rustix::process::Resource::Nproc, self.limits.processes_max)?;
         }
@@ -213,29 +197,23 @@ impl Confinement {
     }
 }
 
-fn set_limit(resource: rustix::process::Resource, most: u64) -> io::Result<()> {
-    let limit = rustix::process::Rlimit {
-        current: Some(most),
-        maximum: Some(most),
-    };
+fn set_limit(resource: rustix::process::Resource, maximum: u64) -> io::Result<()> {
+    let limit = rustix::process::Rlimit { current: Some(maximum), maximum: Some(maximum) };
     Ok(rustix::process::setrlimit(resource, limit)?)
 }
 
 /// Gives up root and all groups for good.
 fn become_user(id: u32) -> io::Result<()> {
     let id = i64::from(id);
-    check(call([libc::SYS_setgroups, 0, 0, 0, 0, 0]))?;
-    check(call([libc::SYS_setresgid, id, id, id, 0, 0]))?;
-    check(call([libc::SYS_setresuid, id, id, id, 0, 0]))
+    check_result(raw_syscall([libc::SYS_setgroups, 0, 0, 0, 0, 0]))?;
+    check_result(raw_syscall([libc::SYS_setresgid, id, id, id, 0, 0]))?;
+    check_result(raw_syscall([libc::SYS_setresuid, id, id, id, 0, 0]))
 }
 
 /// A bare system call whose arguments are numbers.
-fn call(numbers: [i64; 6]) -> i64 {
+fn raw_syscall(numbers: [i64; 6]) -> i64 {
     let [number, a, b, c, d, e] = numbers;
-    #[expect(
-        unsafe_code,
-        reason = "these calls have no safe wrapper that acts on one thread"
-    )]
+    #[expect(unsafe_code, reason = "these calls have no safe wrapper that acts on one thread")]
     // SAFETY: the callers in this file pass calls that take integers, and for setgroups(2) a null
     // pointer with length 0: none reads or writes memory of this process.
     unsafe {
@@ -243,7 +221,7 @@ fn call(numbers: [i64; 6]) -> i64 {
     }
 }
 
-fn check(result: i64) -> io::Result<()> {
+fn check_result(result: i64) -> io::Result<()> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -251,9 +229,9 @@ fn check(result: i64) -> io::Result<()> {
 }
 
 /// The rules about files, TCP and signals; `None` where the kernel has no Landlock.
-fn ruleset(reach: &Reach, scratch: Option<&OwnedFd>) -> io::Result<Option<OwnedFd>> {
+fn build_ruleset(reach: &Reach, scratch: Option<&OwnedFd>) -> io::Result<Option<OwnedFd>> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
-    let made = || -> Result<RulesetCreated, landlock::RulesetError> {
+    let create = || -> Result<RulesetCreated, landlock::RulesetError> {
         let created = Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
             .handle_access(AccessFs::from_all(LANDLOCK))?
@@ -262,44 +240,38 @@ fn ruleset(reach: &Reach, scratch: Option<&OwnedFd>) -> io::Result<Option<OwnedF
             .create()?;
         Ok(created)
     };
-    let mut rules = made().map_err(other)?;
+    let mut rules = create().map_err(to_io_error)?;
     let write = AccessFs::from_all(LANDLOCK) & !AccessFs::Execute;
     if let Some(scratch) = scratch {
-        rules = with_rule(rules, scratch, write, true)?;
+        rules = add_rule(rules, scratch, write, true)?;
     }
-    for entry in &reach.common.entries {
+    for entry in &reach.common_paths.entries {
         let access = match entry.access {
             PathAccess::Execute => read | AccessFs::Execute,
             PathAccess::Read => read,
             PathAccess::Device => AccessFs::ReadFile | AccessFs::WriteFile,
         };
-        rules = with_rule(rules, &entry.descriptor, access, entry.is_directory)?;
+        rules = add_rule(rules, &entry.descriptor, access, entry.is_directory)?;
     }
     for path in &reach.writable {
-        let beneath = PathFd::new(path).map_err(other)?;
-        rules = with_rule(rules, beneath, write, path.is_dir())?;
+        let beneath = PathFd::new(path).map_err(to_io_error)?;
+        rules = add_rule(rules, beneath, write, path.is_dir())?;
     }
     Ok(rules.into())
 }
 
-fn with_rule(
+fn add_rule(
     rules: RulesetCreated,
     beneath: impl AsFd,
     access: BitFlags<AccessFs>,
     is_directory: bool,
 ) -> io::Result<RulesetCreated> {
     // What cannot be said of a file is left out for one.
-    let access = if is_directory {
-        access
-    } else {
-        access & AccessFs::from_file(LANDLOCK)
-    };
-    rules
-        .add_rule(PathBeneath::new(beneath, access))
-        .map_err(other)
+    let access = if is_directory { access } else { access & AccessFs::from_file(LANDLOCK) };
+    rules.add_rule(PathBeneath::new(beneath, access)).map_err(to_io_error)
 }
 
-fn other(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+fn to_io_error(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::other(error)
 }
 
@@ -324,14 +296,14 @@ pub fn kill_processes_of(uid: u32) -> usize {
         // `status` of every process takes ten times as long.
         (entry.metadata().ok()?.uid() == uid).then_some(pid)
     });
-    pids.filter(|pid| kill_if_of(*pid, uid)).count()
+    pids.filter(|pid| kill_if_owned_by(*pid, uid)).count()
 }
 
-fn kill_if_of(pid: i32, uid: u32) -> bool {
+fn kill_if_owned_by(pid: i32, uid: u32) -> bool {
     use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-    let held = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    let pidfd = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     // Looked at when it is held: the pid cannot turn to another process any more.
-    match held.filter(|_| user_of(pid) == Some(uid)) {
+    match pidfd.filter(|_| user_of(pid) == Some(uid)) {
         Some(held) => pidfd_send_signal(&held, Signal::KILL).is_ok(),
         None => false,
     }

@@ -66,21 +66,15 @@ pub struct Rights {
 
 impl From<&Stat> for Rights {
     fn from(stat: &Stat) -> Self {
-        Self {
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            mode: stat.st_mode & 0o7777,
-        }
+        Self { uid: stat.st_uid, gid: stat.st_gid, mode: stat.st_mode & 0o7777 }
     }
 }
 
-const OPEN_DIRECTORY: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+const OPEN_DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// For this process alone, until the rights are known.
-const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+const PRIVATE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 impl Directory {
     /// Opens a directory whose parents are trusted; only the last step of `path` may not be a link.
@@ -105,7 +99,7 @@ impl Directory {
     ///
     /// # Errors
     /// The kernel's; `AlreadyExists` when the name is taken.
-    pub fn make(&self, name: &OsStr) -> io::Result<Self> {
+    pub fn create(&self, name: &OsStr) -> io::Result<Self> {
         rustix::fs::mkdirat(&self.fd, name, Mode::RWXU)?;
         self.enter(name)
     }
@@ -132,11 +126,7 @@ impl Directory {
 
     /// The metadata of an entry; a link is not followed.
     pub fn stat(&self, name: &OsStr) -> io::Result<Stat> {
-        Ok(rustix::fs::statat(
-            &self.fd,
-            name,
-            AtFlags::SYMLINK_NOFOLLOW,
-        )?)
+        Ok(rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
     /// The directory's own rights.
@@ -145,23 +135,20 @@ impl Directory {
     }
 
     /// Sets owner, group and permissions of the directory; owner and group only as root.
-    pub fn give(&self, rights: Rights) -> io::Result<()> {
-        give(&self.fd, rights)
+    pub fn set_rights(&self, rights: Rights) -> io::Result<()> {
+        set_rights(&self.fd, rights)
     }
 
     /// Opens a regular file to read; never waits for a pipe, never touches a device.
     ///
     /// # Errors
     /// The kernel's; `InvalidInput` when it is no regular file (any more).
-    pub fn read(&self, name: &OsStr) -> io::Result<(File, Rights)> {
+    pub fn open_file(&self, name: &OsStr) -> io::Result<(File, Rights)> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?);
         let stat = rustix::fs::fstat(&file)?;
         if kind_of(&stat) != Kind::File {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "it is not a regular file",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
         }
         Ok((file, Rights::from(&stat)))
     }
@@ -170,11 +157,9 @@ impl Directory {
     ///
     /// # Errors
     /// The kernel's; `AlreadyExists` when the name is taken, by a link too.
-    pub fn write_new(&self, name: &OsStr) -> io::Result<File> {
+    pub fn create_file(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        Ok(File::from(rustix::fs::openat(
-            &self.fd, name, flags, PRIVATE,
-        )?))
+        Ok(File::from(rustix::fs::openat(&self.fd, name, flags, PRIVATE_MODE)?))
     }
 
     /// Repeats a symbolic link of another directory here, as it stands.
@@ -191,14 +176,14 @@ impl Directory {
     /// Removes an entry, with all in it when it is a directory, however deep; a missing one is
     /// fine.
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
-        if_present(self.remove_now(name))
+        ignore_missing(self.remove_existing(name))
     }
 
-    fn remove_now(&self, name: &OsStr) -> io::Result<()> {
+    fn remove_existing(&self, name: &OsStr) -> io::Result<()> {
         if self.kind(name)? != Kind::Directory {
             return Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?);
         }
-        self.open_up(name)?;
+        self.grant_owner_access(name)?;
         self.enter(name)?.clear()?;
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR)?)
     }
@@ -211,12 +196,12 @@ impl Directory {
     /// What lies deeper than [`DEPTH_MAX`] below `top` is moved up into `top`, which is cleared
     /// until it is empty: so no tree takes more than that many levels. `moved_count` numbers the
     /// new names.
-    fn clear_below(&self, top: &Directory, depth: usize, moved: &mut u64) -> io::Result<()> {
+    fn clear_below(&self, top: &Directory, depth: usize, moved_count: &mut u64) -> io::Result<()> {
         loop {
             let mut is_empty = true;
             for name in self.names()? {
                 is_empty = false;
-                if_present(self.remove_below(&name?, top, depth, moved))?;
+                ignore_missing(self.remove_below(&name?, top, depth, moved_count))?;
             }
             // A pass may miss names while others are removed.
             if is_empty {
@@ -230,16 +215,16 @@ impl Directory {
         name: &OsStr,
         top: &Directory,
         depth: usize,
-        moved: &mut u64,
+        moved_count: &mut u64,
     ) -> io::Result<()> {
         if self.kind(name)? != Kind::Directory {
             return Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?);
         }
-        self.open_up(name)?;
+        self.grant_owner_access(name)?;
         if depth == DEPTH_MAX {
-            return top.move_here(self, name, moved);
+            return top.move_in(self, name, moved_count);
         }
-        self.enter(name)?.clear_below(top, depth + 1, moved)?;
+        self.enter(name)?.clear_below(top, depth + 1, moved_count)?;
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR)?)
     }
 
@@ -249,7 +234,7 @@ impl Directory {
     ///
     /// # Errors
     /// The kernel's; `NotADirectory` for a link.
-    pub fn open_up(&self, name: &OsStr) -> io::Result<()> {
+    pub fn grant_owner_access(&self, name: &OsStr) -> io::Result<()> {
         let flags = OFlags::PATH | OPEN_DIRECTORY;
         let directory = rustix::fs::openat(&self.fd, name, flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&directory)?;
@@ -257,17 +242,17 @@ impl Directory {
         if stat.st_uid == rustix::process::geteuid().as_raw() && !mode.contains(Mode::RWXU) {
             // By its name in /proc, for fchmod(2) takes no descriptor that was opened as a mere
             // path (open(2)).
-            let opened = format!("/proc/self/fd/{}", directory.as_raw_fd());
-            rustix::fs::chmod(opened, mode | Mode::RWXU)?;
+            let proc_path = format!("/proc/self/fd/{}", directory.as_raw_fd());
+            rustix::fs::chmod(proc_path, mode | Mode::RWXU)?;
         }
         Ok(())
     }
 
     /// Moves a directory out of `from` into this one, under the next number that is free.
-    fn move_here(&self, from: &Directory, name: &OsStr, moved: &mut u64) -> io::Result<()> {
+    fn move_in(&self, from: &Directory, name: &OsStr, moved_count: &mut u64) -> io::Result<()> {
         loop {
-            let new = format!(".egret-moved-{moved}");
-            *moved += 1;
+            let new = format!(".egret-moved-{moved_count}");
+            *moved_count += 1;
             match rustix::fs::renameat(&from.fd, name, &self.fd, &new) {
                 Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}
                 result => return Ok(result?),
@@ -277,7 +262,7 @@ impl Directory {
 }
 
 /// A result without the error that there is nothing of that name.
-fn if_present(result: io::Result<()>) -> io::Result<()> {
+fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
@@ -285,7 +270,7 @@ fn if_present(result: io::Result<()>) -> io::Result<()> {
 }
 
 /// Sets owner, group and permissions of an open file or directory; owner and group only as root.
-pub fn give(fd: impl std::os::fd::AsFd, rights: Rights) -> io::Result<()> {
+pub fn set_rights(fd: impl std::os::fd::AsFd, rights: Rights) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         let owner = (Uid::from_raw(rights.uid), Gid::from_raw(rights.gid));
         rustix::fs::fchown(&fd, Some(owner.0), Some(owner.1))?;

@@ -11,13 +11,13 @@ use std::os::fd::AsFd;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 
 /// Extents asked for in one call.
-const EXTENTS: usize = 128;
+const EXTENTS_PER_CALL: usize = 128;
 /// `FIEMAP_EXTENT_LAST`: the last extent of the file.
-const LAST: u32 = 0x1;
+const EXTENT_LAST: u32 = 0x1;
 /// `FIEMAP_EXTENT_SHARED`: the extent is shared with other files.
-const SHARED: u32 = 0x2000;
+const EXTENT_SHARED: u32 = 0x2000;
 /// `FIEMAP_FLAG_SYNC`: write what is delayed first, so that it has extents to count.
-const SYNC: u32 = 0x1;
+const FLAG_SYNC: u32 = 0x1;
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -44,19 +44,16 @@ struct Extent {
 #[repr(C)]
 struct Request {
     header: Header,
-    extents: [Extent; EXTENTS],
+    extents: [Extent; EXTENTS_PER_CALL],
 }
 
 const _: () = assert!(size_of::<Header>() == 32 && size_of::<Extent>() == 56);
-const _: () = assert!(size_of::<Request>() == 32 + 56 * EXTENTS);
+const _: () = assert!(size_of::<Request>() == 32 + 56 * EXTENTS_PER_CALL);
 
 /// `FS_IOC_FIEMAP`, `_IOWR('f', 11, struct fiemap)`: the number carries the header's size alone.
 struct Fiemap<'a>(&'a mut Request);
 
-#[expect(
-    unsafe_code,
-    reason = "an ioctl is described to rustix by implementing its unsafe trait"
-)]
+#[expect(unsafe_code, reason = "an ioctl is described to rustix by implementing its unsafe trait")]
 // SAFETY: the kernel reads the header and writes it back together with at most `extent_count`
 // extents behind it; `Request` has room for exactly that many (set below, sizes asserted above) and
 // is borrowed mutably through the call. Every bit pattern is a valid value of its fields.
@@ -110,15 +107,15 @@ pub fn unshared_bytes(file: &File) -> io::Result<u64> {
 pub fn visit_extents(file: &File, visit: &mut dyn FnMut(FileExtent)) -> io::Result<()> {
     let mut request = Box::new(Request {
         header: Header::default(),
-        extents: [Extent::default(); EXTENTS],
+        extents: [Extent::default(); EXTENTS_PER_CALL],
     });
     let mut start = 0;
     loop {
         request.header = Header {
             start,
             length: u64::MAX - start,
-            flags: SYNC,
-            extent_count: EXTENTS as u32,
+            flags: FLAG_SYNC,
+            extent_count: EXTENTS_PER_CALL as u32,
             ..Header::default()
         };
         #[expect(unsafe_code, reason = "calling an ioctl is unsafe in rustix")]
@@ -126,16 +123,17 @@ pub fn visit_extents(file: &File, visit: &mut dyn FnMut(FileExtent)) -> io::Resu
         unsafe {
             ioctl(file.as_fd(), Fiemap(&mut request))?;
         }
-        let mapped = &request.extents[..(request.header.mapped_extents as usize).min(EXTENTS)];
+        let mapped =
+            &request.extents[..(request.header.mapped_extents as usize).min(EXTENTS_PER_CALL)];
         for extent in mapped {
             visit(FileExtent {
                 physical: extent.physical,
                 length: extent.length,
-                is_shared: extent.flags & SHARED != 0,
+                is_shared: extent.flags & EXTENT_SHARED != 0,
             });
             start = extent.logical + extent.length;
         }
-        if mapped.last().is_none_or(|extent| extent.flags & LAST != 0) {
+        if mapped.last().is_none_or(|extent| extent.flags & EXTENT_LAST != 0) {
             return Ok(());
         }
     }

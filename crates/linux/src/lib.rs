@@ -14,7 +14,7 @@ pub mod extents;
 pub mod inherited;
 pub mod process;
 pub mod readable;
-pub mod regular;
+pub mod regular_file;
 pub mod session;
 pub mod socket;
 pub mod spawn;

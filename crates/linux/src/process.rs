@@ -19,7 +19,7 @@ pub fn working_directory(pid: i32) -> io::Result<PathBuf> {
     match read() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let owner = fs::metadata(&process)?;
-            let _credentials = FilesystemCredentials::of(owner.uid(), owner.gid());
+            let _credentials = FilesystemCredentials::assume(owner.uid(), owner.gid());
             read()
         }
         result => result,
@@ -35,7 +35,7 @@ struct FilesystemCredentials {
 
 impl FilesystemCredentials {
     /// Changes nothing where that is not permitted: what is then read is refused.
-    fn of(uid: u32, gid: u32) -> Self {
+    fn assume(uid: u32, gid: u32) -> Self {
         let gid = set_gid(gid);
         let uid = set_uid(uid);
         Self { uid, gid }
@@ -55,16 +55,16 @@ fn set_uid(uid: u32) -> u32 {
     // SAFETY: setfsuid(2) takes a number and touches no memory. It concerns the calling thread
     // alone (the C library does not repeat it in others), which restores it before it does anything
     // else.
-    let before = unsafe { libc::setfsuid(uid) };
-    before.cast_unsigned()
+    let previous = unsafe { libc::setfsuid(uid) };
+    previous.cast_unsigned()
 }
 
 /// Sets the filesystem group of this thread and returns the one of before.
 fn set_gid(gid: u32) -> u32 {
     #[expect(unsafe_code, reason = "no safe crate wraps setfsgid")]
     // SAFETY: as of setfsuid(2) above.
-    let before = unsafe { libc::setfsgid(gid) };
-    before.cast_unsigned()
+    let previous = unsafe { libc::setfsgid(gid) };
+    previous.cast_unsigned()
 }
 
 #[cfg(test)]

@@ -16,10 +16,7 @@ impl Readable {
     /// # Errors
     /// The kernel's refusal to watch such a descriptor.
     pub fn new(descriptor: OwnedFd) -> io::Result<Self> {
-        #[expect(
-            unsafe_code,
-            reason = "tokio leaves the proof of ownership to the caller"
-        )]
+        #[expect(unsafe_code, reason = "tokio leaves the proof of ownership to the caller")]
         // SAFETY: an `OwnedFd` is a valid, open descriptor for as long as it lives and always
         // answers with the same number; the `AsyncFd` owns it and nothing hands it out mutably.
         let registered = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };

@@ -31,7 +31,7 @@ impl From<ForeignSocket> for io::Error {
 /// A socket of a directory, held so that no change of the directory leads elsewhere.
 #[derive(Debug)]
 pub struct SocketPath {
-    held: OwnedFd,
+    descriptor: OwnedFd,
     /// The name it was found by.
     name: PathBuf,
     /// The user that made the socket.
@@ -49,33 +49,29 @@ impl SocketPath {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(directory, flags, Mode::empty())?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut held = rustix::fs::openat(&directory, name, flags, Mode::empty())?;
-        let mut stat = rustix::fs::fstat(&held)?;
-        if kind(&stat) == FileType::Symlink {
+        let mut descriptor = rustix::fs::openat(&directory, name, flags, Mode::empty())?;
+        let mut stat = rustix::fs::fstat(&descriptor)?;
+        if file_type(&stat) == FileType::Symlink {
             let is_own = stat.st_uid == 0 && rustix::process::geteuid().is_root();
-            let target = if is_own { mounted_by(&held)? } else { None };
+            let target = if is_own { process_root_of(&descriptor)? } else { None };
             let Some((root, inside)) = target else {
-                return Err(foreign(path, "is a link that Egret did not create"));
+                return Err(foreign_error(path, "is a link that Egret did not create"));
             };
-            held = below(&root, &inside).map_err(|error| match error {
-                Errno::LOOP => foreign(path.clone(), "leads to a link of the server's user"),
+            descriptor = open_beneath(&root, &inside).map_err(|error| match error {
+                Errno::LOOP => foreign_error(path.clone(), "leads to a link of the server's user"),
                 error => error.into(),
             })?;
-            stat = rustix::fs::fstat(&held)?;
+            stat = rustix::fs::fstat(&descriptor)?;
         }
-        if kind(&stat) != FileType::Socket {
-            return Err(foreign(path, "is not a socket"));
+        if file_type(&stat) != FileType::Socket {
+            return Err(foreign_error(path, "is not a socket"));
         }
-        Ok(Self {
-            held,
-            name: path,
-            uid: stat.st_uid,
-        })
+        Ok(Self { descriptor, name: path, uid: stat.st_uid })
     }
 
     /// What to connect to; it leads to the held socket whatever becomes of its name.
     pub fn path(&self) -> PathBuf {
-        format!("/proc/self/fd/{}", self.held.as_raw_fd()).into()
+        format!("/proc/self/fd/{}", self.descriptor.as_raw_fd()).into()
     }
 
     /// Checks that a connection was accepted by a process of the user that made the socket.
@@ -88,27 +84,27 @@ impl SocketPath {
             return Ok(());
         }
         let reason = "is answered by a process of another user";
-        Err(foreign(self.name.clone(), reason))
+        Err(foreign_error(self.name.clone(), reason))
     }
 }
 
-fn foreign(path: PathBuf, reason: &'static str) -> io::Error {
+fn foreign_error(path: PathBuf, reason: &'static str) -> io::Error {
     ForeignSocket { path, reason }.into()
 }
 
-fn kind(stat: &Stat) -> FileType {
+fn file_type(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
 /// The root directory of a process to which an open link leads, and the way below; `None` for a
 /// link to anything else.
-fn mounted_by(link: &OwnedFd) -> io::Result<Option<(PathBuf, PathBuf)>> {
+fn process_root_of(link: &OwnedFd) -> io::Result<Option<(PathBuf, PathBuf)>> {
     let target = rustix::fs::readlinkat(link, "", Vec::new())?;
     let target = Path::new(OsStr::from_bytes(target.as_bytes()));
-    let Ok(below) = target.strip_prefix("/proc") else {
+    let Ok(relative) = target.strip_prefix("/proc") else {
         return Ok(None);
     };
-    let mut parts = below.components();
+    let mut parts = relative.components();
     let pid = parts.next().and_then(|pid| pid.as_os_str().to_str());
     let pid: Option<u32> = pid.and_then(|pid| pid.parse().ok());
     let (Some(pid), Some(Component::Normal(root))) = (pid, parts.next()) else {
@@ -120,7 +116,7 @@ fn mounted_by(link: &OwnedFd) -> io::Result<Option<(PathBuf, PathBuf)>> {
 
 /// Opens what lies below the root directory of a process, without following any link (openat2(2);
 /// the kernel that makes a mount for a server has it).
-fn below(root: &Path, inside: &Path) -> Result<OwnedFd, Errno> {
+fn open_beneath(root: &Path, inside: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(root, flags, Mode::empty())?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;

@@ -44,11 +44,7 @@ impl Program {
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         let environment = self.environment.iter().map(|(name, value)| (name, value));
-        command
-            .args(&self.arguments)
-            .env_clear()
-            .envs(environment)
-            .current_dir("/");
+        command.args(&self.arguments).env_clear().envs(environment).current_dir("/");
         command
     }
 
@@ -73,10 +69,7 @@ impl Program {
         confinement: Confinement,
     ) -> io::Result<Pid> {
         let mut command = self.command();
-        command
-            .stdin(streams.input)
-            .stdout(streams.output)
-            .stderr(streams.errors);
+        command.stdin(streams.input).stdout(streams.output).stderr(streams.errors);
         let child = confinement.apply(&mut command).spawn()?;
         Ok(Pid::from_child(&child))
     }
@@ -88,18 +81,19 @@ impl Program {
         streams: &StandardStreams,
         confinement: &Confinement,
     ) -> io::Result<PendingChild> {
-        let text = |text: OsString| -> io::Result<CString> { Ok(CString::new(text.into_vec())?) };
-        let path = text(self.path.clone().into())?;
+        let to_cstring =
+            |text: OsString| -> io::Result<CString> { Ok(CString::new(text.into_vec())?) };
+        let path = to_cstring(self.path.clone().into())?;
         let mut arguments = vec![path.clone()];
         for argument in &self.arguments {
-            arguments.push(text(argument.clone())?);
+            arguments.push(to_cstring(argument.clone())?);
         }
         let mut environment = Vec::new();
         for (name, value) in &self.environment {
             let mut pair = name.clone();
             pair.push("=");
             pair.push(value);
-            environment.push(text(pair)?);
+            environment.push(to_cstring(pair)?);
         }
         let (errors, report) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let image = Image {
@@ -160,14 +154,8 @@ fn pointers(texts: &[CString]) -> Vec<*const c_char> {
 /// Whether the kernel has no clone3(2), does not know the flags, or a filter of system calls keeps
 /// it from being used.
 fn is_unsupported(error: &io::Error) -> bool {
-    let numbers = [
-        libc::ENOSYS,
-        libc::EINVAL,
-        libc::E2BIG,
-        libc::EPERM,
-        libc::EACCES,
-    ];
-    error.raw_os_error().is_some_and(|it| numbers.contains(&it))
+    let numbers = [libc::ENOSYS, libc::EINVAL, libc::E2BIG, libc::EPERM, libc::EACCES];
+    error.raw_os_error().is_some_and(|number| numbers.contains(&number))
 }
 
 /// `struct clone_args` of `linux/sched.h` in its third version (`CLONE_ARGS_SIZE_VER2`).
@@ -210,11 +198,7 @@ fn clone_into(group: BorrowedFd<'_>) -> io::Result<Option<Pid>> {
     // so that locks of other threads may be held in the copy for good; the one caller has the child
     // go to `end_of_child` at once, which takes none and does not return.
     let pid = unsafe {
-        libc::syscall(
-            libc::SYS_clone3,
-            ptr::from_ref(&arguments),
-            size_of::<CloneArguments>(),
-        )
+        libc::syscall(libc::SYS_clone3, ptr::from_ref(&arguments), size_of::<CloneArguments>())
     };
     if pid < 0 {
         return Err(io::Error::last_os_error());
@@ -232,10 +216,7 @@ fn end_of_child(image: &Image<'_>, confinement: &Confinement) -> ! {
     let number = error.raw_os_error().unwrap_or(libc::EINVAL);
     // Where nothing is reported the parent takes the child for the program, which then ends.
     let _ = rustix::io::write(image.report, &number.to_ne_bytes());
-    #[expect(
-        unsafe_code,
-        reason = "the child must not run what is registered for the end"
-    )]
+    #[expect(unsafe_code, reason = "the child must not run what is registered for the end")]
     // SAFETY: _exit(2) ends the process and runs no handler.
     unsafe {
         libc::_exit(127)
@@ -244,18 +225,14 @@ fn end_of_child(image: &Image<'_>, confinement: &Confinement) -> ! {
 
 /// What the standard library does before a program runs, in the same order, and the confinement.
 fn prepare(image: &Image<'_>, confinement: &Confinement) -> io::Result<()> {
-    let StandardStreams {
-        input,
-        output,
-        errors,
-    } = image.streams;
+    let StandardStreams { input, output, errors } = image.streams;
     for (stream, number) in [(input, 0), (output, 1), (errors, 2)] {
         #[expect(unsafe_code, reason = "a number is given to a descriptor")]
         // SAFETY: dup2(2) takes numbers. Those that it replaces are this child's standard streams,
         // which nothing uses before the program; none of `image` is one of them, since the standard
         // library sees to it that they are open from the start.
-        let given = unsafe { libc::dup2(stream.as_raw_fd(), number) };
-        if given < 0 {
+        let result = unsafe { libc::dup2(stream.as_raw_fd(), number) };
+        if result < 0 {
             return Err(io::Error::last_os_error());
         }
     }
@@ -264,9 +241,9 @@ fn prepare(image: &Image<'_>, confinement: &Confinement) -> io::Result<()> {
     // SAFETY: the three calls are safe where only calls for signal handlers are (signal-safety(7));
     // the set is a local that sigemptyset(3) fills before it is read.
     unsafe {
-        let mut none = std::mem::zeroed::<libc::sigset_t>();
-        libc::sigemptyset(&raw mut none);
-        if libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut()) < 0
+        let mut empty_set = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut empty_set);
+        if libc::sigprocmask(libc::SIG_SETMASK, &raw const empty_set, ptr::null_mut()) < 0
             || libc::signal(libc::SIGPIPE, libc::SIG_DFL) == libc::SIG_ERR
         {
             return Err(io::Error::last_os_error());
@@ -281,11 +258,7 @@ fn execute(image: &Image<'_>) -> io::Error {
     // SAFETY: the path is a C string, and both lists are of pointers to C strings that live in the
     // frame of `spawn_in`, with a null pointer at the end.
     unsafe {
-        libc::execve(
-            image.path.as_ptr(),
-            image.arguments.as_ptr(),
-            image.environment.as_ptr(),
-        );
+        libc::execve(image.path.as_ptr(), image.arguments.as_ptr(), image.environment.as_ptr());
     }
     io::Error::last_os_error()
 }

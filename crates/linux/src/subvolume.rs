@@ -11,9 +11,9 @@ use std::path::Path;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 
 /// `BTRFS_IOCTL_MAGIC`: the ioctl type of btrfs.
-const MAGIC: u8 = 0x94;
+const IOCTL_MAGIC: u8 = 0x94;
 /// `BTRFS_SUBVOL_NAME_MAX` + 1: the room for a name with its terminating zero.
-const NAME_ROOM: usize = 4040;
+const NAME_BYTES: usize = 4040;
 /// The inode number of every subvolume's top directory (`BTRFS_FIRST_FREE_OBJECTID`).
 const SUBVOLUME_INODE: u64 = 256;
 /// `BTRFS_SUPER_MAGIC` of `linux/magic.h`, by which statfs(2) names btrfs.
@@ -26,7 +26,7 @@ struct VolumeArguments {
     transid: u64,
     flags: u64,
     unused: [u64; 4],
-    name: [u8; NAME_ROOM],
+    name: [u8; NAME_BYTES],
 }
 
 const _: () = assert!(size_of::<VolumeArguments>() == 4096);
@@ -40,10 +40,7 @@ const SNAPSHOT_CREATE: u8 = 23;
 const SUBVOLUME_CREATE: u8 = 24;
 const SNAPSHOT_DESTROY: u8 = 63;
 
-#[expect(
-    unsafe_code,
-    reason = "an ioctl is described to rustix by implementing its unsafe trait"
-)]
+#[expect(unsafe_code, reason = "an ioctl is described to rustix by implementing its unsafe trait")]
 // SAFETY: the three numbers above are `_IOW(0x94, n, struct btrfs_ioctl_vol_args_v2)`; the kernel
 // reads exactly the 4096 bytes of that struct, whose layout `VolumeArguments` repeats (asserted
 // above), from a box that lives through the call. They return 0 and write nothing back.
@@ -53,7 +50,7 @@ unsafe impl<const NUMBER: u8> Ioctl for VolumeIoctl<NUMBER> {
     const IS_MUTATING: bool = false;
 
     fn opcode(&self) -> Opcode {
-        opcode::write::<VolumeArguments>(MAGIC, NUMBER)
+        opcode::write::<VolumeArguments>(IOCTL_MAGIC, NUMBER)
     }
 
     fn as_ptr(&mut self) -> *mut c_void {
@@ -66,13 +63,9 @@ unsafe impl<const NUMBER: u8> Ioctl for VolumeIoctl<NUMBER> {
 }
 
 /// Opens the parent directory of `path` and runs the ioctl with the last component as the name.
-fn run<const NUMBER: u8>(path: &Path, source: Option<&File>) -> io::Result<()> {
-    let invalid = || {
-        io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "a subvolume needs a parent and a name",
-        )
-    };
+fn run_ioctl<const NUMBER: u8>(path: &Path, source: Option<&File>) -> io::Result<()> {
+    let invalid =
+        || io::Error::new(io::ErrorKind::InvalidInput, "a subvolume needs a parent and a name");
     let parent = File::open(path.parent().ok_or_else(invalid)?)?;
     let name = path.file_name().ok_or_else(invalid)?.as_encoded_bytes();
     let mut arguments = Box::new(VolumeArguments {
@@ -80,9 +73,9 @@ fn run<const NUMBER: u8>(path: &Path, source: Option<&File>) -> io::Result<()> {
         transid: 0,
         flags: 0,
         unused: [0; 4],
-        name: [0; NAME_ROOM],
+        name: [0; NAME_BYTES],
     });
-    if name.len() >= NAME_ROOM {
+    if name.len() >= NAME_BYTES {
         return Err(invalid());
     }
     arguments.name[..name.len()].copy_from_slice(name);
@@ -101,7 +94,7 @@ fn run<const NUMBER: u8>(path: &Path, source: Option<&File>) -> io::Result<()> {
 /// # Errors
 /// The kernel's: `EEXIST`, `ENOSPC`, `ENOTTY` when `path` is not on btrfs, …
 pub fn create(path: &Path) -> io::Result<()> {
-    run::<SUBVOLUME_CREATE>(path, None)
+    run_ioctl::<SUBVOLUME_CREATE>(path, None)
 }
 
 /// Creates at `path` a writable snapshot of the subvolume `source`, atomic in time.
@@ -110,7 +103,7 @@ pub fn create(path: &Path) -> io::Result<()> {
 /// The kernel's; `EINVAL` when `source` is not a subvolume, `EXDEV` when on another file system.
 pub fn snapshot(source: &Path, path: &Path) -> io::Result<()> {
     let source = File::open(source)?;
-    run::<SNAPSHOT_CREATE>(path, Some(&source))
+    run_ioctl::<SNAPSHOT_CREATE>(path, Some(&source))
 }
 
 /// Deletes the subvolume at `path`. Its name is gone at once; the kernel frees the space behind.
@@ -118,7 +111,7 @@ pub fn snapshot(source: &Path, path: &Path) -> io::Result<()> {
 /// # Errors
 /// The kernel's; `EINVAL` or `ENOTDIR` when `path` is not a subvolume.
 pub fn delete(path: &Path) -> io::Result<()> {
-    run::<SNAPSHOT_DESTROY>(path, None)
+    run_ioctl::<SNAPSHOT_DESTROY>(path, None)
 }
 
 /// `BTRFS_SUBVOL_RDONLY`: the subvolume is read-only.
@@ -127,10 +120,7 @@ const READ_ONLY: u64 = 1 << 1;
 /// `BTRFS_IOC_SUBVOL_SETFLAGS`, `_IOW(0x94, 26, __u64)`.
 struct SetFlags(u64);
 
-#[expect(
-    unsafe_code,
-    reason = "an ioctl is described to rustix by implementing its unsafe trait"
-)]
+#[expect(unsafe_code, reason = "an ioctl is described to rustix by implementing its unsafe trait")]
 // SAFETY: the kernel reads one u64 from the pointer, which is a field of the value that rustix
 // keeps alive through the call, and writes nothing back.
 unsafe impl Ioctl for SetFlags {
@@ -139,7 +129,7 @@ unsafe impl Ioctl for SetFlags {
     const IS_MUTATING: bool = false;
 
     fn opcode(&self) -> Opcode {
-        opcode::write::<u64>(MAGIC, 26)
+        opcode::write::<u64>(IOCTL_MAGIC, 26)
     }
 
     fn as_ptr(&mut self) -> *mut c_void {

@@ -22,7 +22,7 @@ pub fn not_checked(reason: impl std::fmt::Display) {
 pub(crate) fn new_group(name: &str) -> Option<ControlGroup> {
     let made = ControlGroup::own().and_then(|own| {
         let group = own.child(&format!("egret-test-{name}-{}", std::process::id()));
-        group.make().map_err(|error| error.to_string())?;
+        group.create().map_err(|error| error.to_string())?;
         Ok(group)
     });
     made.inspect_err(|reason| {

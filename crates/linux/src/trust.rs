@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use crate::regular;
+use crate::regular_file;
 
 /// Symbolic links that one path may go through, as in the kernel.
 const LINKS_MAX: u32 = 40;
@@ -20,14 +20,8 @@ const GROUP_WRITABLE: u32 = 0o020;
 const OTHERS_WRITABLE: u32 = 0o002;
 
 /// Directories that are searched for programs after those of `PATH`, which may lack `sbin`.
-const SYSTEM_DIRECTORIES: [&str; 6] = [
-    "/usr/local/sbin",
-    "/usr/local/bin",
-    "/usr/sbin",
-    "/usr/bin",
-    "/sbin",
-    "/bin",
-];
+const SYSTEM_DIRECTORIES: [&str; 6] =
+    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 /// Why a path is not trusted.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +62,7 @@ pub enum TrustError {
 /// # Errors
 /// [`TrustError`] names the part that others can change.
 pub fn check(path: &Path) -> Result<(), TrustError> {
-    walk(path, rustix::process::geteuid().as_raw()).map(drop)
+    walk_path(path, rustix::process::geteuid().as_raw()).map(drop)
 }
 
 /// Opens a regular file for reading if it is trusted.
@@ -76,17 +70,16 @@ pub fn check(path: &Path) -> Result<(), TrustError> {
 /// # Errors
 /// [`TrustError`].
 pub fn open(path: &Path) -> Result<File, TrustError> {
-    let failed = |source| TrustError::Io {
-        path: path.to_owned(),
-        source,
-    };
-    let file = regular::open(path).map_err(failed)?;
-    let opened = file.metadata().map_err(failed)?;
-    let checked = walk(path, rustix::process::geteuid().as_raw())?;
-    if (opened.dev(), opened.ino()) == (checked.dev(), checked.ino()) {
+    let io_error = |source| TrustError::Io { path: path.to_owned(), source };
+    let file = regular_file::open(path).map_err(io_error)?;
+    let opened_metadata = file.metadata().map_err(io_error)?;
+    let checked_metadata = walk_path(path, rustix::process::geteuid().as_raw())?;
+    if (opened_metadata.dev(), opened_metadata.ino())
+        == (checked_metadata.dev(), checked_metadata.ino())
+    {
         return Ok(file);
     }
-    Err(failed(io::Error::other("it was replaced meanwhile")))
+    Err(io_error(io::Error::other("it was replaced meanwhile")))
 }
 
 /// The first program of that name in a trusted directory of `PATH` or of the system. Relative
@@ -107,58 +100,58 @@ fn find_program_in(name: &str, path: &OsStr) -> Option<PathBuf> {
 fn is_executable(program: &Path) -> bool {
     program
         .metadata()
-        .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+        .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
 /// Goes from the root to `path`, link by link, and returns what is there.
-fn walk(path: &Path, user: u32) -> Result<Metadata, TrustError> {
-    let failed = |path: &Path| {
+fn walk_path(path: &Path, user: u32) -> Result<Metadata, TrustError> {
+    let io_error = |path: &Path| {
         let path = path.to_owned();
         |source| TrustError::Io { path, source }
     };
-    let absolute = std::path::absolute(path).map_err(failed(path))?;
-    let mut pending = names(&absolute);
-    let mut at = PathBuf::from("/");
-    let mut metadata = examine(&at, user).map_err(failed(&at))??;
+    let absolute = std::path::absolute(path).map_err(io_error(path))?;
+    let mut pending = reversed_names(&absolute);
+    let mut current = PathBuf::from("/");
+    let mut metadata = examine(&current, user).map_err(io_error(&current))??;
     let mut links = 0;
     while let Some(name) = pending.pop() {
-        let is_open_directory = is_shared(&metadata, user);
-        if is_open_directory && metadata.mode() & STICKY == 0 {
-            return Err(TrustError::Writable { path: at });
+        let is_shared_directory = is_shared(&metadata, user);
+        if is_shared_directory && metadata.mode() & STICKY == 0 {
+            return Err(TrustError::Writable { path: current });
         }
         if name == ".." {
-            at.pop();
-            metadata = examine(&at, user).map_err(failed(&at))??;
+            current.pop();
+            metadata = examine(&current, user).map_err(io_error(&current))??;
             continue;
         }
-        let next = at.join(&name);
-        metadata = examine(&next, user).map_err(failed(&next))??;
+        let next = current.join(&name);
+        metadata = examine(&next, user).map_err(io_error(&next))??;
         if metadata.is_symlink() {
             links += 1;
             if links > LINKS_MAX {
-                return Err(failed(&next)(io::Error::other("too many symbolic links")));
+                return Err(io_error(&next)(io::Error::other("too many symbolic links")));
             }
-            let target = std::fs::read_link(&next).map_err(failed(&next))?;
+            let target = std::fs::read_link(&next).map_err(io_error(&next))?;
             if target.is_absolute() {
-                at = PathBuf::from("/");
+                current = PathBuf::from("/");
             }
-            pending.extend(names(&target));
-            metadata = examine(&at, user).map_err(failed(&at))??;
+            pending.extend(reversed_names(&target));
+            metadata = examine(&current, user).map_err(io_error(&current))??;
             continue;
         }
-        if is_open_directory && metadata.is_file() && metadata.nlink() > 1 {
+        if is_shared_directory && metadata.is_file() && metadata.nlink() > 1 {
             return Err(TrustError::HardLink { path: next });
         }
-        at = next;
+        current = next;
     }
     if is_shared(&metadata, user) {
-        return Err(TrustError::Writable { path: at });
+        return Err(TrustError::Writable { path: current });
     }
     Ok(metadata)
 }
 
 /// The names of a path, the first one last.
-fn names(path: &Path) -> Vec<OsString> {
+fn reversed_names(path: &Path) -> Vec<OsString> {
     let mut names: Vec<OsString> = path
         .components()
         .filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir))
@@ -174,10 +167,7 @@ fn examine(path: &Path, user: u32) -> io::Result<Result<Metadata, TrustError>> {
     if metadata.uid() == 0 || metadata.uid() == user {
         return Ok(Ok(metadata));
     }
-    Ok(Err(TrustError::ForeignOwner {
-        path: path.to_owned(),
-        owner: metadata.uid(),
-    }))
+    Ok(Err(TrustError::ForeignOwner { path: path.to_owned(), owner: metadata.uid() }))
 }
 
 /// Whether users other than root and this one may write. The group of root and the private group of

@@ -22,10 +22,7 @@ struct ArmResult {
 impl ArmResult {
     fn new(count: usize, elapsed: Duration, mut latencies: Vec<Duration>) -> Self {
         latencies.sort_unstable();
-        Self {
-            per_second: count as f64 / elapsed.as_secs_f64(),
-            latencies,
-        }
+        Self { per_second: count as f64 / elapsed.as_secs_f64(), latencies }
     }
 
     fn percentile(&self, percent: usize) -> Duration {
@@ -46,7 +43,7 @@ impl ArmResult {
 }
 
 /// 4 KiB written and synced, in a file that is there already.
-fn bare(directory: &Path, time: Duration) -> std::io::Result<ArmResult> {
+fn measure_bare_disk(directory: &Path, duration: Duration) -> std::io::Result<ArmResult> {
     let disk = Directory::open(directory)?;
     let file = disk.create("bare")?;
     for block in 0..16_384u64 {
@@ -55,7 +52,7 @@ fn bare(directory: &Path, time: Duration) -> std::io::Result<ArmResult> {
     file.sync_data()?;
     let mut latencies = Vec::new();
     let begin = Instant::now();
-    while begin.elapsed() < time {
+    while begin.elapsed() < duration {
         let start = Instant::now();
         file.write_at(&[1; 4096], (latencies.len() as u64 % 16_384) * 4096)?;
         file.sync_data()?;
@@ -66,14 +63,14 @@ fn bare(directory: &Path, time: Duration) -> std::io::Result<ArmResult> {
 }
 
 /// One owner, one record an append: what there would be without coalescing.
-fn one_by_one(log: &mut FileLog, time: Duration) -> ArmResult {
+fn measure_uncoalesced(log: &mut FileLog, duration: Duration) -> ArmResult {
     let mut batch = Batch::new();
     let mut latencies = Vec::new();
     let begin = Instant::now();
-    while begin.elapsed() < time {
+    while begin.elapsed() < duration {
         let start = Instant::now();
         batch.push(&RECORD);
-        let expected = log.next();
+        let expected = log.next_seq();
         let appended = log.append(&mut batch, expected).expect("the disk works");
         assert!(matches!(appended, AppendResult::Committed(_)));
         latencies.push(start.elapsed());
@@ -82,10 +79,10 @@ fn one_by_one(log: &mut FileLog, time: Duration) -> ArmResult {
 }
 
 /// One thread that waits for each record.
-fn alone(group: &GroupCommitter<FileLog>, time: Duration) -> ArmResult {
+fn measure_one_appender(group: &GroupCommitter<FileLog>, duration: Duration) -> ArmResult {
     let mut latencies = Vec::new();
     let begin = Instant::now();
-    while begin.elapsed() < time {
+    while begin.elapsed() < duration {
         let start = Instant::now();
         group.append(&RECORD).expect("the disk works");
         latencies.push(start.elapsed());
@@ -94,16 +91,16 @@ fn alone(group: &GroupCommitter<FileLog>, time: Duration) -> ArmResult {
 }
 
 /// `threads` that keep `in_flight` records between them on the way.
-fn many(
+fn measure_in_flight(
     group: &GroupCommitter<FileLog>,
     threads: usize,
     in_flight: usize,
-    time: Duration,
+    duration: Duration,
 ) -> ArmResult {
     let begin = Instant::now();
     let results: Vec<(usize, Vec<Duration>)> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
-            .map(|_| scope.spawn(|| window(group, in_flight / threads, begin + time)))
+            .map(|_| scope.spawn(|| append_pipelined(group, in_flight / threads, begin + duration)))
             .collect();
         let joined = workers.into_iter().map(|worker| worker.join());
         joined.map(|done| done.expect("no panic")).collect()
@@ -113,33 +110,33 @@ fn many(
     ArmResult::new(count, begin.elapsed(), latencies.collect())
 }
 
-fn window(
+fn append_pipelined(
     group: &GroupCommitter<FileLog>,
     in_flight: usize,
-    until: Instant,
+    deadline: Instant,
 ) -> (usize, Vec<Duration>) {
-    let mut waiting: VecDeque<(Ticket, Instant)> = VecDeque::with_capacity(in_flight);
+    let mut pending: VecDeque<(Ticket, Instant)> = VecDeque::with_capacity(in_flight);
     let mut latencies = Vec::new();
     let mut count = 0;
     loop {
         let now = Instant::now();
-        if now >= until {
+        if now >= deadline {
             break;
         }
-        while waiting.len() < in_flight {
-            waiting.push_back((group.submit(&RECORD).expect("the limits are larger"), now));
+        while pending.len() < in_flight {
+            pending.push_back((group.submit(&RECORD).expect("the limits are larger"), now));
         }
-        let (oldest, since) = waiting.pop_front().expect("the window is not empty");
+        let (oldest, since) = pending.pop_front().expect("the window is not empty");
         group.wait(oldest).expect("the disk works");
         let now = Instant::now();
         latencies.push(now - since);
         count += 1;
-        while let Some((ticket, _)) = waiting.front() {
-            let Some(known) = group.try_wait(*ticket) else {
+        while let Some((ticket, _)) = pending.front() {
+            let Some(result) = group.try_wait(*ticket) else {
                 break;
             };
-            known.expect("the disk works");
-            let (_, since) = waiting.pop_front().expect("it is the front");
+            result.expect("the disk works");
+            let (_, since) = pending.pop_front().expect("it is the front");
             latencies.push(now - since);
             count += 1;
         }
@@ -155,20 +152,17 @@ fn replay(directory: &Path) {
         FileLog::open(disk, LogConfig::default(), Seq::FIRST).expect("the log opens");
     let rate = |bytes: u64, begin: Instant| bytes as f64 / begin.elapsed().as_secs_f64() / 1e9;
     let scanned = recovery.bytes_scanned;
-    println!(
-        "opened, {scanned} bytes checked: {:.2} GB/s",
-        rate(scanned, begin)
-    );
+    println!("opened, {scanned} bytes checked: {:.2} GB/s", rate(scanned, begin));
     let begin = Instant::now();
     let bytes: usize = log
-        .read_from(log.first())
+        .read_from(log.first_seq())
         .map(|item| 16 + item.expect("the log is whole").1.len())
         .sum();
     println!("tail: {:.2} GB/s", rate(bytes as u64, begin));
     let reader = log.reader();
     let begin = Instant::now();
     let mut records = 0u32;
-    for seq in (log.first().0..log.next().0).take(1_000_000) {
+    for seq in (log.first_seq().0..log.next_seq().0).take(1_000_000) {
         reader.read(Seq(seq)).expect("the log is whole");
         records += 1;
     }
@@ -178,7 +172,7 @@ fn replay(directory: &Path) {
     );
 }
 
-fn open(directory: &Path) -> FileLog {
+fn open_log(directory: &Path) -> FileLog {
     let disk = Directory::open(directory).expect("the directory can be made");
     let (log, _) = FileLog::open(disk, LogConfig::default(), Seq::FIRST).expect("the log opens");
     log
@@ -186,30 +180,22 @@ fn open(directory: &Path) -> FileLog {
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let directory = arguments
-        .next()
-        .expect("usage: group_commit <directory> [seconds]");
-    let seconds = arguments
-        .next()
-        .map_or(3, |text| text.parse().expect("seconds are a number"));
-    let time = Duration::from_secs(seconds);
+    let directory = arguments.next().expect("usage: group_commit <directory> [seconds]");
+    let seconds = arguments.next().map_or(3, |text| text.parse().expect("seconds are a number"));
+    let duration = Duration::from_secs(seconds);
     let directory = Path::new(&directory);
-    let base = bare(directory, time).expect("the disk works");
+    let base = measure_bare_disk(directory, duration).expect("the disk works");
     base.print("bare 4 KiB pwrite + fdatasync", &base);
-    let mut log = open(&directory.join("log"));
-    one_by_one(&mut log, time).print("one by one, no coalescing", &base);
+    let mut log = open_log(&directory.join("log"));
+    measure_uncoalesced(&mut log, duration).print("one by one, no coalescing", &base);
     let group = GroupCommitter::start(log, GroupConfig::default()).expect("a thread starts");
-    alone(&group, time).print("one appender", &base);
+    measure_one_appender(&group, duration).print("one appender", &base);
     for (threads, in_flight) in [(2, 64), (4, 64), (2, 512), (4, 512), (8, 512)] {
-        group
-            .with_log(|log| log.truncate_below(log.next()))
-            .expect("the log runs");
-        let measured = many(&group, threads, in_flight, time);
+        group.with_log(|log| log.truncate_below(log.next_seq())).expect("the log runs");
+        let measured = measure_in_flight(&group, threads, in_flight, duration);
         measured.print(&format!("{in_flight} in flight, {threads} threads"), &base);
     }
     drop(group);
     replay(&directory.join("log"));
-    bare(directory, time)
-        .expect("the disk works")
-        .print("bare, once more", &base);
+    measure_bare_disk(directory, duration).expect("the disk works").print("bare, once more", &base);
 }

@@ -24,10 +24,7 @@ impl Default for Batch {
 impl Batch {
     /// A batch without records.
     pub fn new() -> Self {
-        Self {
-            buffer: vec![0; FRAME_HEADER_BYTES],
-            starts: Vec::new(),
-        }
+        Self { buffer: vec![0; FRAME_HEADER_BYTES], starts: Vec::new() }
     }
 
     /// Appends one record to the batch.
@@ -41,11 +38,11 @@ impl Batch {
     /// # Panics
     /// When `encode` shortens the buffer, or the batch reaches 4 GiB.
     pub fn push_with(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
-        let done: Result<(), std::convert::Infallible> = self.try_push_with(|buffer| {
+        let result: Result<(), std::convert::Infallible> = self.try_push_with(|buffer| {
             encode(buffer);
             Ok(())
         });
-        done.expect("an encoder that cannot fail does not");
+        result.expect("an encoder that cannot fail does not");
     }
 
     /// Adds a record that `encode` appends to the buffer it is given, or nothing when it fails.
@@ -65,14 +62,8 @@ impl Batch {
             self.buffer.truncate(start);
             return Err(error);
         }
-        assert!(
-            self.buffer.len() >= start + RECORD_HEADER_BYTES,
-            "an encoder only appends"
-        );
-        assert!(
-            u32::try_from(self.buffer.len()).is_ok(),
-            "a batch stays below 4 GiB"
-        );
+        assert!(self.buffer.len() >= start + RECORD_HEADER_BYTES, "an encoder only appends");
+        assert!(u32::try_from(self.buffer.len()).is_ok(), "a batch stays below 4 GiB");
         self.starts.push(start as u32);
         Ok(())
     }
@@ -88,12 +79,12 @@ impl Batch {
     }
 
     /// Bytes an append of this batch takes in a log, headers included.
-    pub fn bytes(&self) -> usize {
+    pub fn frame_bytes(&self) -> usize {
         padded(self.buffer.len())
     }
 
     /// [`Batch::frame_bytes`] after one more record with a body of so many bytes.
-    pub fn bytes_with(&self, body_bytes: usize) -> usize {
+    pub fn frame_bytes_with(&self, body_bytes: usize) -> usize {
         padded(self.buffer.len() + RECORD_HEADER_BYTES + body_bytes)
     }
 
@@ -105,10 +96,8 @@ impl Batch {
 
     /// The bodies in the order they were pushed.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        (0..self.len()).map(|index| {
-            self.get(index)
-                .expect("the index is below the number of records")
-        })
+        (0..self.len())
+            .map(|index| self.get(index).expect("the index is below the number of records"))
     }
 
     /// Removes every record and keeps the buffers.
@@ -143,7 +132,7 @@ impl Batch {
     }
 
     /// Gives the sealed frame away and takes buffers for the next one, whose content is dropped.
-    pub(crate) fn exchange(
+    pub(crate) fn swap_buffers(
         &mut self,
         mut buffer: Vec<u8>,
         mut starts: Vec<u32>,
@@ -151,14 +140,11 @@ impl Batch {
         buffer.clear();
         buffer.resize(FRAME_HEADER_BYTES, 0);
         starts.clear();
-        (
-            std::mem::replace(&mut self.buffer, buffer),
-            std::mem::replace(&mut self.starts, starts),
-        )
+        (std::mem::replace(&mut self.buffer, buffer), std::mem::replace(&mut self.starts, starts))
     }
 
     /// The frame as it stands, and where its records begin.
-    pub(crate) fn parts(&self) -> (&[u8], &[u32]) {
+    pub(crate) fn frame_and_starts(&self) -> (&[u8], &[u32]) {
         (&self.buffer, &self.starts)
     }
 
@@ -168,9 +154,7 @@ impl Batch {
     }
 
     fn record_end(&self, index: usize) -> usize {
-        self.starts
-            .get(index + 1)
-            .map_or(self.buffer.len(), |next| *next as usize)
+        self.starts.get(index + 1).map_or(self.buffer.len(), |next| *next as usize)
     }
 }
 

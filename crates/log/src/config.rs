@@ -111,7 +111,7 @@ pub struct LogConfig {
     pub durable_below: Seq,
     /// Refuses a log without an end mark, where it is known from elsewhere that it had one.
     /// Default: false.
-    pub mark_must_exist: bool,
+    pub end_mark_must_exist: bool,
     /// What makes spare segments. Default: a thread of the log.
     pub housekeeping: Housekeeping,
 }
@@ -131,7 +131,7 @@ impl Default for LogConfig {
             open_segments_max: 32,
             must_exist: false,
             durable_below: Seq(0),
-            mark_must_exist: false,
+            end_mark_must_exist: false,
             housekeeping: Housekeeping::Thread,
         }
     }

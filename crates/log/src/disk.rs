@@ -44,7 +44,7 @@ pub trait Disk: Clone + Send + Sync + 'static {
     fn lock(&self) -> io::Result<Self::Lock>;
 
     /// The directory's path, for messages.
-    fn place(&self) -> String;
+    fn display_path(&self) -> String;
 }
 
 /// An open file of a [`Disk`].
@@ -104,8 +104,8 @@ pub fn read_exactly<F: DiskFile + ?Sized>(
 ) -> io::Result<Vec<u8>> {
     let mut buffer = Vec::with_capacity(length);
     while buffer.len() < length {
-        let reached = offset + buffer.len() as u64;
-        match file.read_at(&mut buffer, reached) {
+        let position = offset + buffer.len() as u64;
+        match file.read_at(&mut buffer, position) {
             Ok(0) => break,
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -121,7 +121,7 @@ pub fn read_exactly<F: DiskFile + ?Sized>(
 const FILL_BYTES: u64 = 128 << 10;
 
 /// Fills a new file with zeros, durably.
-pub(crate) fn fill(file: &impl DiskFile, bytes: u64) -> io::Result<()> {
+pub(crate) fn fill_with_zeros(file: &impl DiskFile, bytes: u64) -> io::Result<()> {
     let mut offset = 0;
     while offset < bytes {
         let end = bytes.min(offset + FILL_BYTES);
@@ -144,14 +144,11 @@ pub(crate) fn write_zeros(file: &impl DiskFile, from: u64, to: u64) -> io::Resul
 }
 
 /// Whether `error` says that the disk has lost a part of what was to be read, as it will say again.
-pub fn is_lost(error: &io::Error) -> bool {
+pub fn is_media_error(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
 
 /// Whether `error` says that there is no space, which leaves a log usable.
 pub fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

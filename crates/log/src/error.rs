@@ -239,9 +239,7 @@ impl CodedError for LogError {
             // again.
             Self::Io { source, .. } => {
                 let wants = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
-                wants
-                    .iter()
-                    .any(|errno| source.raw_os_error() == Some(errno.raw_os_error()))
+                wants.iter().any(|errno| source.raw_os_error() == Some(errno.raw_os_error()))
             }
             _ => false,
         }

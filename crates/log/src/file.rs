@@ -2,10 +2,9 @@
 
 mod append;
 mod compact;
-pub(crate) mod end;
+pub(crate) mod end_mark;
 mod file_error;
 mod handles;
-pub(crate) mod keeper;
 mod open;
 mod read;
 mod recent;
@@ -13,6 +12,7 @@ mod recover;
 pub(crate) mod salvage;
 mod scan;
 mod segment;
+pub(crate) mod segment_pool;
 mod tail;
 
 use std::io;
@@ -33,11 +33,11 @@ use crate::{
     AppendResult, Batch, Directory, Durability, Log, LogConfig, LogError, SegmentInfo, Seq,
 };
 use append::random_salt;
-use end::EndMark;
-use file_error::failed;
-use keeper::{HousekeepingThread, RetiredFile, SegmentPool, Task};
+use end_mark::EndMark;
+use file_error::io_error;
 use read::ReadState;
 use segment::{OpenSegment, Segment};
+use segment_pool::{HousekeepingThread, RetiredFile, SegmentPool, Task};
 
 /// A log in the files of one directory, with one writer.
 pub struct FileLog<D: Disk = Directory> {
@@ -57,13 +57,13 @@ pub struct FileLog<D: Disk = Directory> {
     directory_unsynced: bool,
     /// When the oldest record that is not synced was appended.
     unsynced_since: Option<Instant>,
-    stopped: Option<LogError>,
+    stop_error: Option<LogError>,
     compactions: u64,
     /// Of the last frame written, or tried to.
     nonce: u64,
     /// None when the disk had no room for it.
-    end: Option<EndMark<D::File>>,
-    keeper: Arc<SegmentPool<D>>,
+    end_mark: Option<EndMark<D::File>>,
+    segment_pool: Arc<SegmentPool<D>>,
     // Fields are dropped in order: the thread's last work is done while the lock is held.
     _thread: Option<HousekeepingThread<D>>,
     _lock: D::Lock,
@@ -81,11 +81,11 @@ impl<D: Disk> FileLog<D> {
     /// # Errors
     /// What that piece failed with; calling again tries it again.
     pub fn housekeep(&self) -> Result<bool, LogError> {
-        self.keeper.step()
+        self.segment_pool.step()
     }
 
     fn check_running(&self) -> Result<(), LogError> {
-        match &self.stopped {
+        match &self.stop_error {
             None => Ok(()),
             Some(stopped) => Err(stopped.clone()),
         }
@@ -94,25 +94,23 @@ impl<D: Disk> FileLog<D> {
     /// Ends the log for good: what is on disk is not known any more.
     fn stop(&mut self, action: &str, error: &io::Error) -> LogError {
         let reason = format!("{action} {}: {error}", self.active.name);
-        let stopped = LogError::Stopped {
-            place: self.shared.place.to_string(),
-            reason: reason.into(),
-        };
-        self.stopped = Some(stopped.clone());
+        let stopped =
+            LogError::Stopped { place: self.shared.place.to_string(), reason: reason.into() };
+        self.stop_error = Some(stopped.clone());
         stopped
     }
 
     /// Lets the next start know how far the log is durable.
-    fn note_end(&mut self) {
-        if let Some(end) = &mut self.end {
-            end.note(self.synced_below);
+    fn update_end_mark(&mut self) {
+        if let Some(end_mark) = &mut self.end_mark {
+            end_mark.update(self.synced_below);
         }
     }
 
     /// Whether it has an end mark: one that was opened on a full disk may have none until it is
     /// opened again.
     pub fn has_end_mark(&self) -> bool {
-        self.end.is_some()
+        self.end_mark.is_some()
     }
 
     /// Makes everything durable, and the mark that says so: what is bad below it afterwards is
@@ -122,31 +120,25 @@ impl<D: Disk> FileLog<D> {
     /// [`LogError::Stopped`], and [`LogError::Io`] when only the mark could not be synced.
     pub fn seal(&mut self) -> Result<(), LogError> {
         self.sync()?;
-        let path = format!("{}/{}", self.shared.place, end::END_NAME);
-        match &mut self.end {
-            Some(end) => end
-                .seal(self.synced_below)
-                .map_err(|error| failed(&path, "sync", error)),
+        let path = format!("{}/{}", self.shared.place, end_mark::END_NAME);
+        match &mut self.end_mark {
+            Some(end_mark) => {
+                end_mark.seal(self.synced_below).map_err(|error| io_error(&path, "sync", error))
+            }
             None => Ok(()),
         }
     }
 
-    fn full(&self, needed_bytes: u64) -> LogError {
-        LogError::Full {
-            place: self.shared.place.to_string(),
-            needed_bytes,
-        }
+    fn full_error(&self, needed_bytes: u64) -> LogError {
+        LogError::Full { place: self.shared.place.to_string(), needed_bytes }
     }
 
     /// Where in the table a run of sealed segments that covers exactly these records is.
-    fn run_of(&self, first: Seq, last: Seq) -> Option<std::ops::Range<usize>> {
+    fn find_run(&self, first: Seq, last: Seq) -> Option<std::ops::Range<usize>> {
         let segments = read_lock(&self.shared.segments);
-        let begin = segments
-            .iter()
-            .position(|segment| segment.header.first == first)?;
-        let length = segments[begin..]
-            .iter()
-            .position(|segment| segment.last.get() == Some(&last))?;
+        let begin = segments.iter().position(|segment| segment.header.first == first)?;
+        let length =
+            segments[begin..].iter().position(|segment| segment.last.get() == Some(&last))?;
         Some(begin..begin + length + 1)
     }
 }
@@ -163,7 +155,7 @@ impl<D: Disk> Log for FileLog<D> {
         if !batch.is_empty() {
             self.append_frame(batch)?;
         }
-        Ok(AppendResult::Committed(self.next.before()))
+        Ok(AppendResult::Committed(self.next.previous()))
     }
 
     fn resolve(&mut self, batch: &mut Batch, expected: Seq) -> Result<AppendResult, LogError> {
@@ -185,32 +177,28 @@ impl<D: Disk> Log for FileLog<D> {
     fn sync(&mut self) -> Result<(), LogError> {
         self.check_running()?;
         if self.synced_below < self.next {
-            self.sync_everything()?;
+            self.sync_all()?;
             self.synced_below = self.next;
-            self.note_end();
+            self.update_end_mark();
         }
         Ok(())
     }
 
-    fn next(&self) -> Seq {
+    fn next_seq(&self) -> Seq {
         self.next
     }
 
-    fn first(&self) -> Seq {
+    fn first_seq(&self) -> Seq {
         self.shared.first()
     }
 
     fn reader(&self) -> FileReader<D> {
-        FileReader {
-            shared: Arc::clone(&self.shared),
-        }
+        FileReader { shared: Arc::clone(&self.shared) }
     }
 
-    fn compact(&mut self, first: Seq, last: Seq) -> Result<FileCompaction<D>, LogError> {
-        let run = self.run_of(first, last).ok_or(LogError::NotSealed {
-            from: first,
-            to: last,
-        })?;
+    fn prepare_compaction(&mut self, first: Seq, last: Seq) -> Result<FileCompaction<D>, LogError> {
+        let run =
+            self.find_run(first, last).ok_or(LogError::NotSealed { from: first, to: last })?;
         let segments = read_lock(&self.shared.segments);
         self.compactions += 1;
         Ok(FileCompaction {
@@ -220,49 +208,40 @@ impl<D: Disk> Log for FileLog<D> {
             salt: random_salt(&*self.entropy),
             index_stride_bytes: self.config.index_stride_bytes,
             bytes_max: SEGMENT_BYTES_MAX,
-            temporary: format!("{}{:08}", compact::TEMPORARY_PREFIX, self.compactions),
+            temporary_name: format!("{}{:08}", compact::TEMPORARY_PREFIX, self.compactions),
         })
     }
 
-    fn finish(&mut self, compacted: CompactionResult<D>) -> Result<bool, LogError> {
+    fn finish_compaction(&mut self, compacted: CompactionResult<D>) -> Result<bool, LogError> {
         self.check_running()?;
         let header = compacted.segment.header;
         let first = header.first;
-        let last = *compacted
-            .segment
-            .last
-            .get()
-            .expect("a compacted segment is sealed");
+        let last = *compacted.segment.last.get().expect("a compacted segment is sealed");
         let mut segments = write_lock(&self.shared.segments);
         let begin = segments.partition_point(|segment| segment.header.first < first);
         let run = begin..(begin + compacted.sources.len()).min(segments.len());
-        let same = run.len() == compacted.sources.len()
+        let is_unchanged = run.len() == compacted.sources.len()
             && std::iter::zip(&segments[run.clone()], &compacted.sources)
                 .all(|(here, read)| Arc::ptr_eq(here, read));
-        if !same {
+        if !is_unchanged {
             drop(segments);
-            self.keeper.ask(Task::Discard(compacted.temporary));
+            self.segment_pool.submit(Task::Discard(compacted.temporary_name));
             return Ok(false);
         }
         let name = compacted.segment.name.clone();
         let replaced = &segments[run.clone()];
-        let others = replaced
-            .iter()
-            .skip(1)
-            .map(|segment| segment.name.clone())
-            .collect();
-        let gone = replaced
-            .iter()
-            .map(|segment| Arc::clone(&segment.gone))
-            .collect();
+        let superseded_names =
+            replaced.iter().skip(1).map(|segment| segment.name.clone()).collect();
+        let removal_flags =
+            replaced.iter().map(|segment| Arc::clone(&segment.removal_flag)).collect();
         segments.splice(run, [Arc::new(compacted.segment)]);
         drop(segments);
-        self.shared.forget(first, last);
-        self.keeper.ask(Task::Replace {
-            temporary: compacted.temporary,
+        self.shared.evict_chunks(first, last);
+        self.segment_pool.submit(Task::Replace {
+            temporary_name: compacted.temporary_name,
             name,
-            others,
-            gone,
+            superseded_names,
+            removal_flags,
         });
         Ok(true)
     }
@@ -270,29 +249,26 @@ impl<D: Disk> Log for FileLog<D> {
     fn truncate_below(&mut self, seq: Seq) -> Result<(), LogError> {
         self.check_running()?;
         let mut segments = write_lock(&self.shared.segments);
-        let gone = segments
+        let dropped_count = segments
             .iter()
             .take_while(|segment| segment.last.get().is_some_and(|last| *last < seq))
             .count();
-        let dropped: Vec<_> = segments.drain(..gone).collect();
+        let dropped: Vec<_> = segments.drain(..dropped_count).collect();
         drop(segments);
         let first = self.shared.first();
-        if gone > 0 {
-            self.shared.forget(Seq(0), first.before());
+        if dropped_count > 0 {
+            self.shared.evict_chunks(Seq(0), first.previous());
         }
         for segment in dropped {
             // Only a file that no reader has open may be written to again. Until its new name is
             // durable a crash can bring the old one back, so it is still synced with the others.
-            let unsynced = self
-                .unsynced
-                .iter()
-                .any(|held| Arc::ptr_eq(&held.segment, &segment));
-            let reusable = segment.file_bytes == self.config.segment_bytes
-                && Arc::strong_count(&segment) == 1 + usize::from(unsynced);
-            self.keeper.ask(Task::Retire(RetiredFile {
+            let is_unsynced = self.unsynced.iter().any(|held| Arc::ptr_eq(&held.segment, &segment));
+            let is_reusable = segment.file_bytes == self.config.segment_bytes
+                && Arc::strong_count(&segment) == 1 + usize::from(is_unsynced);
+            self.segment_pool.submit(Task::Retire(RetiredFile {
                 name: segment.name.clone(),
-                reusable,
-                gone: Arc::clone(&segment.gone),
+                is_reusable,
+                removal_flag: Arc::clone(&segment.removal_flag),
             }));
         }
         Ok(())
@@ -304,7 +280,7 @@ impl<D: Disk> Log for FileLog<D> {
             .iter()
             .map(|segment| {
                 let first = segment.header.first;
-                let last = segment.last.get().copied().unwrap_or(self.next.before());
+                let last = segment.last.get().copied().unwrap_or(self.next.previous());
                 let compacted = segment.header.compacted;
                 SegmentInfo {
                     first,
@@ -312,22 +288,21 @@ impl<D: Disk> Log for FileLog<D> {
                     file_bytes: segment.file_bytes,
                     used_bytes: segment.used_bytes(),
                     records: compacted.map_or(last.0 + 1 - first.0, |kept| kept.records),
-                    sealed: segment.last.get().is_some(),
-                    compacted: compacted.is_some(),
+                    is_sealed: segment.last.get().is_some(),
+                    is_compacted: compacted.is_some(),
                 }
             })
             .collect()
     }
 
     fn reserve(&self, bytes: u64) -> Result<(), LogError> {
-        let rest = self.active.file_bytes - self.active.end();
-        let spare = self.config.segment_bytes - SEGMENT_HEADER_BYTES;
-        self.keeper
-            .reserve(bytes.saturating_sub(rest).div_ceil(spare))
+        let active_bytes_left = self.active.file_bytes - self.active.end();
+        let bytes_per_spare = self.config.segment_bytes - SEGMENT_HEADER_BYTES;
+        self.segment_pool.reserve(bytes.saturating_sub(active_bytes_left).div_ceil(bytes_per_spare))
     }
 
     fn space_error(&self) -> Option<LogError> {
-        self.keeper.failure()
+        self.segment_pool.failure()
     }
 }
 

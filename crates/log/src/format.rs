@@ -113,9 +113,8 @@ pub(crate) enum BadHeader {
 impl SegmentHeader {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut block = vec![0; SEGMENT_HEADER_BYTES as usize];
-        let (last, records) = self
-            .compacted
-            .map_or((0, 0), |compacted| (compacted.last.0, compacted.records));
+        let (last, records) =
+            self.compacted.map_or((0, 0), |compacted| (compacted.last.0, compacted.records));
         put(&mut block, 0, SEGMENT_MAGIC);
         put(&mut block, 12, FORMAT_VERSION.to_le_bytes());
         put(&mut block, 16, self.salt.0.to_le_bytes());
@@ -135,9 +134,7 @@ impl SegmentHeader {
         }
         let block = &block[..SEGMENT_HEADER_BYTES as usize];
         if block[..8] != SEGMENT_MAGIC {
-            return Err(BadHeader::Corrupt(
-                "the header does not begin with EGRETLOG",
-            ));
+            return Err(BadHeader::Corrupt("the header does not begin with EGRETLOG"));
         }
         if crc32c::crc32c(&block[12..]) != u32_at(block, 8) {
             return Err(BadHeader::Corrupt("the header's checksum does not match"));
@@ -151,10 +148,8 @@ impl SegmentHeader {
             salt: Salt(u64_at(block, 16)),
             first: Seq(u64_at(block, 24)),
             synced_below: Seq(u64_at(block, 32)),
-            compacted: (last != 0).then(|| CompactedRange {
-                last: Seq(last),
-                records: u64_at(block, 56),
-            }),
+            compacted: (last != 0)
+                .then(|| CompactedRange { last: Seq(last), records: u64_at(block, 56) }),
             file_bytes: u64_at(block, 48),
         })
     }
@@ -186,14 +181,14 @@ impl FrameHeader {
     }
 
     /// Whether `bytes` begin as a frame of this life does.
-    pub(crate) fn begins(salt: Salt, bytes: &[u8]) -> bool {
+    pub(crate) fn has_frame_start(salt: Salt, bytes: &[u8]) -> bool {
         bytes.len() >= 16 && u64_at(bytes, 0) ^ u64_at(bytes, 8) == salt.0
     }
 
     /// The header at the start of `bytes`, if there is one of this life.
     pub(crate) fn decode(salt: Salt, bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..FRAME_HEADER_BYTES)?;
-        if !Self::begins(salt, bytes) || bytes[40..44] != FRAME_MAGIC {
+        if !Self::has_frame_start(salt, bytes) || bytes[40..44] != FRAME_MAGIC {
             return None;
         }
         if crc32c::crc32c(&bytes[..44]) != u32_at(bytes, 44) {
@@ -206,8 +201,8 @@ impl FrameHeader {
             count: u32_at(bytes, 32),
             record_bytes: u32_at(bytes, 36),
         };
-        let least = u64::from(header.count) * RECORD_HEADER_BYTES as u64;
-        (header.count > 0 && u64::from(header.record_bytes) >= least).then_some(header)
+        let bytes_min = u64::from(header.count) * RECORD_HEADER_BYTES as u64;
+        (header.count > 0 && u64::from(header.record_bytes) >= bytes_min).then_some(header)
     }
 
     /// Bytes from this frame's start to the next one's.
@@ -240,18 +235,16 @@ pub(crate) struct RecordHeader {
 
 impl RecordHeader {
     /// The header of the record at the start of `bytes`, which must hold the body too.
-    pub(crate) fn peek(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let header = bytes.get(..RECORD_HEADER_BYTES)?;
         let body_bytes = u32_at(header, 4) as usize;
-        (bytes.len() - RECORD_HEADER_BYTES >= body_bytes).then(|| Self {
-            seq: Seq(u64_at(header, 8)),
-            body_bytes,
-        })
+        (bytes.len() - RECORD_HEADER_BYTES >= body_bytes)
+            .then(|| Self { seq: Seq(u64_at(header, 8)), body_bytes })
     }
 
     /// Like [`RecordHeader::decode`], for a record whose checksum matches.
-    pub(crate) fn check(seal: Seal, bytes: &[u8]) -> Option<Self> {
-        let header = Self::peek(bytes)?;
+    pub(crate) fn decode_checked(seal: Seal, bytes: &[u8]) -> Option<Self> {
+        let header = Self::decode(bytes)?;
         let record = &bytes[..header.record_bytes()];
         (seal.checksum(&record[4..]) == u32_at(record, 0)).then_some(header)
     }

@@ -8,10 +8,7 @@
 
 mod outcome;
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,7 +19,7 @@ use crate::{AppendResult, Batch, Log, LogError, Seq};
 use outcome::Outcomes;
 
 /// How long the writer waits before it asks again what became of a batch.
-const RESOLVE_AGAIN: Duration = Duration::from_millis(20);
+const RESOLVE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How much may wait to be written.
 #[derive(Clone, Copy, Debug)]
@@ -36,10 +33,7 @@ pub struct GroupConfig {
 
 impl Default for GroupConfig {
     fn default() -> Self {
-        Self {
-            waiting_records_max: 65_536,
-            waiting_bytes_max: 16 << 20,
-        }
+        Self { waiting_records_max: 65_536, waiting_bytes_max: 16 << 20 }
     }
 }
 
@@ -56,9 +50,9 @@ pub struct GroupCommitter<L: Log + 'static> {
 
 struct CommitterState<L> {
     config: GroupConfig,
-    waiting: Mutex<OpenGeneration>,
+    open_generation: Mutex<OpenGeneration>,
     arrived: Condvar,
-    committer: Mutex<GenerationWriter<L>>,
+    generation_writer: Mutex<GenerationWriter<L>>,
     outcomes: Outcomes,
 }
 
@@ -67,10 +61,10 @@ struct OpenGeneration {
     batch: Batch,
     /// The number of the next record added.
     next: u64,
-    parked: bool,
+    is_parked: bool,
     /// The writer must look at its deadline again: another thread has appended.
-    woken: bool,
-    closed: bool,
+    is_woken: bool,
+    is_closed: bool,
     /// Why nothing is taken any more.
     failure: Option<LogError>,
 }
@@ -90,34 +84,28 @@ impl<L: Log + 'static> GroupCommitter<L> {
         config.waiting_bytes_max = config.waiting_bytes_max.min(log.batch_bytes_max() as u64);
         let shared = Arc::new(CommitterState {
             config,
-            waiting: Mutex::new(OpenGeneration {
+            open_generation: Mutex::new(OpenGeneration {
                 batch: Batch::new(),
                 next: 0,
-                parked: false,
-                woken: false,
-                closed: false,
+                is_parked: false,
+                is_woken: false,
+                is_closed: false,
                 failure: None,
             }),
             arrived: Condvar::new(),
-            outcomes: Outcomes::new(log.next()),
-            committer: Mutex::new(GenerationWriter {
-                log,
-                batch: Batch::new(),
-            }),
+            outcomes: Outcomes::new(log.next_seq()),
+            generation_writer: Mutex::new(GenerationWriter { log, batch: Batch::new() }),
         });
-        let owned = Arc::clone(&shared);
+        let writer_state = Arc::clone(&shared);
         let writer = std::thread::Builder::new()
             .name("log-writer".to_owned())
-            .spawn(move || owned.write_until_closed())
+            .spawn(move || writer_state.write_until_closed())
             .map_err(|error| LogError::Io {
                 action: "start a thread for",
                 file: "a group of appenders".to_owned(),
                 source: Arc::new(error),
             })?;
-        Ok(Self {
-            shared,
-            writer: Some(writer),
-        })
+        Ok(Self { shared, writer: Some(writer) })
     }
 
     /// Adds a record and answers at once. It is durable when [`GroupCommitter::wait`] says so.
@@ -125,8 +113,8 @@ impl<L: Log + 'static> GroupCommitter<L> {
     /// # Errors
     /// [`LogError::Busy`] at a limit; [`LogError::BatchTooLarge`]; what stopped the log.
     pub fn submit(&self, record: &[u8]) -> Result<Ticket, LogError> {
-        let (ticket, waiting) = self.shared.add(record)?;
-        self.shared.arrive(waiting);
+        let (ticket, generation) = self.shared.add_record(record)?;
+        self.shared.wake_writer(generation);
         Ok(ticket)
     }
 
@@ -137,21 +125,21 @@ impl<L: Log + 'static> GroupCommitter<L> {
     /// # Errors
     /// As [`GroupCommitter::submit`], and what the append failed with.
     pub fn append(&self, record: &[u8]) -> Result<Seq, LogError> {
-        let (ticket, waiting) = self.shared.add(record)?;
-        let Ok(mut committer) = self.shared.committer.try_lock() else {
-            self.shared.arrive(waiting);
+        let (ticket, generation) = self.shared.add_record(record)?;
+        let Ok(mut writer) = self.shared.generation_writer.try_lock() else {
+            self.shared.wake_writer(generation);
             return self.wait(ticket);
         };
-        drop(waiting);
-        self.shared.commit(&mut committer);
-        let due = committer.log.sync_deadline().is_some();
-        drop(committer);
+        drop(generation);
+        self.shared.commit(&mut writer);
+        let needs_sync = writer.log.sync_deadline().is_some();
+        drop(writer);
         // Callers that arrived meanwhile relied on this thread; from here on the writer thread
         // serves them.
-        let mut waiting = self.shared.waiting();
-        waiting.woken |= due;
-        if due || !waiting.batch.is_empty() {
-            self.shared.arrive(waiting);
+        let mut waiting = self.shared.lock_open_generation();
+        waiting.is_woken |= needs_sync;
+        if needs_sync || !waiting.batch.is_empty() {
+            self.shared.wake_writer(waiting);
         }
         self.wait(ticket)
     }
@@ -169,26 +157,17 @@ impl<L: Log + 'static> GroupCommitter<L> {
         self.shared.outcomes.get(ticket.0)
     }
 
-    /// Like [`GroupCommitter::wait`], for any executor.
-    pub fn committed(&self, ticket: Ticket) -> CommitFuture<'_> {
-        CommitFuture {
-            outcomes: &self.shared.outcomes,
-            number: ticket.0,
-            registered: None,
-        }
-    }
-
     /// Does something with the log between two writes, such as reading or truncating it.
     pub fn with_log<R>(&self, work: impl FnOnce(&mut L) -> R) -> R {
-        work(&mut self.shared.committer().log)
+        work(&mut self.shared.lock_writer().log)
     }
 }
 
 impl<L: Log + 'static> Drop for GroupCommitter<L> {
     fn drop(&mut self) {
-        let mut waiting = self.shared.waiting();
-        waiting.closed = true;
-        self.shared.arrive(waiting);
+        let mut generation = self.shared.lock_open_generation();
+        generation.is_closed = true;
+        self.shared.wake_writer(generation);
         if let Some(writer) = self.writer.take()
             && writer.join().is_err()
         {
@@ -197,90 +176,60 @@ impl<L: Log + 'static> Drop for GroupCommitter<L> {
     }
 }
 
-/// A record's way into the log.
-#[derive(Debug)]
-pub struct CommitFuture<'group> {
-    outcomes: &'group Outcomes,
-    number: u64,
-    registered: Option<Waker>,
-}
-
-impl Future for CommitFuture<'_> {
-    type Output = Result<Seq, LogError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(known) = self.outcomes.get(self.number) {
-            return Poll::Ready(known);
-        }
-        let waker = context.waker();
-        if self
-            .registered
-            .as_ref()
-            .is_some_and(|own| own.will_wake(waker))
-        {
-            return Poll::Pending;
-        }
-        if let Some(known) = self.outcomes.register(self.number, waker) {
-            return Poll::Ready(known);
-        }
-        self.registered = Some(waker.clone());
-        Poll::Pending
-    }
-}
-
 impl<L: Log + 'static> CommitterState<L> {
-    fn add(&self, record: &[u8]) -> Result<(Ticket, MutexGuard<'_, OpenGeneration>), LogError> {
-        let mut waiting = self.waiting();
-        if let Some(failure) = &waiting.failure {
+    fn add_record(
+        &self,
+        record: &[u8],
+    ) -> Result<(Ticket, MutexGuard<'_, OpenGeneration>), LogError> {
+        let mut generation = self.lock_open_generation();
+        if let Some(failure) = &generation.failure {
             return Err(failure.clone());
         }
-        let (records, bytes) = (
-            waiting.batch.len() + 1,
-            waiting.batch.bytes_with(record.len()),
-        );
-        if let Err(limit) = self.admit(records as u64, bytes as u64) {
-            let alone = waiting.batch.is_empty();
+        let (records, bytes) =
+            (generation.batch.len() + 1, generation.batch.frame_bytes_with(record.len()));
+        if let Err(limit) = self.check_limits(records as u64, bytes as u64) {
+            let is_empty = generation.batch.is_empty();
             // What would not fit an empty batch never fits.
-            return Err(if alone {
+            return Err(if is_empty {
                 LogError::BatchTooLarge(limit)
             } else {
                 LogError::Busy(limit)
             });
         }
-        waiting.batch.push(record);
-        let ticket = Ticket(waiting.next);
-        waiting.next += 1;
-        Ok((ticket, waiting))
+        generation.batch.push(record);
+        let ticket = Ticket(generation.next);
+        generation.next += 1;
+        Ok((ticket, generation))
     }
 
-    fn admit(&self, records: u64, bytes: u64) -> Result<(), LimitExceeded> {
+    fn check_limits(&self, records: u64, bytes: u64) -> Result<(), LimitExceeded> {
         Limit::new("waiting_records_max", self.config.waiting_records_max).check(records)?;
         Limit::new("waiting_bytes_max", self.config.waiting_bytes_max).check(bytes)
     }
 
     /// Wakes the writer if it sleeps; the system is not called otherwise.
-    fn arrive(&self, mut waiting: MutexGuard<'_, OpenGeneration>) {
-        let parked = std::mem::take(&mut waiting.parked);
-        drop(waiting);
-        if parked {
+    fn wake_writer(&self, mut generation: MutexGuard<'_, OpenGeneration>) {
+        let was_parked = std::mem::take(&mut generation.is_parked);
+        drop(generation);
+        if was_parked {
             self.arrived.notify_one();
         }
     }
 
     fn write_until_closed(&self) {
         let mut deadline = None;
-        while self.park(deadline) {
-            let mut committer = self.committer();
-            self.commit(&mut committer);
-            let due = committer.log.sync_deadline();
-            if due.is_some_and(|due| due <= Instant::now())
-                && let Err(error) = committer.log.sync()
+        while self.park_until_work(deadline) {
+            let mut writer = self.lock_writer();
+            self.commit(&mut writer);
+            let sync_deadline = writer.log.sync_deadline();
+            if sync_deadline.is_some_and(|due| due <= Instant::now())
+                && let Err(error) = writer.log.sync()
             {
-                self.waiting().failure = Some(error);
+                self.lock_open_generation().failure = Some(error);
             }
-            deadline = committer.log.sync_deadline();
+            deadline = writer.log.sync_deadline();
         }
-        let mut committer = self.committer();
+        let mut committer = self.lock_writer();
         if committer.log.sync_deadline().is_some()
             && let Err(error) = committer.log.sync()
         {
@@ -289,70 +238,67 @@ impl<L: Log + 'static> CommitterState<L> {
     }
 
     /// Sleeps until there is something to write or the deadline for a sync. False at the end.
-    fn park(&self, deadline: Option<Instant>) -> bool {
-        let mut waiting = self.waiting();
+    fn park_until_work(&self, deadline: Option<Instant>) -> bool {
+        let mut generation = self.lock_open_generation();
         loop {
-            if !waiting.batch.is_empty() || std::mem::take(&mut waiting.woken) {
+            if !generation.batch.is_empty() || std::mem::take(&mut generation.is_woken) {
                 return true;
             }
-            if waiting.closed {
+            if generation.is_closed {
                 return false;
             }
-            waiting.parked = true;
-            waiting = match deadline {
-                None => self
-                    .arrived
-                    .wait(waiting)
-                    .expect("no holder of this lock can panic"),
+            generation.is_parked = true;
+            generation = match deadline {
+                None => self.arrived.wait(generation).expect("no holder of this lock can panic"),
                 Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        waiting.parked = false;
+                    let remaining = deadline.saturating_duration_since(Instant::now());
+                    if remaining.is_zero() {
+                        generation.is_parked = false;
                         return true;
                     }
-                    let waited = self.arrived.wait_timeout(waiting, left);
-                    waited.expect("no holder of this lock can panic").0
+                    let result = self.arrived.wait_timeout(generation, remaining);
+                    result.expect("no holder of this lock can panic").0
                 }
             };
-            waiting.parked = false;
+            generation.is_parked = false;
         }
     }
 
     /// Writes the gathered records and wakes the callers that wait for them.
-    fn commit(&self, committer: &mut GenerationWriter<L>) {
-        let GenerationWriter { log, batch } = committer;
-        let mut waiting = self.waiting();
-        std::mem::swap(&mut waiting.batch, batch);
-        let end = waiting.next;
-        drop(waiting);
+    fn commit(&self, writer: &mut GenerationWriter<L>) {
+        let GenerationWriter { log, batch } = writer;
+        let mut generation = self.lock_open_generation();
+        std::mem::swap(&mut generation.batch, batch);
+        let end = generation.next;
+        drop(generation);
         if batch.is_empty() {
             return;
         }
-        self.outcomes.begin(end);
-        let expected = log.next();
-        let mut appended = log.append(batch, expected);
-        while matches!(appended, Ok(AppendResult::Unknown)) {
-            std::thread::park_timeout(RESOLVE_AGAIN);
-            appended = log.resolve(batch, expected);
+        self.outcomes.begin_generation(end);
+        let expected = log.next_seq();
+        let mut result = log.append(batch, expected);
+        while matches!(result, Ok(AppendResult::Unknown)) {
+            std::thread::park_timeout(RESOLVE_INTERVAL);
+            result = log.resolve(batch, expected);
         }
-        let failure = match appended {
-            Ok(AppendResult::Committed(_)) => return self.outcomes.finish(None),
+        let failure = match result {
+            Ok(AppendResult::Committed(_)) => return self.outcomes.finish_generation(None),
             Ok(AppendResult::Fenced | AppendResult::Unknown) => LogError::Fenced,
             Err(error) => error,
         };
         batch.clear();
         if !matches!(failure, LogError::Full { .. }) {
-            self.waiting().failure = Some(failure.clone());
+            self.lock_open_generation().failure = Some(failure.clone());
         }
-        self.outcomes.finish(Some(failure));
+        self.outcomes.finish_generation(Some(failure));
     }
 
-    fn waiting(&self) -> MutexGuard<'_, OpenGeneration> {
-        lock(&self.waiting)
+    fn lock_open_generation(&self) -> MutexGuard<'_, OpenGeneration> {
+        lock(&self.open_generation)
     }
 
-    fn committer(&self) -> MutexGuard<'_, GenerationWriter<L>> {
-        lock(&self.committer)
+    fn lock_writer(&self) -> MutexGuard<'_, GenerationWriter<L>> {
+        lock(&self.generation_writer)
     }
 }
 

@@ -53,11 +53,11 @@ struct InboxState<T> {
     items: Vec<T>,
     bytes: usize,
     /// Items that the consumer has taken and not dealt with, and their bytes.
-    held: (usize, usize),
+    unprocessed: (usize, usize),
     /// The consumer waits for the condition variable.
-    parked: bool,
-    woken: bool,
-    closed: bool,
+    is_parked: bool,
+    is_woken: bool,
+    is_closed: bool,
 }
 
 impl<T> Inbox<T> {
@@ -68,10 +68,10 @@ impl<T> Inbox<T> {
             state: Mutex::new(InboxState {
                 items: Vec::new(),
                 bytes: 0,
-                held: (0, 0),
-                parked: false,
-                woken: false,
-                closed: false,
+                unprocessed: (0, 0),
+                is_parked: false,
+                is_woken: false,
+                is_closed: false,
             }),
             arrived: Condvar::new(),
         }
@@ -83,16 +83,16 @@ impl<T> Inbox<T> {
     /// # Errors
     /// The item, when a limit is reached or the inbox is closed.
     pub fn push(&self, item: T, bytes: usize) -> Result<(), InboxRejection<T>> {
-        let mut state = self.state();
-        if state.closed {
+        let mut state = self.lock_state();
+        if state.is_closed {
             return Err(InboxRejection::Closed(item));
         }
-        if let Err(limit) = self.admit(&state, 1, bytes) {
+        if let Err(limit) = self.check_limits(&state, 1, bytes) {
             return Err(InboxRejection::Full(item, limit));
         }
         state.items.push(item);
         state.bytes += bytes;
-        self.arrive(state);
+        self.wake_consumer(state);
         Ok(())
     }
 
@@ -100,81 +100,78 @@ impl<T> Inbox<T> {
     ///
     /// # Errors
     /// The item, when the inbox is closed.
-    pub fn push_always(&self, item: T) -> Result<(), T> {
-        let mut state = self.state();
-        if state.closed {
+    pub fn push_unbounded(&self, item: T) -> Result<(), T> {
+        let mut state = self.lock_state();
+        if state.is_closed {
             return Err(item);
         }
         state.items.push(item);
-        self.arrive(state);
+        self.wake_consumer(state);
         Ok(())
     }
 
     /// Moves everything that waits into `items`, which must be empty and lends its memory to what
     /// comes next. Waits up to `timeout` while there is nothing; `None` waits for ever.
-    pub fn take_all(&self, into: &mut Vec<T>, timeout: Option<Duration>) -> DrainResult {
-        assert!(into.is_empty(), "what was taken before has been dealt with");
+    pub fn take_all(&self, items: &mut Vec<T>, timeout: Option<Duration>) -> DrainResult {
+        assert!(items.is_empty(), "what was taken before has been dealt with");
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let mut state = self.state();
+        let mut state = self.lock_state();
         while state.items.is_empty() {
-            if state.closed {
+            if state.is_closed {
                 return DrainResult::Closed;
             }
-            if std::mem::take(&mut state.woken) {
+            if std::mem::take(&mut state.is_woken) {
                 return DrainResult::Nothing;
             }
-            state.parked = true;
+            state.is_parked = true;
             state = match deadline {
-                None => self
-                    .arrived
-                    .wait(state)
-                    .expect("no holder of this lock can panic"),
+                None => self.arrived.wait(state).expect("no holder of this lock can panic"),
                 Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        state.parked = false;
+                    let remaining = deadline.saturating_duration_since(Instant::now());
+                    if remaining.is_zero() {
+                        state.is_parked = false;
                         return DrainResult::Nothing;
                     }
-                    let waited = self.arrived.wait_timeout(state, left);
-                    waited.expect("no holder of this lock can panic").0
+                    let result = self.arrived.wait_timeout(state, remaining);
+                    result.expect("no holder of this lock can panic").0
                 }
             };
-            state.parked = false;
+            state.is_parked = false;
         }
-        state.woken = false;
+        state.is_woken = false;
         state.bytes = 0;
-        std::mem::swap(&mut state.items, into);
+        std::mem::swap(&mut state.items, items);
         DrainResult::Items
     }
 
     /// The consumer has taken so many items, of so many bytes, with which it has not dealt yet:
     /// they count as waiting until it says otherwise.
-    pub fn hold(&self, items: usize, bytes: usize) {
-        self.state().held = (items, bytes);
+    pub fn set_unprocessed(&self, items: usize, bytes: usize) {
+        self.lock_state().unprocessed = (items, bytes);
     }
 
     /// Lets a consumer that waits, or will wait next, come back with nothing.
     pub fn wake(&self) {
-        let mut state = self.state();
-        state.woken = true;
-        self.arrive(state);
+        let mut state = self.lock_state();
+        state.is_woken = true;
+        self.wake_consumer(state);
     }
 
     /// Takes nothing more in. What waits can still be taken.
     pub fn close(&self) {
-        let mut state = self.state();
-        state.closed = true;
-        self.arrive(state);
+        let mut state = self.lock_state();
+        state.is_closed = true;
+        self.wake_consumer(state);
     }
 
     /// Whether it takes nothing more in.
     pub fn is_closed(&self) -> bool {
-        self.state().closed
+        self.lock_state().is_closed
     }
 
     /// Number of items that wait.
     pub fn len(&self) -> usize {
-        self.state().items.len()
+        self.lock_state().items.len()
     }
 
     /// Whether no item waits in the inbox.
@@ -182,13 +179,13 @@ impl<T> Inbox<T> {
         self.len() == 0
     }
 
-    fn admit(
+    fn check_limits(
         &self,
         state: &InboxState<T>,
         items: usize,
         bytes: usize,
     ) -> Result<(), LimitExceeded> {
-        if state.items.is_empty() && state.held.0 == 0 && items == 1 {
+        if state.items.is_empty() && state.unprocessed.0 == 0 && items == 1 {
             return Ok(());
         }
         let exceeded = |name, max: usize, asked: usize| LimitExceeded {
@@ -196,8 +193,8 @@ impl<T> Inbox<T> {
             max: max as u64,
             asked: asked as u64,
         };
-        let items = state.items.len() + state.held.0 + items;
-        let bytes = state.bytes + state.held.1 + bytes;
+        let items = state.items.len() + state.unprocessed.0 + items;
+        let bytes = state.bytes + state.unprocessed.1 + bytes;
         if items > self.limits.items_max {
             let limits = &self.limits;
             return Err(exceeded(limits.items_name, limits.items_max, items));
@@ -210,15 +207,15 @@ impl<T> Inbox<T> {
     }
 
     /// Wakes the consumer if it sleeps; the system is not called otherwise.
-    fn arrive(&self, mut state: MutexGuard<'_, InboxState<T>>) {
-        let parked = std::mem::take(&mut state.parked);
+    fn wake_consumer(&self, mut state: MutexGuard<'_, InboxState<T>>) {
+        let was_parked = std::mem::take(&mut state.is_parked);
         drop(state);
-        if parked {
+        if was_parked {
             self.arrived.notify_one();
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, InboxState<T>> {
+    fn lock_state(&self) -> MutexGuard<'_, InboxState<T>> {
         lock(&self.state)
     }
 }

@@ -20,7 +20,7 @@ pub mod simulated;
 
 pub use batch::Batch;
 pub use config::{Durability, DurabilityMode, Housekeeping, LogConfig};
-pub use disk::{Directory, Disk, DiskFile, is_full, is_lost, read_exactly, write_all};
+pub use disk::{Directory, Disk, DiskFile, is_full, is_media_error, read_exactly, write_all};
 pub use error::LogError;
 pub use file::{
     CompactionResult, FileCompaction, FileLog, FileReader, FileTail, Recovery, TornTail,

@@ -38,9 +38,9 @@ pub struct SegmentInfo {
     /// Number of records that it holds.
     pub records: u64,
     /// Whether nothing is appended to it any more.
-    pub sealed: bool,
+    pub is_sealed: bool,
     /// Whether a compaction has already been through it.
-    pub compacted: bool,
+    pub is_compacted: bool,
 }
 
 /// An append-only sequence of records with one writer.
@@ -81,10 +81,10 @@ pub trait Log: Send {
     fn batch_bytes_max(&self) -> usize;
 
     /// The sequence number the next record will get.
-    fn next(&self) -> Seq;
+    fn next_seq(&self) -> Seq;
 
     /// The first sequence number the log still covers; equal to `next_seq` when there is none.
-    fn first(&self) -> Seq;
+    fn first_seq(&self) -> Seq;
 
     /// A handle for reading.
     fn reader(&self) -> Self::Reader;
@@ -99,14 +99,14 @@ pub trait Log: Send {
     ///
     /// # Errors
     /// [`LogError::NotSealed`] when there is no such run of segments.
-    fn compact(&mut self, first: Seq, last: Seq) -> Result<Self::Compaction, LogError>;
+    fn prepare_compaction(&mut self, first: Seq, last: Seq) -> Result<Self::Compaction, LogError>;
 
     /// Puts what a compaction wrote in the place of the segments it read. Answers false, and drops
     /// what was written, when those segments have gone meanwhile.
     ///
     /// # Errors
     /// [`LogError::Stopped`], and [`LogError::Io`].
-    fn finish(
+    fn finish_compaction(
         &mut self,
         compacted: <Self::Compaction as Compaction>::Output,
     ) -> Result<bool, LogError>;

@@ -23,9 +23,9 @@ use finding::failed;
 pub use older_state::OlderState;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use crate::file::end::END_NAME;
-use crate::file::keeper::SPARE_PREFIX;
-use crate::file::salvage::{ReplayNeeds, examine, salvage, whole_from};
+use crate::file::end_mark::END_NAME;
+use crate::file::salvage::{ReplayNeeds, examine, read_whole_log, salvage};
+use crate::file::segment_pool::SPARE_PREFIX;
 use crate::{Directory, FileLog, Housekeeping, Log, LogConfig, LogError, Seq};
 
 /// What the snapshots of a part say.
@@ -42,14 +42,14 @@ pub struct Parts<'a> {
     /// The file that holds the number of parts.
     pub count_file: CountFile<'a>,
     /// What records say: `changes to tasks`.
-    pub holds: &'a str,
+    pub record_content: &'a str,
     /// What of those before the snapshot is in the log only: `payloads`.
-    pub holds_before: &'a str,
+    pub log_only_content: &'a str,
     /// Whether all records that there are, and not only those that the snapshot does not have, are
     /// read at a start.
     pub reads_all: bool,
     /// What a part is made of as a whole: `all tasks`.
-    pub holds_all: &'a str,
+    pub part_content: &'a str,
     /// Reads the snapshots in a part's directory, which may be missing.
     pub snapshots: fn(&Path) -> Result<Snapshots, LogError>,
 }
@@ -63,8 +63,8 @@ impl<'a> Parts<'a> {
         examination.add(format!("{engine}/{name}"), self.count_file.examine());
         // Where the number of parts is not known, the examination of the file has said why.
         for number in 0..self.count_file.count().unwrap_or(0) {
-            let examined = self.part(number).and_then(|part| part.examine());
-            examination.add(format!("{engine}/{}", name_of(number)), examined);
+            let result = self.load_part(number).and_then(|part| part.examine());
+            examination.add(format!("{engine}/{}", part_name(number)), result);
         }
         examination
     }
@@ -78,29 +78,29 @@ impl<'a> Parts<'a> {
             return self.count_file.repair();
         }
         let mut numbers = 0..self.count_file.count()?;
-        match numbers.find(|number| name_of(*number) == name) {
-            Some(number) => self.part(number)?.repair(stamp),
+        match numbers.find(|number| part_name(*number) == name) {
+            Some(number) => self.load_part(number)?.repair(stamp),
             None => Ok(None),
         }
     }
 
-    fn part(&self, number: usize) -> Result<Part<'a>, LogError> {
+    fn load_part(&self, number: usize) -> Result<Part<'a>, LogError> {
         let (engine, directory) = (self.count_file.engine, self.count_file.directory);
-        let name = name_of(number);
+        let name = part_name(number);
         Ok(Part {
             engine,
             directory,
             snapshots: (self.snapshots)(&directory.join(&name))?,
             name,
-            holds: self.holds,
-            holds_before: self.holds_before,
-            holds_all: self.holds_all,
+            record_content: self.record_content,
+            log_only_content: self.log_only_content,
+            part_content: self.part_content,
             reads_all: self.reads_all,
         })
     }
 }
 
-fn name_of(number: usize) -> String {
+fn part_name(number: usize) -> String {
     format!("{number:03}")
 }
 
@@ -116,14 +116,14 @@ pub struct Part<'a> {
     /// The part's name in it: `001`.
     pub name: String,
     /// What its records say: `changes to tasks`.
-    pub holds: &'a str,
+    pub record_content: &'a str,
     /// What of those before the snapshot is in the log only: `payloads`.
-    pub holds_before: &'a str,
+    pub log_only_content: &'a str,
     /// Whether all records that there are, and not only those that the snapshot does not have, are
     /// read at a start.
     pub reads_all: bool,
     /// What it is made of as a whole: `all tasks`.
-    pub holds_all: &'a str,
+    pub part_content: &'a str,
     /// What its snapshots say.
     pub snapshots: Snapshots,
 }
@@ -134,9 +134,9 @@ impl Part<'_> {
     /// # Errors
     /// [`LogError::Locked`], [`LogError::UnknownVersion`], [`LogError::Io`].
     pub fn examine(&self) -> Result<Option<Finding>, LogError> {
-        let known = self.known()?;
-        let damage = self.diagnose(&known)?;
-        Ok(damage.map(|damage| self.finding(&damage, &known)))
+        let known_parts = self.read_known_parts()?;
+        let damage = self.diagnose(&known_parts)?;
+        Ok(damage.map(|damage| self.finding(&damage, &known_parts)))
     }
 
     /// Repairs the part, if anything is wrong with it. The directory as it was stays beside the
@@ -147,86 +147,92 @@ impl Part<'_> {
     /// As [`Part::examine`], and [`LogError::Full`] when there is no room for the segments that are
     /// changed: nothing is done then.
     pub fn repair(&self, stamp: &str) -> Result<Option<Finding>, LogError> {
-        let known = self.known()?;
-        let Some(damage) = self.diagnose(&known)? else {
+        let known_parts = self.read_known_parts()?;
+        let Some(damage) = self.diagnose(&known_parts)? else {
             return Ok(None);
         };
-        let finding = self.finding(&damage, &known);
-        let mark = parts::name_of_mark(&self.name);
+        let finding = self.finding(&damage, &known_parts);
+        let mark_name = parts::end_mark_name(&self.name);
         if matches!(damage, Damage::MarkMissing(_)) {
-            let noted = known.change(|known| {
-                known.remove(&mark);
+            let result = known_parts.change(|known| {
+                known.remove(&mark_name);
             });
-            noted.map_err(failed("write the list of parts in", self.directory))?;
+            result.map_err(failed("write the list of parts in", self.directory))?;
             return Ok(Some(finding));
         }
         let aside = format!("{}.damaged-{stamp}", self.name);
         let aside = self.directory.join(aside);
-        let next = match damage.kept(&self.snapshots.replay_from) {
+        let next_seq = match damage.first_kept(&self.snapshots.replay_from) {
             Some(replay_from) => Some(self.replace_by_repaired(&aside, &damage, replay_from)?),
             None => {
-                self.set_aside(&aside)?;
+                self.move_aside(&aside)?;
                 None
             }
         };
-        let noted = known.change(|parts| {
-            match next {
+        let noted = known_parts.change(|parts| {
+            match next_seq {
                 Some(next) => parts.insert(self.name.clone(), next.0),
                 None => parts.remove(&self.name),
             };
-            parts.remove(&mark);
+            parts.remove(&mark_name);
         });
         noted.map_err(failed("write the list of parts in", self.directory))?;
         Ok(Some(finding))
     }
 
-    fn diagnose(&self, known: &KnownParts) -> Result<Option<Damage>, LogError> {
+    fn diagnose(&self, known_parts: &KnownParts) -> Result<Option<Damage>, LogError> {
         let (path, log_path) = (self.path(), self.log_path());
         if !path.is_dir() {
-            return Ok(self.is_expected(known).then_some(Damage::Missing(path)));
+            return Ok(self.is_expected(known_parts).then_some(Damage::Missing(path)));
         }
-        let stated = parts::stated_place(&path).map_err(failed("read", &path))?;
+        let stated = parts::read_place(&path).map_err(failed("read", &path))?;
         let place = format!("{}/{}", self.engine, self.name);
         if let Some(stated) = stated.filter(|stated| *stated != place) {
             return Ok(Some(Damage::Misplaced { path, stated }));
         }
         let replay_from = match &self.snapshots.replay_from {
-            Err(problem) => return self.without_snapshot(problem, known).map(Some),
+            Err(problem) => {
+                return self.diagnose_without_snapshot(problem, known_parts).map(Some);
+            }
             Ok(replay_from) => *replay_from,
         };
         if !log_path.is_dir() {
             return Ok(Some(Damage::LogMissing(log_path)));
         }
-        let needed = self.needed(replay_from);
-        let cut = examine(&open(&log_path)?, &self.config(known, replay_from), needed)?;
+        let needs = self.replay_needs(replay_from);
+        let cut = examine(
+            &open_directory(&log_path)?,
+            &self.owner_config(known_parts, replay_from),
+            needs,
+        )?;
         if let Some(cut) = cut {
             return Ok(Some(Damage::Log(cut)));
         }
-        let mark = log_path.join(END_NAME);
-        let had_mark = known.number(&parts::name_of_mark(&self.name)).is_some();
-        Ok((had_mark && !mark.exists()).then_some(Damage::MarkMissing(mark)))
+        let mark_path = log_path.join(END_NAME);
+        let had_mark = known_parts.number(&parts::end_mark_name(&self.name)).is_some();
+        Ok((had_mark && !mark_path.exists()).then_some(Damage::MarkMissing(mark_path)))
     }
 
     /// The snapshot is damaged: whether an earlier state and the log stand for it.
-    fn without_snapshot(&self, problem: &str, known: &KnownParts) -> Result<Damage, LogError> {
+    fn diagnose_without_snapshot(
+        &self,
+        problem: &str,
+        known_parts: &KnownParts,
+    ) -> Result<Damage, LogError> {
         let (log_path, problem) = (self.log_path(), problem.to_owned());
         let older = self.snapshots.older.as_ref();
         let Some(older) = older.filter(|_| log_path.is_dir()) else {
             return Ok(Damage::Snapshot(problem));
         };
-        let config = self.config(known, older.replay_from);
-        let log = whole_from(&open(&log_path)?, &config, older.replay_from)?;
+        let config = self.owner_config(known_parts, older.replay_from);
+        let log = read_whole_log(&open_directory(&log_path)?, &config, older.replay_from)?;
         Ok(match log {
-            Some(log) => Damage::Replayable {
-                problem,
-                older: older.clone(),
-                log,
-            },
+            Some(log) => Damage::Replayable { problem, older: older.clone(), log },
             None => Damage::Snapshot(problem),
         })
     }
 
-    fn set_aside(&self, aside: &Path) -> Result<(), LogError> {
+    fn move_aside(&self, aside: &Path) -> Result<(), LogError> {
         let path = self.path();
         if !path.exists() {
             return Ok(());
@@ -244,32 +250,30 @@ impl Part<'_> {
         replay_from: Seq,
     ) -> Result<Seq, LogError> {
         let path = self.path();
-        let repaired = self.make_repaired(aside, damage, replay_from);
-        let next = repaired.inspect_err(|_| {
+        let result = self.write_repaired_copy(aside, damage, replay_from);
+        let next = result.inspect_err(|_| {
             // What is left of the copy would take room; the error that is returned matters more.
             let _ = fs::remove_dir_all(aside);
         })?;
         let exchanged = renameat_with(CWD, aside, CWD, &path, RenameFlags::EXCHANGE);
-        exchanged
-            .map_err(io::Error::from)
-            .map_err(failed("exchange", &path))?;
+        exchanged.map_err(io::Error::from).map_err(failed("exchange", &path))?;
         durable::sync_directory(self.directory).map_err(failed("sync", self.directory))?;
         Ok(next)
     }
 
-    fn make_repaired(
+    fn write_repaired_copy(
         &self,
         aside: &Path,
         damage: &Damage,
         replay_from: Seq,
     ) -> Result<Seq, LogError> {
         let path = self.path();
-        self.check_room(damage)?;
+        self.check_free_space(damage)?;
         let (written, left_out) = (damage.written_segments(), damage.left_out());
         link_directory(&path, aside, &written, left_out).map_err(failed("copy", &path))?;
         let log_path = aside.join("log");
-        durable::make_directory(&log_path).map_err(failed("make", &log_path))?;
-        let disk = open(&log_path)?;
+        durable::create_directory(&log_path).map_err(failed("make", &log_path))?;
+        let disk = open_directory(&log_path)?;
         // The records that are lost are expected no more.
         let config = LogConfig {
             spare_segments: 0,
@@ -280,12 +284,12 @@ impl Part<'_> {
             salvage(&disk, &config, replay_from)?;
         }
         let (log, _) = FileLog::open(disk, config, replay_from)?;
-        Ok(log.next())
+        Ok(log.next_seq())
     }
 
     /// Refuses before anything is written when the file system has no room for what a repair
     /// writes.
-    fn check_room(&self, damage: &Damage) -> Result<(), LogError> {
+    fn check_free_space(&self, damage: &Damage) -> Result<(), LogError> {
         let place = self.path();
         let mut needed_bytes = ROOM_FOR_NAMES_BYTES;
         for name in damage.written_segments() {
@@ -301,30 +305,27 @@ impl Part<'_> {
             .map_err(io::Error::from)
             .map_err(failed("look at", self.directory))?;
         if space.f_bavail.saturating_mul(space.f_frsize) < needed_bytes {
-            return Err(LogError::Full {
-                place: place.display().to_string(),
-                needed_bytes,
-            });
+            return Err(LogError::Full { place: place.display().to_string(), needed_bytes });
         }
         Ok(())
     }
 
-    fn finding(&self, damage: &Damage, known: &KnownParts) -> Finding {
+    fn finding(&self, damage: &Damage, known_parts: &KnownParts) -> Finding {
         let (action, loss) = match damage {
             Damage::Snapshot(_) | Damage::Missing(_) => {
-                let loss = match known.number(&self.name) {
+                let loss = match known_parts.number(&self.name) {
                     Some(end) if end > 1 => format!(
                         "everything in it, {}: {} records ({})",
-                        self.holds_all,
+                        self.part_content,
                         end - 1,
-                        self.holds
+                        self.record_content
                     ),
-                    _ => format!("everything in it, {}", self.holds_all),
+                    _ => format!("everything in it, {}", self.part_content),
                 };
                 ("create it empty".to_owned(), loss)
             }
             Damage::Replayable { older, log, .. } => {
-                (older.action(log.next), older.loss(log.next, self.holds))
+                (older.action(log.next), older.loss(log.next, self.record_content))
             }
             Damage::Misplaced { .. } => (
                 "create it empty".to_owned(),
@@ -335,10 +336,12 @@ impl Part<'_> {
                 format!(
                     "everything since the snapshot, and data of the snapshot that only the log \
                      holds ({})",
-                    self.holds_before
+                    self.log_only_content
                 ),
             ),
-            Damage::Log(cut) => (cut.action(), cut.loss(self.holds, self.holds_before)),
+            Damage::Log(cut) => {
+                (cut.action(), cut.loss(self.record_content, self.log_only_content))
+            }
             Damage::MarkMissing(_) => (
                 "make a new one at the next start, where the log ends now".to_owned(),
                 "records at its very end, if any are bad: they are taken for an interrupted write"
@@ -354,13 +357,13 @@ impl Part<'_> {
     }
 
     /// Whether there was such a part at an earlier start.
-    fn is_expected(&self, known: &KnownParts) -> bool {
-        known.number(&self.name).is_some() || known.was_absent()
+    fn is_expected(&self, known_parts: &KnownParts) -> bool {
+        known_parts.number(&self.name).is_some() || known_parts.was_absent()
     }
 
     /// How the owner opens the log, which is how it is examined.
-    fn config(&self, known: &KnownParts, replay_from: Seq) -> LogConfig {
-        let end = known.number(&self.name);
+    fn owner_config(&self, known_parts: &KnownParts, replay_from: Seq) -> LogConfig {
+        let end = known_parts.number(&self.name);
         LogConfig {
             must_exist: end.is_some() || replay_from > Seq::FIRST,
             durable_below: end.map(Seq).unwrap_or_default(),
@@ -368,14 +371,11 @@ impl Part<'_> {
         }
     }
 
-    fn needed(&self, replay_from: Seq) -> ReplayNeeds {
-        ReplayNeeds {
-            replay_from,
-            all: self.reads_all,
-        }
+    fn replay_needs(&self, replay_from: Seq) -> ReplayNeeds {
+        ReplayNeeds { replay_from, reads_all: self.reads_all }
     }
 
-    fn known(&self) -> Result<KnownParts, LogError> {
+    fn read_known_parts(&self) -> Result<KnownParts, LogError> {
         KnownParts::read(self.directory).map_err(|source| LogError::Io {
             action: "read",
             file: self.directory.join(KNOWN_PARTS).display().to_string(),
@@ -392,7 +392,7 @@ impl Part<'_> {
     }
 }
 
-fn open(path: &Path) -> Result<Directory, LogError> {
+fn open_directory(path: &Path) -> Result<Directory, LogError> {
     Directory::open(path).map_err(failed("open", path))
 }
 
@@ -405,7 +405,7 @@ fn link_directory(
     written: &[String],
     left_out: &[String],
 ) -> io::Result<()> {
-    durable::make_directory(to)?;
+    durable::create_directory(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let (name, source) = (entry.file_name(), entry.path());

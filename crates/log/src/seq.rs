@@ -17,16 +17,12 @@ impl Seq {
     /// The sequence number `count` records further on.
     #[must_use]
     pub fn plus(self, count: u64) -> Self {
-        Self(
-            self.0
-                .checked_add(count)
-                .expect("2^64 records are more than any log lives to hold"),
-        )
+        Self(self.0.checked_add(count).expect("2^64 records are more than any log lives to hold"))
     }
 
     /// The sequence number before this one; of 0 it is 0.
     #[must_use]
-    pub fn before(self) -> Self {
+    pub fn previous(self) -> Self {
         Self(self.0.saturating_sub(1))
     }
 }

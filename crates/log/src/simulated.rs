@@ -7,16 +7,16 @@
 //! others; of the changes of names, the first so many are found, as a journaling file system has
 //! it, or just any.
 
-mod chance;
 mod inode;
+mod split_mix64;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::disk::{Disk, DiskFile};
-pub use chance::SplitMix64;
 use inode::Inode;
+pub use split_mix64::SplitMix64;
 
 /// Something that goes wrong once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +71,8 @@ struct DiskState {
     /// Steps left until the power goes.
     steps_left: Option<u64>,
     /// Goes up when processes end: files opened before are closed.
-    life: u64,
-    locked: bool,
+    incarnation: u64,
+    is_locked: bool,
     open_files: usize,
     open_files_max: usize,
     calls: Calls,
@@ -87,14 +87,14 @@ pub struct SimulatedDisk(Arc<Mutex<DiskState>>);
 pub struct SimulatedFile {
     disk: SimulatedDisk,
     inode: u64,
-    life: u64,
+    incarnation: u64,
 }
 
 /// The held lock of a [`SimulatedDisk`].
 #[derive(Debug)]
 pub struct SimulatedLock {
     disk: SimulatedDisk,
-    life: u64,
+    incarnation: u64,
 }
 
 impl SimulatedDisk {
@@ -109,8 +109,8 @@ impl SimulatedDisk {
             capacity_bytes,
             fault: None,
             steps_left: None,
-            life: 0,
-            locked: false,
+            incarnation: 0,
+            is_locked: false,
             open_files: 0,
             open_files_max: usize::MAX,
             calls: Calls::default(),
@@ -119,88 +119,84 @@ impl SimulatedDisk {
 
     /// Changes the size; files that are there stay.
     pub fn resize(&self, capacity_bytes: u64) {
-        self.world().capacity_bytes = capacity_bytes;
+        self.lock_state().capacity_bytes = capacity_bytes;
     }
 
     /// Lets no more files be open at a time, as a process is held to by its limit of descriptors.
-    pub fn limit_open_files(&self, most: usize) {
-        self.world().open_files_max = most;
+    pub fn limit_open_files(&self, open_files_max: usize) {
+        self.lock_state().open_files_max = open_files_max;
     }
 
     /// Lets something go wrong; it replaces what was asked for before and has not happened.
     pub fn inject(&self, fault: Fault) {
-        let mut world = self.world();
+        let mut state = self.lock_state();
         match fault {
-            Fault::PowerLoss(steps) => world.steps_left = Some(steps),
-            other => world.fault = Some(other),
+            Fault::PowerLoss(steps) => state.steps_left = Some(steps),
+            other => state.fault = Some(other),
         }
     }
 
     /// Ends every process: what they wrote is still there, in memory.
-    pub fn kill(&self) {
-        let mut world = self.world();
-        world.life += 1;
-        world.open_files = 0;
-        world.locked = false;
-        world.fault = None;
-        world.steps_left = None;
+    pub fn kill_processes(&self) {
+        let mut state = self.lock_state();
+        state.incarnation += 1;
+        state.open_files = 0;
+        state.is_locked = false;
+        state.fault = None;
+        state.steps_left = None;
     }
 
     /// Switches off and on again. `random` decides what of the unsynced is found.
-    pub fn lose_power(&self, chance: &mut SplitMix64) {
-        self.kill();
-        self.world().lose_power(chance);
+    pub fn lose_power(&self, random: &mut SplitMix64) {
+        self.kill_processes();
+        self.lock_state().lose_power(random);
     }
 
     /// Whether an injected loss of power has come.
     pub fn is_dead(&self) -> bool {
-        self.world().steps_left == Some(0)
+        self.lock_state().steps_left == Some(0)
     }
 
     /// How often the disk has been called.
     pub fn calls(&self) -> Calls {
-        self.world().calls
+        self.lock_state().calls
     }
 
     /// A file's content as processes see it.
     pub fn content(&self, name: &str) -> Option<Vec<u8>> {
-        let world = self.world();
-        let inode = world.names.get(name)?;
-        Some(world.inodes.get(inode)?.content.clone())
+        let state = self.lock_state();
+        let inode = state.names.get(name)?;
+        Some(state.inodes.get(inode)?.content.clone())
     }
 
     /// Replaces a file's content, durably, without the log's knowledge.
     pub fn overwrite(&self, name: &str, content: Vec<u8>) {
-        let mut world = self.world();
-        let Some(inode) = world.names.get(name).copied() else {
+        let mut state = self.lock_state();
+        let Some(inode) = state.names.get(name).copied() else {
             return;
         };
-        let inode = world.inodes.entry(inode).or_default();
+        let inode = state.inodes.entry(inode).or_default();
         inode.durable.clone_from(&content);
         inode.content = content;
         inode.pending.clear();
     }
 
-    fn world(&self) -> MutexGuard<'_, DiskState> {
+    fn lock_state(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock().expect("no holder of this lock can panic")
     }
 
-    fn change(&self, change: NameChange) -> io::Result<()> {
-        let mut world = self.world();
-        world.calls.name_changes += 1;
-        world.step(1)?;
-        apply(&mut world.names, &change);
-        world.pending_names.push(change);
+    fn apply_name_change(&self, change: NameChange) -> io::Result<()> {
+        let mut state = self.lock_state();
+        state.calls.name_changes += 1;
+        state.take_steps(1)?;
+        apply_change(&mut state.names, &change);
+        state.pending_names.push(change);
         Ok(())
     }
 
-    fn file(&self, world: &mut DiskState, inode: u64) -> SimulatedFile {
-        world.open_files += 1;
-        SimulatedFile {
-            disk: self.clone(),
-            inode,
-            life: world.life,
-        }
+    fn open_handle(&self, state: &mut DiskState, inode: u64) -> SimulatedFile {
+        state.open_files += 1;
+        SimulatedFile { disk: self.clone(), inode, incarnation: state.incarnation }
     }
 }
 
@@ -213,15 +209,15 @@ impl DiskState {
     }
 
     /// Uses up steps and answers how many there were.
-    fn step(&mut self, wanted: u64) -> io::Result<u64> {
-        let Some(left) = &mut self.steps_left else {
+    fn take_steps(&mut self, wanted: u64) -> io::Result<u64> {
+        let Some(steps_left) = &mut self.steps_left else {
             return Ok(wanted);
         };
-        if *left == 0 {
+        if *steps_left == 0 {
             return Err(io::Error::other("the power is gone"));
         }
-        let taken = wanted.min(*left);
-        *left -= taken;
+        let taken = wanted.min(*steps_left);
+        *steps_left -= taken;
         Ok(taken)
     }
 
@@ -241,17 +237,13 @@ impl DiskState {
         self.capacity_bytes.saturating_sub(used)
     }
 
-    fn lose_power(&mut self, chance: &mut SplitMix64) {
-        let kept = chance.below(self.pending_names.len() as u64 + 1) as usize;
-        let journaled = chance.percent(60);
-        for (at, change) in self.pending_names.iter().enumerate() {
-            let found = if journaled {
-                at < kept
-            } else {
-                chance.percent(50)
-            };
-            if found {
-                apply(&mut self.durable_names, change);
+    fn lose_power(&mut self, random: &mut SplitMix64) {
+        let kept_count = random.next_below(self.pending_names.len() as u64 + 1) as usize;
+        let is_journaled = random.percent(60);
+        for (index, change) in self.pending_names.iter().enumerate() {
+            let survives = if is_journaled { index < kept_count } else { random.percent(50) };
+            if survives {
+                apply_change(&mut self.durable_names, change);
             }
         }
         self.pending_names.clear();
@@ -261,13 +253,13 @@ impl DiskState {
         // In the order of names, so that a seed means the same in every run.
         for number in names.values() {
             if let Some(inode) = inodes.get_mut(number) {
-                inode.lose_power(chance);
+                inode.lose_power(random);
             }
         }
     }
 }
 
-fn apply(names: &mut BTreeMap<String, u64>, change: &NameChange) {
+fn apply_change(names: &mut BTreeMap<String, u64>, change: &NameChange) {
     match change {
         NameChange::Create(name, inode) => {
             names.insert(name.clone(), *inode);
@@ -288,138 +280,126 @@ impl Disk for SimulatedDisk {
     type Lock = SimulatedLock;
 
     fn open(&self, name: &str) -> io::Result<SimulatedFile> {
-        let mut world = self.world();
-        let inode = world.find(name)?;
-        world.check_open_files()?;
-        Ok(self.file(&mut world, inode))
+        let mut state = self.lock_state();
+        let inode = state.find(name)?;
+        state.check_open_files()?;
+        Ok(self.open_handle(&mut state, inode))
     }
 
     fn create(&self, name: &str) -> io::Result<SimulatedFile> {
-        let mut world = self.world();
-        if world.names.contains_key(name) {
+        let mut state = self.lock_state();
+        if state.names.contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        world.check_open_files()?;
-        let inode = world.next_inode;
-        world.next_inode += 1;
-        world.inodes.insert(inode, Inode::default());
-        drop(world);
-        self.change(NameChange::Create(name.to_owned(), inode))?;
-        Ok(self.file(&mut self.world(), inode))
+        state.check_open_files()?;
+        let inode = state.next_inode;
+        state.next_inode += 1;
+        state.inodes.insert(inode, Inode::default());
+        drop(state);
+        self.apply_name_change(NameChange::Create(name.to_owned(), inode))?;
+        Ok(self.open_handle(&mut self.lock_state(), inode))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.world().find(from)?;
-        self.change(NameChange::Rename(from.to_owned(), to.to_owned()))
+        self.lock_state().find(from)?;
+        self.apply_name_change(NameChange::Rename(from.to_owned(), to.to_owned()))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.world().find(name)?;
-        self.change(NameChange::Remove(name.to_owned()))
+        self.lock_state().find(name)?;
+        self.apply_name_change(NameChange::Remove(name.to_owned()))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
-        Ok(self.world().names.keys().cloned().collect())
+        Ok(self.lock_state().names.keys().cloned().collect())
     }
 
     fn sync_directory(&self) -> io::Result<()> {
-        let mut world = self.world();
-        world.calls.directory_syncs += 1;
-        world.step(1)?;
-        let DiskState {
-            pending_names,
-            durable_names,
-            ..
-        } = &mut *world;
+        let mut state = self.lock_state();
+        state.calls.directory_syncs += 1;
+        state.take_steps(1)?;
+        let DiskState { pending_names, durable_names, .. } = &mut *state;
         for change in pending_names.drain(..) {
-            apply(durable_names, &change);
+            apply_change(durable_names, &change);
         }
         Ok(())
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
-        Ok(self.world().free_bytes())
+        Ok(self.lock_state().free_bytes())
     }
 
     fn lock(&self) -> io::Result<SimulatedLock> {
-        let mut world = self.world();
-        if std::mem::replace(&mut world.locked, true) {
+        let mut state = self.lock_state();
+        if std::mem::replace(&mut state.is_locked, true) {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, "1"));
         }
-        Ok(SimulatedLock {
-            disk: self.clone(),
-            life: world.life,
-        })
+        Ok(SimulatedLock { disk: self.clone(), incarnation: state.incarnation })
     }
 
-    fn place(&self) -> String {
+    fn display_path(&self) -> String {
         "simulated".to_owned()
     }
 }
 
 impl Drop for SimulatedFile {
     fn drop(&mut self) {
-        let mut world = self.disk.world();
-        if world.life == self.life {
-            world.open_files -= 1;
+        let mut state = self.disk.lock_state();
+        if state.incarnation == self.incarnation {
+            state.open_files -= 1;
         }
     }
 }
 
 impl Drop for SimulatedLock {
     fn drop(&mut self) {
-        let mut world = self.disk.world();
-        if world.life == self.life {
-            world.locked = false;
+        let mut state = self.disk.lock_state();
+        if state.incarnation == self.incarnation {
+            state.is_locked = false;
         }
     }
 }
 
 impl SimulatedFile {
-    fn world(&self) -> io::Result<MutexGuard<'_, DiskState>> {
-        let world = self.disk.world();
-        if world.life != self.life {
-            return Err(io::Error::other(
-                "the process that opened the file has ended",
-            ));
+    fn lock_state(&self) -> io::Result<MutexGuard<'_, DiskState>> {
+        let state = self.disk.lock_state();
+        if state.incarnation != self.incarnation {
+            return Err(io::Error::other("the process that opened the file has ended"));
         }
-        Ok(world)
+        Ok(state)
     }
 }
 
 impl DiskFile for SimulatedFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        let mut world = self.world()?;
-        world.calls.writes += 1;
+        let mut state = self.lock_state()?;
+        state.calls.writes += 1;
         let mut length = bytes.len();
-        match world.fault {
+        match state.fault {
             Some(Fault::ShortWrite(most)) => {
-                world.fault = None;
+                state.fault = None;
                 length = length.min(most.max(1));
             }
             Some(Fault::Full(0)) => {
-                world.fault = None;
+                state.fault = None;
                 return Err(io::ErrorKind::StorageFull.into());
             }
             Some(Fault::Full(most)) => {
                 length = length.min(most);
-                world.fault = (length == most).then_some(Fault::Full(0));
+                state.fault = (length == most).then_some(Fault::Full(0));
             }
             Some(Fault::WriteError(most)) => length = length.min(most),
             Some(Fault::SyncError | Fault::PowerLoss(_)) | None => {}
         }
-        let taken = world.step(length as u64)?;
-        let size = world
-            .inodes
-            .get(&self.inode)
-            .map_or(0, |inode| inode.content.len() as u64);
-        let room = size.saturating_sub(offset) + world.free_bytes();
-        let length = taken.min(room) as usize;
-        if let Some(inode) = world.inodes.get_mut(&self.inode) {
+        let taken = state.take_steps(length as u64)?;
+        let size = state.inodes.get(&self.inode).map_or(0, |inode| inode.content.len() as u64);
+        let free_bytes = size.saturating_sub(offset) + state.free_bytes();
+        let length = taken.min(free_bytes) as usize;
+        if let Some(inode) = state.inodes.get_mut(&self.inode) {
             inode.write(offset, &bytes[..length]);
         }
-        if let Some(Fault::WriteError(_)) = world.fault {
-            world.fault = None;
+        if let Some(Fault::WriteError(_)) = state.fault {
+            state.fault = None;
             return Err(io::Error::other("injected: the write failed"));
         }
         if length == 0 && !bytes.is_empty() {
@@ -429,11 +409,9 @@ impl DiskFile for SimulatedFile {
     }
 
     fn read_at(&self, buffer: &mut Vec<u8>, offset: u64) -> io::Result<usize> {
-        let mut world = self.world()?;
-        let DiskState { inodes, calls, .. } = &mut *world;
-        let content = inodes
-            .get(&self.inode)
-            .map_or(&[][..], |inode| &inode.content);
+        let mut state = self.lock_state()?;
+        let DiskState { inodes, calls, .. } = &mut *state;
+        let content = inodes.get(&self.inode).map_or(&[][..], |inode| &inode.content);
         let from = content.len().min(offset as usize);
         let length = (buffer.capacity() - buffer.len()).min(content.len() - from);
         buffer.extend_from_slice(&content[from..from + length]);
@@ -443,17 +421,17 @@ impl DiskFile for SimulatedFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mut world = self.world()?;
-        world.calls.syncs += 1;
-        world.step(1)?;
-        let failing = world.fault == Some(Fault::SyncError);
-        if failing {
-            world.fault = None;
+        let mut state = self.lock_state()?;
+        state.calls.syncs += 1;
+        state.take_steps(1)?;
+        let is_failing = state.fault == Some(Fault::SyncError);
+        if is_failing {
+            state.fault = None;
         }
-        let Some(inode) = world.inodes.get_mut(&self.inode) else {
+        let Some(inode) = state.inodes.get_mut(&self.inode) else {
             return Ok(());
         };
-        if failing {
+        if is_failing {
             inode.pending.clear();
             return Err(io::Error::other("injected: the sync failed"));
         }
@@ -462,9 +440,9 @@ impl DiskFile for SimulatedFile {
     }
 
     fn truncate(&self, size_bytes: u64) -> io::Result<()> {
-        let mut world = self.world()?;
-        world.step(1)?;
-        if let Some(inode) = world.inodes.get_mut(&self.inode) {
+        let mut state = self.lock_state()?;
+        state.take_steps(1)?;
+        if let Some(inode) = state.inodes.get_mut(&self.inode) {
             inode.truncate(size_bytes as usize);
         }
         Ok(())
@@ -475,10 +453,7 @@ impl DiskFile for SimulatedFile {
     }
 
     fn size_bytes(&self) -> io::Result<u64> {
-        let world = self.world()?;
-        Ok(world
-            .inodes
-            .get(&self.inode)
-            .map_or(0, |inode| inode.content.len() as u64))
+        let state = self.lock_state()?;
+        Ok(state.inodes.get(&self.inode).map_or(0, |inode| inode.content.len() as u64))
     }
 }

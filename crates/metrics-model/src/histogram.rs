@@ -57,7 +57,7 @@ pub struct Histogram {
     /// All observations of a float histogram.
     pub count: f64,
     /// Zero count and count of an integer histogram, exactly.
-    pub integer: Option<(u64, u64)>,
+    pub integer_counts: Option<(u64, u64)>,
     /// Sum of all observations.
     pub sum: f64,
     /// Buckets above zero, or those of custom bounds.
@@ -87,50 +87,49 @@ impl Counts {
 
 impl Buckets {
     fn is_same(&self, other: &Self) -> bool {
-        let counts = match (&self.counts, &other.counts) {
-            (Counts::Float(one), Counts::Float(other)) => are_same(one, other),
+        let has_same_counts = match (&self.counts, &other.counts) {
+            (Counts::Float(one), Counts::Float(other)) => have_same_bits(one, other),
             (one, other) => one == other,
         };
-        self.spans == other.spans && counts
+        self.spans == other.spans && has_same_counts
     }
 }
 
 /// Whether numbers have the same bits: NaN is like itself then, and no zero like the other.
-fn are_same(one: &[f64], other: &[f64]) -> bool {
-    let bits = |all: &[f64]| {
-        all.iter()
-            .map(|number| number.to_bits())
-            .collect::<Vec<_>>()
-    };
+fn have_same_bits(one: &[f64], other: &[f64]) -> bool {
+    let bits = |all: &[f64]| all.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
     bits(one) == bits(other)
 }
 
 impl Histogram {
     /// Whether it is the other bit by bit, as a staleness marker is itself.
     pub fn is_same(&self, other: &Self) -> bool {
-        let numbers = |all: &Self| [all.zero_threshold, all.zero_count, all.count, all.sum];
+        let scalars = |all: &Self| [all.zero_threshold, all.zero_count, all.count, all.sum];
         self.schema == other.schema
-            && self.integer == other.integer
+            && self.integer_counts == other.integer_counts
             && self.counter_reset == other.counter_reset
-            && are_same(&numbers(self), &numbers(other))
-            && are_same(&self.custom_bounds, &other.custom_bounds)
+            && have_same_bits(&scalars(self), &scalars(other))
+            && have_same_bits(&self.custom_bounds, &other.custom_bounds)
             && self.positive.is_same(&other.positive)
             && self.negative.is_same(&other.negative)
     }
 
     /// What it takes in memory, roughly, in bytes.
     pub fn size_bytes(&self) -> usize {
-        let of = |buckets: &Buckets| {
+        let buckets_bytes = |buckets: &Buckets| {
             let counts = buckets.counts.len() * size_of::<u64>();
             size_of_val(&*buckets.spans) + counts
         };
         let bounds = size_of_val(&*self.custom_bounds);
-        size_of::<Self>() + of(&self.positive) + of(&self.negative) + bounds
+        size_of::<Self>() + buckets_bytes(&self.positive) + buckets_bytes(&self.negative) + bounds
     }
 
     /// What it takes in a log or a block at most, roughly, in bytes.
     pub fn encoded_bytes_max(&self) -> usize {
-        let of = |buckets: &Buckets| buckets.spans.len() * 16 + buckets.counts.len() * 10;
-        80 + of(&self.positive) + of(&self.negative) + self.custom_bounds.len() * 8
+        let buckets_bytes =
+            |buckets: &Buckets| buckets.spans.len() * 16 + buckets.counts.len() * 10;
+        80 + buckets_bytes(&self.positive)
+            + buckets_bytes(&self.negative)
+            + self.custom_bounds.len() * 8
     }
 }

@@ -15,11 +15,11 @@ use std::sync::Arc;
 pub const METRIC_NAME: &str = "__name__";
 
 /// Before a label of one-byte lengths: field 1, bytes.
-const SHORT: u8 = 0x0a;
+const SHORT_TAG: u8 = 0x0a;
 /// Before a longer one.
-const LONG: u8 = 0x0b;
-const NAME: u8 = 0x0a;
-const VALUE: u8 = 0x12;
+const LONG_TAG: u8 = 0x0b;
+const NAME_TAG: u8 = 0x0a;
+const VALUE_TAG: u8 = 0x12;
 
 /// Keys and lengths of name and value.
 const SHORT_EXTRA_BYTES: usize = 4;
@@ -27,7 +27,7 @@ const SHORT_EXTRA_BYTES: usize = 4;
 const SHORT_BYTES_MAX: usize = 0x7f;
 
 const DIGIT_BITS: u32 = 6;
-const MORE: u8 = 1 << DIGIT_BITS;
+const CONTINUATION_BIT: u8 = 1 << DIGIT_BITS;
 
 /// Labels, sorted by name, each name once, none empty. Two are equal when all of their labels are.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -39,31 +39,31 @@ impl Default for Labels {
     }
 }
 
-fn put(text: &mut String, name: &str, value: &str) {
+fn push_label(text: &mut String, name: &str, value: &str) {
     let bytes = SHORT_EXTRA_BYTES + name.len() + value.len();
     if bytes > SHORT_BYTES_MAX {
-        return put_long(text, name, value);
+        return push_long_label(text, name, value);
     }
-    let mut put = |byte: u8| text.push(char::from(byte));
-    put(SHORT);
-    put(bytes as u8);
-    put(NAME);
-    put(name.len() as u8);
+    let mut push_byte = |byte: u8| text.push(char::from(byte));
+    push_byte(SHORT_TAG);
+    push_byte(bytes as u8);
+    push_byte(NAME_TAG);
+    push_byte(name.len() as u8);
     text.push_str(name);
-    text.push(char::from(VALUE));
+    text.push(char::from(VALUE_TAG));
     text.push(char::from(value.len() as u8));
     text.push_str(value);
 }
 
-fn put_long(text: &mut String, name: &str, value: &str) {
-    text.push(char::from(LONG));
+fn push_long_label(text: &mut String, name: &str, value: &str) {
+    text.push(char::from(LONG_TAG));
     for part in [name, value] {
         let mut length = part.len();
         loop {
-            let digit = length as u8 & (MORE - 1);
+            let digit = length as u8 & (CONTINUATION_BIT - 1);
             length >>= DIGIT_BITS;
-            let more = if length > 0 { MORE } else { 0 };
-            text.push(char::from(digit | more));
+            let continuation = if length > 0 { CONTINUATION_BIT } else { 0 };
+            text.push(char::from(digit | continuation));
             if length == 0 {
                 break;
             }
@@ -74,11 +74,11 @@ fn put_long(text: &mut String, name: &str, value: &str) {
 
 /// Splits the first label off: name, value, the rest.
 #[inline]
-fn take(text: &str) -> (&str, &str, &str) {
+fn split_label(text: &str) -> (&str, &str, &str) {
     let bytes = text.as_bytes();
-    if bytes[0] == LONG {
-        let (name, rest) = take_long(&text[1..]);
-        let (value, rest) = take_long(rest);
+    if bytes[0] == LONG_TAG {
+        let (name, rest) = split_long_text(&text[1..]);
+        let (value, rest) = split_long_text(rest);
         return (name, value, rest);
     }
     let name_end = SHORT_EXTRA_BYTES + usize::from(bytes[3]);
@@ -88,50 +88,50 @@ fn take(text: &str) -> (&str, &str, &str) {
     (name, &text[value_at..value_end], &text[value_end..])
 }
 
-fn take_long(text: &str) -> (&str, &str) {
+fn split_long_text(text: &str) -> (&str, &str) {
     let (mut length, mut shift) = (0, 0);
-    for (at, digit) in text.bytes().enumerate() {
-        length |= usize::from(digit & (MORE - 1)) << shift;
+    for (index, digit) in text.bytes().enumerate() {
+        length |= usize::from(digit & (CONTINUATION_BIT - 1)) << shift;
         shift += DIGIT_BITS;
-        if digit & MORE == 0 {
-            return text[at + 1..].split_at(length);
+        if digit & CONTINUATION_BIT == 0 {
+            return text[index + 1..].split_at(length);
         }
     }
     unreachable!("a length ends, and so does what is that long")
 }
 
 /// As [`take`], of what need not be a label in the one form that it has.
-fn checked(text: &str) -> Option<(&str, &str, &str)> {
-    let at = |index: usize| text.as_bytes().get(index).copied();
-    let (name, value, rest) = match at(0)? {
-        SHORT => {
-            let name_end = SHORT_EXTRA_BYTES + usize::from(at(3)?);
-            let value_end = name_end + 2 + usize::from(at(name_end + 1)?);
+fn try_split_label(text: &str) -> Option<(&str, &str, &str)> {
+    let byte_at = |index: usize| text.as_bytes().get(index).copied();
+    let (name, value, rest) = match byte_at(0)? {
+        SHORT_TAG => {
+            let name_end = SHORT_EXTRA_BYTES + usize::from(byte_at(3)?);
+            let value_end = name_end + 2 + usize::from(byte_at(name_end + 1)?);
             (
                 text.get(SHORT_EXTRA_BYTES..name_end)?,
                 text.get(name_end + 2..value_end)?,
                 text.get(value_end..)?,
             )
         }
-        LONG => {
-            let (name, rest) = checked_long(text.get(1..)?)?;
-            let (value, rest) = checked_long(rest)?;
+        LONG_TAG => {
+            let (name, rest) = try_split_long_text(text.get(1..)?)?;
+            let (value, rest) = try_split_long_text(rest)?;
             (name, value, rest)
         }
         _ => return None,
     };
-    let mut same = String::new();
-    put(&mut same, name, value);
-    text.starts_with(&same).then_some((name, value, rest))
+    let mut canonical = String::new();
+    push_label(&mut canonical, name, value);
+    text.starts_with(&canonical).then_some((name, value, rest))
 }
 
-fn checked_long(text: &str) -> Option<(&str, &str)> {
+fn try_split_long_text(text: &str) -> Option<(&str, &str)> {
     let (mut length, mut shift) = (0_usize, 0);
-    for (at, digit) in text.bytes().enumerate().take(5) {
-        length |= usize::from(digit & (MORE - 1)) << shift;
+    for (index, digit) in text.bytes().enumerate().take(5) {
+        length |= usize::from(digit & (CONTINUATION_BIT - 1)) << shift;
         shift += DIGIT_BITS;
-        if digit & MORE == 0 {
-            return text.get(at + 1..)?.split_at_checked(length);
+        if digit & CONTINUATION_BIT == 0 {
+            return text.get(index + 1..)?.split_at_checked(length);
         }
     }
     None
@@ -144,15 +144,12 @@ impl Labels {
     /// When they are not sorted, or a name occurs twice.
     pub fn from_sorted<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let mut text = String::new();
-        let mut last = None;
+        let mut last_name = None;
         for (name, value) in pairs {
-            assert!(
-                last < Some(name),
-                "labels are sorted and none is there twice"
-            );
-            last = Some(name);
+            assert!(last_name < Some(name), "labels are sorted and none is there twice");
+            last_name = Some(name);
             if !value.is_empty() {
-                put(&mut text, name, value);
+                push_label(&mut text, name, value);
             }
         }
         Self(text.into())
@@ -175,7 +172,7 @@ impl Labels {
             if rest.is_empty() {
                 return None;
             }
-            let (name, value, after) = take(rest);
+            let (name, value, after) = split_label(rest);
             rest = after;
             Some((name, value))
         })
@@ -184,9 +181,7 @@ impl Labels {
     /// The value of a label; empty when it is not there.
     pub fn get(&self, name: &str) -> &str {
         let found = self.iter().find(|(other, _)| *other >= name);
-        found
-            .filter(|(other, _)| *other == name)
-            .map_or("", |(_, value)| value)
+        found.filter(|(other, _)| *other == name).map_or("", |(_, value)| value)
     }
 
     /// The metric's name; empty when there is none.
@@ -208,13 +203,13 @@ impl Labels {
     /// The labels with this key.
     pub fn from_key(key: &str) -> Option<Self> {
         let mut rest = key;
-        let mut last = None;
+        let mut last_name = None;
         while !rest.is_empty() {
-            let (name, value, after) = checked(rest)?;
-            if last >= Some(name) || value.is_empty() {
+            let (name, value, after) = try_split_label(rest)?;
+            if last_name >= Some(name) || value.is_empty() {
                 return None;
             }
-            (last, rest) = (Some(name), after);
+            (last_name, rest) = (Some(name), after);
         }
         Some(Self(key.into()))
     }
@@ -239,7 +234,7 @@ impl fmt::Debug for Labels {
     }
 }
 
-fn is_plain(name: &str, may_have_colon: bool) -> bool {
+fn is_plain_name(name: &str, may_have_colon: bool) -> bool {
     let plain =
         |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || (may_have_colon && byte == b':');
     name.bytes().all(plain)
@@ -252,7 +247,7 @@ impl fmt::Display for Labels {
     /// quotes.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let metric = self.metric();
-        let is_outside = is_plain(metric, true);
+        let is_outside = is_plain_name(metric, true);
         if is_outside {
             formatter.write_str(metric)?;
         }
@@ -264,7 +259,7 @@ impl fmt::Display for Labels {
         for (name, value) in self.iter().filter(|(name, _)| *name != METRIC_NAME) {
             formatter.write_str(separator)?;
             separator = ", ";
-            if is_plain(name, false) {
+            if is_plain_name(name, false) {
                 write!(formatter, "{name}={value:?}")?
             } else {
                 write!(formatter, "{name:?}={value:?}")?
@@ -287,21 +282,14 @@ pub struct LabelsBuilder {
 impl LabelsBuilder {
     /// Begins with the labels of a series.
     pub fn from_labels(labels: &Labels) -> Self {
-        let pairs = labels
-            .iter()
-            .map(|(name, value)| (name.into(), value.into()));
-        Self {
-            pairs: pairs.collect(),
-        }
+        let pairs = labels.iter().map(|(name, value)| (name.into(), value.into()));
+        Self { pairs: pairs.collect() }
     }
 
     /// Gives a label a value; an empty one takes the label away.
     pub fn set(&mut self, name: &str, value: &str) -> &mut Self {
-        match self
-            .pairs
-            .binary_search_by(|(other, _)| (**other).cmp(name))
-        {
-            Ok(at) => self.pairs[at].1 = value.into(),
+        match self.pairs.binary_search_by(|(other, _)| (**other).cmp(name)) {
+            Ok(index) => self.pairs[index].1 = value.into(),
             Err(at) => self.pairs.insert(at, (name.into(), value.into())),
         }
         self
@@ -309,10 +297,8 @@ impl LabelsBuilder {
 
     /// The value of a label; empty when it is not there.
     pub fn get(&self, name: &str) -> &str {
-        let found = self
-            .pairs
-            .binary_search_by(|(other, _)| (**other).cmp(name));
-        found.map_or("", |at| &self.pairs[at].1)
+        let position = self.pairs.binary_search_by(|(other, _)| (**other).cmp(name));
+        position.map_or("", |at| &self.pairs[at].1)
     }
 
     /// Takes a label away.
@@ -322,8 +308,8 @@ impl LabelsBuilder {
     }
 
     /// Keeps labels whose names are wanted.
-    pub fn retain(&mut self, mut wanted: impl FnMut(&str) -> bool) -> &mut Self {
-        self.pairs.retain(|(name, _)| wanted(name));
+    pub fn retain(&mut self, mut is_kept: impl FnMut(&str) -> bool) -> &mut Self {
+        self.pairs.retain(|(name, _)| is_kept(name));
         self
     }
 

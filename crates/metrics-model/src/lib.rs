@@ -27,17 +27,11 @@ pub struct TimeSpan {
 
 impl TimeSpan {
     /// All times there are.
-    pub const ALL: Self = Self {
-        start: TimeMs::MIN,
-        end: TimeMs::MAX,
-    };
+    pub const ALL: Self = Self { start: TimeMs::MIN, end: TimeMs::MAX };
 
     /// The shortest span that has all times of both.
     pub fn union(self, other: Self) -> Self {
-        Self {
-            start: self.start.min(other.start),
-            end: self.end.max(other.end),
-        }
+        Self { start: self.start.min(other.start), end: self.end.max(other.end) }
     }
 }
 
@@ -48,12 +42,8 @@ pub const STALE_NAN_BITS: u64 = 0x7ff0_0000_0000_0002;
 pub const NORMAL_NAN_BITS: u64 = 0x7ff8_0000_0000_0001;
 
 /// Replaces any NaN by the ordinary one: text has only one spelling for it.
-pub fn number_of_text(value: f64) -> f64 {
-    if value.is_nan() {
-        f64::from_bits(NORMAL_NAN_BITS)
-    } else {
-        value
-    }
+pub fn normalize_nan(value: f64) -> f64 {
+    if value.is_nan() { f64::from_bits(NORMAL_NAN_BITS) } else { value }
 }
 
 /// Whether a value says that its series has ended.

@@ -14,7 +14,7 @@ mod rewrite;
 
 /// Compiled, a regular expression takes at most so much memory: the first of these that is enough,
 /// as `regex` does not tell how much it is. One that takes more than the last is refused.
-const REGEX_BYTES: [usize; 3] = [64 << 10, 1 << 20, 8 << 20];
+const REGEX_BYTES_STEPS: [usize; 3] = [64 << 10, 1 << 20, 8 << 20];
 /// All those of a query take at most so much together.
 const REGEXES_BYTES_MAX: usize = 64 << 20;
 /// A query has at most so many matchers.
@@ -107,16 +107,16 @@ impl Compiler {
     /// As of [`LabelMatcher::new`], and when there are too many matchers, or their regular
     /// expressions are too large together.
     pub fn compile(&mut self, matcher: Matcher) -> Result<LabelMatcher, MatcherError> {
-        let refuse = |message| Err(MatcherError { message });
+        let new_error = |message| Err(MatcherError { message });
         self.matchers += 1;
         if self.matchers > MATCHERS_MAX {
-            return refuse(format!("a query has at most {MATCHERS_MAX} matchers"));
+            return new_error(format!("a query has at most {MATCHERS_MAX} matchers"));
         }
         let compiled = LabelMatcher::new(matcher)?;
         let pattern = compiled.pattern.as_ref();
         self.regex_bytes += pattern.map_or(0, |pattern| pattern.bytes_max);
         if self.regex_bytes > REGEXES_BYTES_MAX {
-            return refuse(format!(
+            return new_error(format!(
                 "the regular expressions of a query take at most {} MiB, compiled: ask with fewer or smaller ones",
                 REGEXES_BYTES_MAX >> 20
             ));
@@ -148,15 +148,15 @@ impl LabelMatcher {
 
     /// Whether it takes this value; of a label that is missing, the empty one.
     pub fn matches(&self, value: &str) -> bool {
-        let by_pattern = || {
+        let matches_pattern = || {
             let pattern = self.pattern.as_ref();
             pattern.is_some_and(|pattern| pattern.matches(value))
         };
         match self.matcher.op {
             MatchOp::Equal => *self.matcher.value == *value,
             MatchOp::NotEqual => *self.matcher.value != *value,
-            MatchOp::Matches => by_pattern(),
-            MatchOp::NotMatches => !by_pattern(),
+            MatchOp::Matches => matches_pattern(),
+            MatchOp::NotMatches => !matches_pattern(),
         }
     }
 
@@ -179,39 +179,39 @@ impl LabelMatcher {
 ///
 /// # Errors
 /// Says that and why it is malformed or too large.
-pub fn anchored(pattern: &str) -> Result<Regex, String> {
-    compiled(pattern).map(|(regex, _)| regex)
+pub fn compile_anchored(pattern: &str) -> Result<Regex, String> {
+    compile_with_size(pattern).map(|(regex, _)| regex)
 }
 
 /// As [`anchored`], and how much memory that takes at most.
-fn compiled(pattern: &str) -> Result<(Regex, usize), String> {
-    let wrong = |error: &dyn std::fmt::Display| {
+fn compile_with_size(pattern: &str) -> Result<(Regex, usize), String> {
+    let syntax_error = |error: &dyn std::fmt::Display| {
         let error = error.to_string();
         // The last line is what is wrong, those before show where.
         let reason = error.lines().last().unwrap_or_default();
         let reason = reason.trim().trim_start_matches("error: ");
-        format!("error parsing regexp: {reason}: `{}`", shortened(pattern))
+        format!("error parsing regexp: {reason}: `{}`", shorten(pattern))
     };
     if pattern.len() > PATTERN_BYTES_MAX {
-        return Err(wrong(&"expression too large"));
+        return Err(syntax_error(&"expression too large"));
     }
-    let rewritten = rewrite::for_regex(pattern).map_err(|reason| wrong(&reason))?;
+    let rewritten = rewrite::for_regex(pattern).map_err(|reason| syntax_error(&reason))?;
     let mut builder = RegexBuilder::new(&format!("^(?s:{rewritten})$"));
     builder.nest_limit(NESTING_MAX);
-    let [least @ .., most] = REGEX_BYTES;
+    let [smaller @ .., largest] = REGEX_BYTES_STEPS;
     // None takes less than its text.
-    for bytes_max in least.into_iter().filter(|bytes| pattern.len() < *bytes) {
+    for bytes_max in smaller.into_iter().filter(|bytes| pattern.len() < *bytes) {
         match builder.size_limit(bytes_max).build() {
             Ok(regex) => return Ok((regex, bytes_max)),
             Err(regex::Error::CompiledTooBig(_)) => {}
-            Err(error) => return Err(wrong(&error)),
+            Err(error) => return Err(syntax_error(&error)),
         }
     }
-    let regex = builder.size_limit(most).build();
-    Ok((regex.map_err(|error| wrong(&error))?, most))
+    let regex = builder.size_limit(largest).build();
+    Ok((regex.map_err(|error| syntax_error(&error))?, largest))
 }
 
-fn shortened(pattern: &str) -> String {
+fn shorten(pattern: &str) -> String {
     const SHOWN_MAX: usize = 200;
     match pattern.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}…", &pattern[..end]),
@@ -221,18 +221,14 @@ fn shortened(pattern: &str) -> String {
 
 impl Pattern {
     fn new(pattern: &str) -> Result<Self, String> {
-        let simple = |test: Test, prefix: &str| {
+        let without_regex = |test: Test, prefix: &str| {
             let prefix = prefix.into();
             let bytes_max = 0;
-            Ok(Self {
-                test,
-                prefix,
-                bytes_max,
-            })
+            Ok(Self { test, prefix, bytes_max })
         };
         match pattern {
-            ".*" => return simple(Test::Anything, ""),
-            ".+" => return simple(Test::NotEmpty, ""),
+            ".*" => return without_regex(Test::Anything, ""),
+            ".+" => return without_regex(Test::NotEmpty, ""),
             _ => {}
         }
         let is_plain = |text: &str| !text.contains(rewrite::is_special);
@@ -244,21 +240,17 @@ impl Pattern {
         if is_plain(text) && !text.contains('|') {
             let (open_start, open_end) = (inner.len() < pattern.len(), text.len() < inner.len());
             match (open_start, open_end) {
-                (false, true) => return simple(Test::Prefix, text),
-                (true, true) => return simple(Test::Contains(text.into()), ""),
-                (true, false) => return simple(Test::Suffix(text.into()), ""),
+                (false, true) => return without_regex(Test::Prefix, text),
+                (true, true) => return without_regex(Test::Contains(text.into()), ""),
+                (true, false) => return without_regex(Test::Suffix(text.into()), ""),
                 (false, false) => {}
             }
         }
-        let (regex, bytes_max) = compiled(pattern)?;
-        let (literals, prefix) = analysed(pattern);
+        let (regex, bytes_max) = compile_with_size(pattern)?;
+        let (literals, prefix) = analyse_pattern(pattern);
         match literals {
             Some(values) => Ok(Self::one_of(values)),
-            None => Ok(Self {
-                test: Test::Automaton(regex),
-                prefix: prefix.into(),
-                bytes_max,
-            }),
+            None => Ok(Self { test: Test::Automaton(regex), prefix: prefix.into(), bytes_max }),
         }
     }
 
@@ -267,11 +259,7 @@ impl Pattern {
         values.dedup();
         let (first, last) = (&values[0], &values[values.len() - 1]);
         let prefix = common_prefix(first, last).into();
-        Self {
-            test: Test::OneOf(values.into()),
-            prefix,
-            bytes_max: 0,
-        }
+        Self { test: Test::OneOf(values.into()), prefix, bytes_max: 0 }
     }
 
     fn matches(&self, value: &str) -> bool {
@@ -288,8 +276,8 @@ impl Pattern {
 }
 
 fn common_prefix<'a>(left: &'a str, right: &str) -> &'a str {
-    let same = left.bytes().zip(right.bytes());
-    let mut length = same.take_while(|(a, b)| a == b).count();
+    let byte_pairs = left.bytes().zip(right.bytes());
+    let mut length = byte_pairs.take_while(|(a, b)| a == b).count();
     while !left.is_char_boundary(length) {
         length -= 1;
     }
@@ -298,31 +286,29 @@ fn common_prefix<'a>(left: &'a str, right: &str) -> &'a str {
 
 /// The values that an expression stands for, if it is a list of them, and what all that match begin
 /// with.
-fn analysed(pattern: &str) -> (Option<Vec<Box<str>>>, String) {
-    let nothing = (None, String::new());
+fn analyse_pattern(pattern: &str) -> (Option<Vec<Box<str>>>, String) {
+    let no_literals = (None, String::new());
     let Ok(rewritten) = rewrite::for_regex(pattern) else {
-        return nothing;
+        return no_literals;
     };
-    let mut parser = ParserBuilder::new()
-        .nest_limit(NESTING_MAX)
-        .dot_matches_new_line(true)
-        .build();
+    let mut parser =
+        ParserBuilder::new().nest_limit(NESTING_MAX).dot_matches_new_line(true).build();
     let Ok(hir) = parser.parse(&rewritten) else {
-        return nothing;
+        return no_literals;
     };
     // The ends are anchored as it is; other conditions are more than a list can say.
-    let hir = without_anchors(hir);
+    let hir = strip_anchors(hir);
     if !hir.properties().look_set().is_empty() {
-        return nothing;
+        return no_literals;
     }
-    let seq = literals(&hir);
+    let seq = extract_literals(&hir);
     let prefix = seq.longest_common_prefix().unwrap_or_default();
-    let valid = match std::str::from_utf8(prefix) {
+    let valid_prefix = match std::str::from_utf8(prefix) {
         Ok(prefix) => prefix,
         Err(error) => std::str::from_utf8(&prefix[..error.valid_up_to()])
             .expect("the text is valid up to this position"),
     };
-    let values = || {
+    let exact_values = || {
         let literals = seq.literals().filter(|found| !found.is_empty())?;
         let texts = literals.iter().map(|literal| {
             let text = std::str::from_utf8(literal.as_bytes()).ok()?;
@@ -330,10 +316,10 @@ fn analysed(pattern: &str) -> (Option<Vec<Box<str>>>, String) {
         });
         texts.collect()
     };
-    (values(), valid.to_owned())
+    (exact_values(), valid_prefix.to_owned())
 }
 
-fn literals(hir: &Hir) -> Seq {
+fn extract_literals(hir: &Hir) -> Seq {
     let mut extractor = Extractor::new();
     extractor
         .kind(ExtractKind::Prefix)
@@ -345,13 +331,10 @@ fn literals(hir: &Hir) -> Seq {
 }
 
 /// An expression without `^` before and `$` behind it.
-fn without_anchors(hir: Hir) -> Hir {
+fn strip_anchors(hir: Hir) -> Hir {
     match hir.into_kind() {
         HirKind::Concat(mut parts) => {
-            if matches!(
-                parts.first().map(Hir::kind),
-                Some(HirKind::Look(Look::Start))
-            ) {
+            if matches!(parts.first().map(Hir::kind), Some(HirKind::Look(Look::Start))) {
                 parts.remove(0);
             }
             if matches!(parts.last().map(Hir::kind), Some(HirKind::Look(Look::End))) {

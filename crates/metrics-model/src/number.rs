@@ -14,7 +14,7 @@ pub fn format_number(value: f64) -> String {
 /// As in messages and in the text of a histogram: as few digits as tell it from its neighbours,
 /// with an exponent of at least two digits where it is below −4 or the number has more than 6
 /// digits before the point.
-pub fn short_number(value: f64) -> String {
+pub fn format_short_number(value: f64) -> String {
     if !value.is_finite() || value == 0.0 {
         return format_number(value);
     }
@@ -34,12 +34,8 @@ pub fn open_metrics_number(value: f64) -> String {
     if value == 0.0 {
         return "0.0".to_owned();
     }
-    let text = short_number(value);
-    if !value.is_finite() || text.contains(['.', 'e']) {
-        text
-    } else {
-        text + ".0"
-    }
+    let text = format_short_number(value);
+    if !value.is_finite() || text.contains(['.', 'e']) { text } else { text + ".0" }
 }
 
 /// The number a text stands for, in any of PromQL's ways: decimal, hexadecimal, `Inf`, `NaN`.
@@ -65,7 +61,7 @@ pub fn parse_number(text: &str) -> Option<f64> {
 pub const DURATION_MS_MAX: i64 = i64::MAX / 1_000_000;
 
 /// The milliseconds a duration stands for: `1h30m`, `5ms`, or a number of seconds.
-pub fn duration_ms(text: &str) -> Option<i64> {
+pub fn parse_duration_ms(text: &str) -> Option<i64> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
         None => (false, text),
@@ -75,21 +71,19 @@ pub fn duration_ms(text: &str) -> Option<i64> {
             (seconds * 1000.0).round() as i64
         }
         Some(_) => return None,
-        None => units_ms(digits)?,
+        None => parse_units_ms(digits)?,
     };
     Some(if negative { -total } else { total })
 }
 
-fn units_ms(mut rest: &str) -> Option<i64> {
+fn parse_units_ms(mut rest: &str) -> Option<i64> {
     let mut total = 0_i64;
-    let mut last = i64::MAX;
+    let mut previous_unit = i64::MAX;
     while !rest.is_empty() {
         let end = rest.find(|c: char| !c.is_ascii_digit())?;
         let count: i64 = rest[..end].parse().ok()?;
         rest = &rest[end..];
-        let end = rest
-            .find(|c: char| c.is_ascii_digit())
-            .unwrap_or(rest.len());
+        let end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
         let unit = match &rest[..end] {
             "ms" => 1,
             "s" => 1000,
@@ -100,14 +94,14 @@ fn units_ms(mut rest: &str) -> Option<i64> {
             "y" => 365 * 86_400_000,
             _ => return None,
         };
-        if unit >= last {
+        if unit >= previous_unit {
             return None;
         }
-        last = unit;
+        previous_unit = unit;
         rest = &rest[end..];
         total = total.checked_add(count.checked_mul(unit)?)?;
     }
-    (last != i64::MAX).then_some(total)
+    (previous_unit != i64::MAX).then_some(total)
 }
 
 #[cfg(test)]

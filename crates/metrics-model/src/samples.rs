@@ -42,35 +42,32 @@ impl SeriesSamples {
     pub fn append(&mut self, mut later: Self) {
         self.times_ms.append(&mut later.times_ms);
         self.values.append(&mut later.values);
-        self.histogram_times_ms
-            .append(&mut later.histogram_times_ms);
+        self.histogram_times_ms.append(&mut later.histogram_times_ms);
         self.histograms.append(&mut later.histograms);
     }
 
     /// Brings the numbers into order. Of several at one time the one that stood last counts.
     pub fn sort_numbers(&mut self) {
-        sort(&mut self.times_ms, &mut self.values);
+        sort_by_time(&mut self.times_ms, &mut self.values);
     }
 
     /// Brings the native histograms into order. Of several at one time the one that stood last
     /// counts.
     pub fn sort_histograms(&mut self) {
-        sort(&mut self.histogram_times_ms, &mut self.histograms);
+        sort_by_time(&mut self.histogram_times_ms, &mut self.histograms);
     }
 }
 
-fn sort<V: Clone>(times_ms: &mut Vec<TimeMs>, values: &mut Vec<V>) {
+fn sort_by_time<V: Clone>(times_ms: &mut Vec<TimeMs>, values: &mut Vec<V>) {
     let mut order: Vec<usize> = (0..times_ms.len()).collect();
     // Stable: what stood later at the same time stays behind, and is kept.
     order.sort_by_key(|at| times_ms[*at]);
-    let is_last = |at: usize| {
-        let next = order.get(at + 1);
-        next.is_none_or(|next| times_ms[*next] != times_ms[order[at]])
+    let is_last = |index: usize| {
+        let next = order.get(index + 1);
+        next.is_none_or(|next| times_ms[*next] != times_ms[order[index]])
     };
-    let kept: Vec<usize> = (0..order.len())
-        .filter(|at| is_last(*at))
-        .map(|at| order[at])
-        .collect();
-    *values = kept.iter().map(|at| values[*at].clone()).collect();
-    *times_ms = kept.iter().map(|at| times_ms[*at]).collect();
+    let kept_indexes: Vec<usize> =
+        (0..order.len()).filter(|at| is_last(*at)).map(|at| order[at]).collect();
+    *values = kept_indexes.iter().map(|at| values[*at].clone()).collect();
+    *times_ms = kept_indexes.iter().map(|at| times_ms[*at]).collect();
 }

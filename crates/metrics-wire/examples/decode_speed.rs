@@ -23,15 +23,9 @@ fn label_values(index: usize) -> Vec<(&'static str, String)> {
         ("cluster", "production-eu-1".into()),
         ("container", format!("container-{}", index % 20)),
         ("cpu", (index % 64).to_string()),
-        (
-            "instance",
-            format!("10.0.{}.{}:9100", index / 250 % 250, index % 250),
-        ),
+        ("instance", format!("10.0.{}.{}:9100", index / 250 % 250, index % 250)),
         ("job", "node-exporter".into()),
-        (
-            "mode",
-            ["idle", "user", "system", "iowait"][index % 4].into(),
-        ),
+        ("mode", ["idle", "user", "system", "iowait"][index % 4].into()),
         ("namespace", format!("namespace-{}", index % 10)),
         ("pod", format!("node-exporter-{:05x}", index * 7919)),
         ("region", "eu-central-1".into()),
@@ -48,10 +42,7 @@ fn series<'a>(
         value: (index * 31 + at) as f64 * 1.25 + 1.0,
     };
     SeriesToWrite {
-        labels: values
-            .iter()
-            .map(|(name, value)| (*name, value.as_str()))
-            .collect(),
+        labels: values.iter().map(|(name, value)| (*name, value.as_str())).collect(),
         samples: (0..samples).map(sample).collect(),
         ..SeriesToWrite::default()
     }
@@ -95,7 +86,7 @@ fn read_v1_expecting(body: &[u8], known: &[Vec<u8>]) -> u64 {
     let mut sum = 0;
     let mut request = WriteRequest::new(body);
     for labels in known {
-        let found = request.next_if(labels).expect("the body is well formed");
+        let found = request.next_if_labels(labels).expect("the body is well formed");
         let series = found.expect("series come in the same order");
         for sample in series.samples() {
             consume(&mut sum, sample.expect("the body is well formed"));
@@ -108,7 +99,7 @@ fn read_v2(body: &[u8], memory: &mut SymbolMemory, key: &mut KeyMemory) -> u64 {
     let mut sum = 0;
     let mut request = WriteRequestV2::new(body, memory).expect("the body is well formed");
     while let Some(series) = request.next().expect("the body is well formed") {
-        let labels = series.key(key).expect("the body is well formed");
+        let labels = series.build_key(key).expect("the body is well formed");
         sum += labels.len() as u64;
         for sample in series.samples() {
             consume(&mut sum, sample.expect("the body is well formed"));

@@ -79,9 +79,7 @@ fn put_count(integer: u32, count: WireCount, out: &mut Vec<u8>) {
 
 fn put_doubles(field: u32, doubles: &[f64], out: &mut Vec<u8>) {
     if !doubles.is_empty() {
-        let bytes = doubles
-            .iter()
-            .flat_map(|double| double.to_bits().to_le_bytes());
+        let bytes = doubles.iter().flat_map(|double| double.to_bits().to_le_bytes());
         put_bytes(field, &bytes.collect::<Vec<u8>>(), out);
     }
 }
@@ -153,29 +151,26 @@ pub fn append_metadata_v1(
 #[derive(Debug)]
 pub struct RequestV2 {
     symbols: Vec<u8>,
-    places: HashMap<String, u64>,
+    symbol_indexes: HashMap<String, u64>,
     series: Vec<u8>,
 }
 
 impl Default for RequestV2 {
     fn default() -> Self {
-        let mut request = Self {
-            symbols: Vec::new(),
-            places: HashMap::new(),
-            series: Vec::new(),
-        };
-        request.symbol("");
+        let mut request =
+            Self { symbols: Vec::new(), symbol_indexes: HashMap::new(), series: Vec::new() };
+        request.intern_symbol("");
         request
     }
 }
 
 impl RequestV2 {
-    fn symbol(&mut self, text: &str) -> u64 {
-        if let Some(place) = self.places.get(text) {
-            return *place;
+    fn intern_symbol(&mut self, text: &str) -> u64 {
+        if let Some(index) = self.symbol_indexes.get(text) {
+            return *index;
         }
-        let place = self.places.len() as u64;
-        self.places.insert(text.into(), place);
+        let place = self.symbol_indexes.len() as u64;
+        self.symbol_indexes.insert(text.into(), place);
         put_bytes(4, text.as_bytes(), &mut self.symbols);
         place
     }
@@ -185,16 +180,16 @@ impl RequestV2 {
         let mut references = Vec::new();
         for (name, value) in &series.labels {
             {
-                let symbol = self.symbol(name);
+                let symbol = self.intern_symbol(name);
                 put_varint(&mut references, symbol)
             };
             {
-                let symbol = self.symbol(value);
+                let symbol = self.intern_symbol(value);
                 put_varint(&mut references, symbol)
             };
         }
-        let metadata =
-            metadata.map(|(kind, help, unit)| (kind, self.symbol(help), self.symbol(unit)));
+        let metadata = metadata
+            .map(|(kind, help, unit)| (kind, self.intern_symbol(help), self.intern_symbol(unit)));
         put_message(5, &mut self.series, |message| {
             put_bytes(1, &references, message);
             for sample in &series.samples {

@@ -117,7 +117,7 @@ pub enum WireError {
 impl WireError {
     /// Whether it is about one series alone, of which the protobuf is well formed: the others of
     /// the request are kept.
-    pub fn is_of_series(&self) -> bool {
+    pub fn is_series_error(&self) -> bool {
         match self {
             Self::NotUtf8 { .. }
             | Self::BadReference { .. }

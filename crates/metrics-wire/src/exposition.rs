@@ -8,7 +8,7 @@ mod write;
 
 use std::borrow::Cow;
 
-use egret_metrics_model::{METRIC_NAME, TimeMs, number_of_text};
+use egret_metrics_model::{METRIC_NAME, TimeMs, normalize_nan};
 
 use super::MetricKind;
 use super::error::LineError;
@@ -53,7 +53,7 @@ pub enum TextItem<'a, 'l> {
 #[derive(Clone, Debug)]
 pub struct TextReader<'a> {
     rest: &'a str,
-    line: u64,
+    line_number: u64,
     format: TextFormat,
     labels: TextLabels<'a>,
     has_ended: bool,
@@ -61,7 +61,7 @@ pub struct TextReader<'a> {
 
 /// The unread rest of a line.
 struct LineCursor<'a> {
-    whole: &'a str,
+    full_line: &'a str,
     rest: &'a str,
 }
 
@@ -96,12 +96,12 @@ fn unescape(text: &str, has_quotes: bool) -> Cow<'_, str> {
 }
 
 impl<'a> LineCursor<'a> {
-    fn blanks(&mut self) {
+    fn skip_blanks(&mut self) {
         self.rest = self.rest.trim_start_matches([' ', '\t']);
     }
 
-    fn eat(&mut self, what: char) -> bool {
-        match self.rest.strip_prefix(what) {
+    fn eat(&mut self, expected: char) -> bool {
+        match self.rest.strip_prefix(expected) {
             Some(rest) => {
                 self.rest = rest;
                 true
@@ -110,22 +110,22 @@ impl<'a> LineCursor<'a> {
         }
     }
 
-    fn split(&mut self, at: usize) -> &'a str {
-        let (part, rest) = self.rest.split_at(at);
+    fn take_prefix(&mut self, length: usize) -> &'a str {
+        let (part, rest) = self.rest.split_at(length);
         self.rest = rest;
         part
     }
 
     /// Up to the next blank.
-    fn word(&mut self) -> &'a str {
+    fn take_word(&mut self) -> &'a str {
         let end = self.rest.find([' ', '\t']).unwrap_or(self.rest.len());
-        let word = self.split(end);
-        self.blanks();
+        let word = self.take_prefix(end);
+        self.skip_blanks();
         word
     }
 
     /// After the opening quote.
-    fn quoted(&mut self) -> Parsed<Cow<'a, str>> {
+    fn parse_quoted(&mut self) -> Parsed<Cow<'a, str>> {
         let mut is_escaped = false;
         let end = self.rest.bytes().position(|byte| {
             let ends = byte == b'"' && !is_escaped;
@@ -135,80 +135,72 @@ impl<'a> LineCursor<'a> {
         let Some(end) = end else {
             return Err("a quote is not closed");
         };
-        let text = self.split(end);
+        let text = self.take_prefix(end);
         self.eat('"');
         Ok(unescape(text, true))
     }
 
     /// A name, plain or in quotes.
-    fn name(&mut self, may_have_colon: bool) -> Parsed<Cow<'a, str>> {
+    fn parse_name(&mut self, may_have_colon: bool) -> Parsed<Cow<'a, str>> {
         if self.eat('"') {
-            let name = self.quoted()?;
-            return if name.is_empty() {
-                Err("a name is empty")
-            } else {
-                Ok(name)
-            };
+            let name = self.parse_quoted()?;
+            return if name.is_empty() { Err("a name is empty") } else { Ok(name) };
         }
         let is_part = |byte: &u8| is_name_byte(*byte, may_have_colon);
         let end = self.rest.bytes().take_while(is_part).count();
         if end == 0 || self.rest.as_bytes()[0].is_ascii_digit() {
             return Err("a name is expected: letters, digits and _, or anything in quotes");
         }
-        Ok(Cow::Borrowed(self.split(end)))
+        Ok(Cow::Borrowed(self.take_prefix(end)))
     }
 
     /// After the opening brace. A name in quotes without a value is the metric's.
-    fn labels(&mut self, labels: &mut TextLabels<'a>) -> Parsed<()> {
+    fn parse_labels(&mut self, labels: &mut TextLabels<'a>) -> Parsed<()> {
         loop {
-            self.blanks();
+            self.skip_blanks();
             if self.eat('}') {
                 return Ok(());
             }
             let is_quoted = self.rest.starts_with('"');
-            let name = self.name(false)?;
-            self.blanks();
+            let name = self.parse_name(false)?;
+            self.skip_blanks();
             if self.eat('=') {
-                self.blanks();
+                self.skip_blanks();
                 if !self.eat('"') {
                     return Err("a label's value is expected in quotes");
                 }
-                labels.push((name, self.quoted()?));
+                labels.push((name, self.parse_quoted()?));
             } else if is_quoted && labels.iter().all(|(name, _)| name != METRIC_NAME) {
                 labels.push((Cow::Borrowed(METRIC_NAME), name));
             } else {
                 return Err("= is expected after a label's name");
             }
-            self.blanks();
+            self.skip_blanks();
             if !self.eat(',') && !self.rest.starts_with('}') {
                 return Err(", or } is expected after a label");
             }
         }
     }
 
-    fn number(&mut self) -> Parsed<f64> {
-        let word = self.word();
+    fn parse_value(&mut self) -> Parsed<f64> {
+        let word = self.take_word();
         if word.is_empty() {
             return Err("a value is expected");
         }
         let value: f64 = word.parse().map_err(|_| "the value is not a number")?;
-        Ok(number_of_text(value))
+        Ok(normalize_nan(value))
     }
 
-    fn time(&mut self, format: TextFormat) -> Parsed<Option<TimeMs>> {
+    fn parse_time(&mut self, format: TextFormat) -> Parsed<Option<TimeMs>> {
         if self.rest.is_empty() || self.rest.starts_with('#') {
             return Ok(None);
         }
-        let word = self.word();
+        let word = self.take_word();
         if format == TextFormat::Prometheus {
             let time = word.parse();
-            return time
-                .map(Some)
-                .map_err(|_| "the time is not a whole number of milliseconds");
+            return time.map(Some).map_err(|_| "the time is not a whole number of milliseconds");
         }
-        let seconds: f64 = word
-            .parse()
-            .map_err(|_| "the time is not a number of seconds")?;
+        let seconds: f64 = word.parse().map_err(|_| "the time is not a number of seconds")?;
         let time = (seconds * 1000.0).round();
         if time.abs() < i64::MAX as f64 {
             Ok(Some(time as i64))
@@ -218,44 +210,44 @@ impl<'a> LineCursor<'a> {
     }
 
     /// It is not kept, but it must be one.
-    fn exemplar(&mut self) -> Parsed<()> {
+    fn check_exemplar(&mut self) -> Parsed<()> {
         self.eat('#');
-        self.blanks();
+        self.skip_blanks();
         if !self.eat('{') {
             return Err("{ is expected at the start of an exemplar");
         }
-        self.labels(&mut Vec::new())?;
-        self.blanks();
-        self.number()?;
-        self.time(TextFormat::OpenMetrics).map(drop)
+        self.parse_labels(&mut Vec::new())?;
+        self.skip_blanks();
+        self.parse_value()?;
+        self.parse_time(TextFormat::OpenMetrics).map(drop)
     }
 
-    fn sample(
+    fn parse_sample(
         &mut self,
         format: TextFormat,
         labels: &mut TextLabels<'a>,
     ) -> Parsed<(f64, Option<TimeMs>)> {
         labels.clear();
         if !self.rest.starts_with('{') {
-            let name = self.name(true)?;
+            let name = self.parse_name(true)?;
             labels.push((Cow::Borrowed(METRIC_NAME), name));
         }
-        let before = self.rest.len();
-        self.blanks();
-        let has_blank = self.rest.len() < before;
+        let length_before = self.rest.len();
+        self.skip_blanks();
+        let has_blank = self.rest.len() < length_before;
         if self.eat('{') {
-            self.labels(labels)?;
-            self.blanks();
+            self.parse_labels(labels)?;
+            self.skip_blanks();
         } else if !has_blank {
             return Err("{ or a blank is expected after the metric's name");
         }
         if labels.iter().all(|(name, _)| name != METRIC_NAME) {
             return Err("the metric has no name");
         }
-        let value = self.number()?;
-        let time_ms = self.time(format)?;
+        let value = self.parse_value()?;
+        let time_ms = self.parse_time(format)?;
         if self.rest.starts_with('#') && format == TextFormat::OpenMetrics {
-            self.exemplar()?;
+            self.check_exemplar()?;
         }
         if self.rest.is_empty() {
             Ok((value, time_ms))
@@ -266,7 +258,7 @@ impl<'a> LineCursor<'a> {
 }
 
 /// The kind with a name; `None` when there is no such kind.
-fn kind(word: &str) -> Option<MetricKind> {
+fn parse_kind(word: &str) -> Option<MetricKind> {
     Some(match word {
         "counter" => MetricKind::Counter,
         "gauge" => MetricKind::Gauge,
@@ -282,35 +274,35 @@ fn kind(word: &str) -> Option<MetricKind> {
 
 enum Comment<'a, 'l> {
     Item(TextItem<'a, 'l>),
-    Nothing,
-    End,
+    Ignored,
+    EndOfText,
 }
 
-fn comment<'a, 'l>(line: &mut LineCursor<'a>, format: TextFormat) -> Parsed<Comment<'a, 'l>> {
+fn parse_comment<'a, 'l>(line: &mut LineCursor<'a>, format: TextFormat) -> Parsed<Comment<'a, 'l>> {
     line.eat('#');
-    let is_apart = line.rest.starts_with([' ', '\t']);
-    line.blanks();
-    if !is_apart {
-        return Ok(Comment::Nothing);
+    let has_blank = line.rest.starts_with([' ', '\t']);
+    line.skip_blanks();
+    if !has_blank {
+        return Ok(Comment::Ignored);
     }
-    let word = line.word();
-    let is_open = format == TextFormat::OpenMetrics;
+    let word = line.take_word();
+    let is_open_metrics = format == TextFormat::OpenMetrics;
     match word {
-        "EOF" if is_open && line.rest.is_empty() => return Ok(Comment::End),
+        "EOF" if is_open_metrics && line.rest.is_empty() => return Ok(Comment::EndOfText),
         "HELP" | "TYPE" => {}
-        "UNIT" if is_open => {}
-        _ => return Ok(Comment::Nothing),
+        "UNIT" if is_open_metrics => {}
+        _ => return Ok(Comment::Ignored),
     }
-    let name = line.name(true)?;
+    let name = line.parse_name(true)?;
     if !line.rest.is_empty() && !line.rest.starts_with([' ', '\t']) {
         return Err("a blank is expected after the metric's name");
     }
-    line.blanks();
-    let rest = line.split(line.rest.len());
+    line.skip_blanks();
+    let rest = line.take_prefix(line.rest.len());
     Ok(Comment::Item(match word {
-        "HELP" => TextItem::Help(name, unescape(rest, is_open)),
+        "HELP" => TextItem::Help(name, unescape(rest, is_open_metrics)),
         "UNIT" => TextItem::Unit(name, Cow::Borrowed(rest)),
-        _ => match kind(rest.trim_end_matches([' ', '\t'])) {
+        _ => match parse_kind(rest.trim_end_matches([' ', '\t'])) {
             Some(kind) => TextItem::Kind(name, kind),
             None => return Err("the type is unknown"),
         },
@@ -320,13 +312,7 @@ fn comment<'a, 'l>(line: &mut LineCursor<'a>, format: TextFormat) -> Parsed<Comm
 impl<'a> TextReader<'a> {
     /// Begins to read a text.
     pub fn new(text: &'a str, format: TextFormat) -> Self {
-        Self {
-            rest: text,
-            line: 0,
-            format,
-            labels: Vec::new(),
-            has_ended: false,
-        }
+        Self { rest: text, line_number: 0, format, labels: Vec::new(), has_ended: false }
     }
 
     /// Whether `# EOF` was read, without which an OpenMetrics text is cut off.
@@ -335,62 +321,57 @@ impl<'a> TextReader<'a> {
     }
 
     /// Lines read so far.
-    pub fn line(&self) -> u64 {
-        self.line
+    pub fn lines_read(&self) -> u64 {
+        self.line_number
     }
 
     fn next_line(&mut self) -> Option<LineCursor<'a>> {
         if self.rest.is_empty() {
             return None;
         }
-        self.line += 1;
-        let (whole, rest) = self.rest.split_once('\n').unwrap_or((self.rest, ""));
+        self.line_number += 1;
+        let (full_line, rest) = self.rest.split_once('\n').unwrap_or((self.rest, ""));
         self.rest = rest;
-        let whole = whole.strip_suffix('\r').unwrap_or(whole);
-        Some(LineCursor { whole, rest: whole })
+        let whole = full_line.strip_suffix('\r').unwrap_or(full_line);
+        Some(LineCursor { full_line: whole, rest: whole })
     }
 
     /// What the next line says that says something; `None` at the end.
     ///
     /// # Errors
     /// [`LineError`] when it cannot be read; the next can be all the same.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "items borrow from the reader"
-    )]
+    #[expect(clippy::should_implement_trait, reason = "items borrow from the reader")]
     pub fn next(&mut self) -> Option<Result<TextItem<'a, '_>, LineError>> {
         loop {
             let mut line = self.next_line()?;
-            line.blanks();
-            let number = self.line;
-            let error = move |line: &LineCursor<'_>, problem| LineError {
+            line.skip_blanks();
+            let number = self.line_number;
+            let line_error = move |line: &LineCursor<'_>, problem| LineError {
                 line: number,
-                column: (line.whole.len() - line.rest.len()) as u64 + 1,
+                column: (line.full_line.len() - line.rest.len()) as u64 + 1,
                 problem,
             };
             if line.rest.is_empty() {
                 continue;
             }
             if self.has_ended {
-                return Some(Err(error(&line, "nothing is expected after # EOF")));
+                return Some(Err(line_error(&line, "nothing is expected after # EOF")));
             }
             if line.rest.starts_with('#') {
-                match comment(&mut line, self.format) {
+                match parse_comment(&mut line, self.format) {
                     Ok(Comment::Item(item)) => return Some(Ok(item)),
-                    Ok(Comment::Nothing) => {}
-                    Ok(Comment::End) => self.has_ended = true,
-                    Err(problem) => return Some(Err(error(&line, problem))),
+                    Ok(Comment::Ignored) => {}
+                    Ok(Comment::EndOfText) => self.has_ended = true,
+                    Err(problem) => return Some(Err(line_error(&line, problem))),
                 }
                 continue;
             }
-            let sample = line.sample(self.format, &mut self.labels);
+            let sample = line.parse_sample(self.format, &mut self.labels);
             return Some(match sample {
-                Ok((value, time_ms)) => Ok(TextItem::Sample {
-                    labels: &self.labels,
-                    value,
-                    time_ms,
-                }),
-                Err(problem) => Err(error(&line, problem)),
+                Ok((value, time_ms)) => {
+                    Ok(TextItem::Sample { labels: &self.labels, value, time_ms })
+                }
+                Err(problem) => Err(line_error(&line, problem)),
             });
         }
     }

@@ -85,10 +85,10 @@ pub struct WireHistogram {
 
 fn read_span(mut message: Message<'_>) -> Result<WireSpan, WireError> {
     let mut span = WireSpan::default();
-    while let Some(field) = message.field()? {
+    while let Some(field) = message.read_field()? {
         match field.number {
-            1 => span.offset = unzigzag(field.varint("BucketSpan")?) as i32,
-            2 => span.length = field.varint("BucketSpan")? as u32,
+            1 => span.offset = unzigzag(field.as_varint("BucketSpan")?) as i32,
+            2 => span.length = field.as_varint("BucketSpan")? as u32,
             _ => {}
         }
     }
@@ -96,35 +96,25 @@ fn read_span(mut message: Message<'_>) -> Result<WireSpan, WireError> {
 }
 
 impl WireBuckets {
-    fn of(buckets: &Buckets) -> Self {
-        let span = |span: &Span| WireSpan {
-            offset: span.offset,
-            length: span.length,
-        };
-        let mut before = 0_u64;
-        let mut delta = |count: &u64| {
-            let delta = count.wrapping_sub(before) as i64;
-            before = *count;
+    fn from_buckets(buckets: &Buckets) -> Self {
+        let span = |span: &Span| WireSpan { offset: span.offset, length: span.length };
+        let mut previous_count = 0_u64;
+        let mut to_delta = |count: &u64| {
+            let delta = count.wrapping_sub(previous_count) as i64;
+            previous_count = *count;
             delta
         };
         let (deltas, counts) = match &buckets.counts {
-            Counts::Integer(counts) => (counts.iter().map(&mut delta).collect(), Vec::new()),
+            Counts::Integer(counts) => (counts.iter().map(&mut to_delta).collect(), Vec::new()),
             Counts::Float(counts) => (Vec::new(), counts.clone()),
         };
-        Self {
-            spans: buckets.spans.iter().map(span).collect(),
-            deltas,
-            counts,
-        }
+        Self { spans: buckets.spans.iter().map(span).collect(), deltas, counts }
     }
 
     fn to_buckets(&self, is_float: bool) -> Buckets {
-        let span = |span: &WireSpan| Span {
-            offset: span.offset,
-            length: span.length,
-        };
+        let span = |span: &WireSpan| Span { offset: span.offset, length: span.length };
         let mut count = 0_i64;
-        let mut absolute = |delta: &i64| {
+        let mut to_absolute = |delta: &i64| {
             count = count.wrapping_add(*delta);
             count as u64
         };
@@ -133,7 +123,7 @@ impl WireBuckets {
             counts: if is_float {
                 Counts::Float(self.counts.clone())
             } else {
-                Counts::Integer(self.deltas.iter().map(&mut absolute).collect())
+                Counts::Integer(self.deltas.iter().map(&mut to_absolute).collect())
             },
         }
     }
@@ -145,7 +135,7 @@ impl WireBuckets {
     }
 
     /// The index after the last bucket; `None` when an index does not fit into 32 bits.
-    fn reach(&self) -> Option<i64> {
+    fn end_index(&self) -> Option<i64> {
         let fits = |index: i64| i32::try_from(index).is_ok();
         self.spans.iter().try_fold(0i64, |index, span| {
             let begin = index + i64::from(span.offset);
@@ -164,7 +154,7 @@ impl WireBuckets {
         counts.sum()
     }
 
-    fn problem(&self, is_float: bool) -> Option<&'static str> {
+    fn find_problem(&self, is_float: bool) -> Option<&'static str> {
         let (used, other) = if is_float {
             (self.counts.len(), self.deltas.len())
         } else {
@@ -173,8 +163,8 @@ impl WireBuckets {
         if other > 0 {
             return Some("integer and float buckets are mixed");
         }
-        let promised: u64 = self.spans.iter().map(|span| u64::from(span.length)).sum();
-        if promised != used as u64 {
+        let span_length: u64 = self.spans.iter().map(|span| u64::from(span.length)).sum();
+        if span_length != used as u64 {
             return Some("spans and the number of buckets do not match");
         }
         if self.spans.iter().skip(1).any(|span| span.offset < 0) {
@@ -200,17 +190,10 @@ impl WireHistogram {
         self.negative.clear();
         self.positive.clear();
         self.custom_values.clear();
-        let (negative, positive) = (
-            std::mem::take(&mut self.negative),
-            std::mem::take(&mut self.positive),
-        );
+        let (negative, positive) =
+            (std::mem::take(&mut self.negative), std::mem::take(&mut self.positive));
         let custom_values = std::mem::take(&mut self.custom_values);
-        *self = Self {
-            negative,
-            positive,
-            custom_values,
-            ..Self::default()
-        };
+        *self = Self { negative, positive, custom_values, ..Self::default() };
     }
 
     /// Whether its counts are floats.
@@ -218,12 +201,12 @@ impl WireHistogram {
         matches!(self.count, WireCount::Float(_))
     }
 
-    fn read(&mut self, mut message: Message<'_>) -> Result<(), WireError> {
+    fn read_message(&mut self, mut message: Message<'_>) -> Result<(), WireError> {
         self.clear();
-        let at = message.at;
-        while let Some(field) = message.field()? {
-            let number = || field.varint(MESSAGE);
-            let double = || field.double(MESSAGE);
+        let offset = message.position;
+        while let Some(field) = message.read_field()? {
+            let number = || field.as_varint(MESSAGE);
+            let double = || field.as_double(MESSAGE);
             match field.number {
                 1 => self.count = WireCount::Integer(number()?),
                 2 => self.count = WireCount::Float(double()?),
@@ -232,32 +215,29 @@ impl WireHistogram {
                 5 => self.zero_threshold = double()?,
                 6 => self.zero_count = WireCount::Integer(number()?),
                 7 => self.zero_count = WireCount::Float(double()?),
-                8 => push_span(&mut self.negative, field.message(MESSAGE, "BucketSpan")?)?,
+                8 => push_span(&mut self.negative, field.as_message(MESSAGE, "BucketSpan")?)?,
                 9 => push_deltas(&mut self.negative, &field)?,
-                10 => field.doubles(MESSAGE, &mut self.negative.counts)?,
-                11 => push_span(&mut self.positive, field.message(MESSAGE, "BucketSpan")?)?,
+                10 => field.append_doubles(MESSAGE, &mut self.negative.counts)?,
+                11 => push_span(&mut self.positive, field.as_message(MESSAGE, "BucketSpan")?)?,
                 12 => push_deltas(&mut self.positive, &field)?,
-                13 => field.doubles(MESSAGE, &mut self.positive.counts)?,
+                13 => field.append_doubles(MESSAGE, &mut self.positive.counts)?,
                 14 => self.reset_hint = number()?.min(255) as u8,
                 15 => self.time_ms = number()? as i64,
-                16 => field.doubles(MESSAGE, &mut self.custom_values)?,
+                16 => field.append_doubles(MESSAGE, &mut self.custom_values)?,
                 _ => {}
             }
         }
-        match self.problem() {
-            Some(problem) => Err(WireError::Histogram { problem, at }),
+        match self.find_problem() {
+            Some(problem) => Err(WireError::Histogram { problem, at: offset }),
             None => Ok(()),
         }
     }
 
     /// A histogram that is kept, as it goes over the wire.
-    pub fn of(time_ms: TimeMs, histogram: &Histogram) -> Self {
-        let (zero_count, count) = match histogram.integer {
+    pub fn from_histogram(time_ms: TimeMs, histogram: &Histogram) -> Self {
+        let (zero_count, count) = match histogram.integer_counts {
             Some((zero, count)) => (WireCount::Integer(zero), WireCount::Integer(count)),
-            None => (
-                WireCount::Float(histogram.zero_count),
-                WireCount::Float(histogram.count),
-            ),
+            None => (WireCount::Float(histogram.zero_count), WireCount::Float(histogram.count)),
         };
         Self {
             time_ms,
@@ -266,8 +246,8 @@ impl WireHistogram {
             sum: histogram.sum,
             schema: i32::from(histogram.schema),
             zero_threshold: histogram.zero_threshold,
-            negative: WireBuckets::of(&histogram.negative),
-            positive: WireBuckets::of(&histogram.positive),
+            negative: WireBuckets::from_buckets(&histogram.negative),
+            positive: WireBuckets::from_buckets(&histogram.positive),
             reset_hint: match histogram.counter_reset {
                 CounterReset::Unknown => 0,
                 CounterReset::Reset => 1,
@@ -291,7 +271,7 @@ impl WireHistogram {
             zero_threshold: self.zero_threshold,
             zero_count,
             count,
-            integer,
+            integer_counts: integer,
             sum: self.sum,
             positive: self.positive.to_buckets(self.is_float()),
             negative: self.negative.to_buckets(self.is_float()),
@@ -306,7 +286,7 @@ impl WireHistogram {
     }
 
     /// What contradicts itself in it, if anything does.
-    pub fn problem(&self) -> Option<&'static str> {
+    pub(crate) fn find_problem(&self) -> Option<&'static str> {
         if !(-4..=8).contains(&self.schema) && self.schema != CUSTOM_SCHEMA {
             return Some("schema is neither -4 to 8 nor -53");
         }
@@ -317,28 +297,23 @@ impl WireHistogram {
             return Some("custom bounds belong to schema -53");
         }
         if !self.custom_values.is_sorted_by(|one, other| one < other)
-            || !self
-                .custom_values
-                .iter()
-                .all(|bound| *bound < f64::INFINITY)
+            || !self.custom_values.iter().all(|bound| *bound < f64::INFINITY)
         {
             return Some("custom bounds are not increasing numbers");
         }
         if self.reset_hint > 3 {
             return Some("reset hint is not 0 to 3");
         }
-        let empty = matches!(self.zero_count, WireCount::Integer(0));
-        if !empty && self.is_float() != matches!(self.zero_count, WireCount::Float(_)) {
+        let has_default_zero_count = matches!(self.zero_count, WireCount::Integer(0));
+        if !has_default_zero_count
+            && self.is_float() != matches!(self.zero_count, WireCount::Float(_))
+        {
             return Some("count and zero count are not of one type");
         }
         if self.schema == CUSTOM_SCHEMA {
-            let reach = self.positive.reach();
-            if reach.is_none_or(|reach| reach > self.custom_values.len() as i64 + 1)
-                || self
-                    .positive
-                    .spans
-                    .first()
-                    .is_some_and(|span| span.offset < 0)
+            let end_index = self.positive.end_index();
+            if end_index.is_none_or(|reach| reach > self.custom_values.len() as i64 + 1)
+                || self.positive.spans.first().is_some_and(|span| span.offset < 0)
             {
                 return Some("buckets go beyond the custom bounds");
             }
@@ -346,13 +321,13 @@ impl WireHistogram {
                 return Some("custom bounds have no negative buckets");
             }
         }
-        if self.positive.reach().is_none() || self.negative.reach().is_none() {
+        if self.positive.end_index().is_none() || self.negative.end_index().is_none() {
             return Some("a bucket's index exceeds 32 bits");
         }
         let is_float = self.is_float();
         self.positive
-            .problem(is_float)
-            .or_else(|| self.negative.problem(is_float))
+            .find_problem(is_float)
+            .or_else(|| self.negative.find_problem(is_float))
             .or_else(|| self.count_problem())
     }
 
@@ -393,7 +368,7 @@ fn push_deltas(
     buckets: &mut WireBuckets,
     field: &super::protobuf::Field<'_>,
 ) -> Result<(), WireError> {
-    field.varints(MESSAGE, |word| buckets.deltas.push(unzigzag(word)))
+    field.for_each_varint(MESSAGE, |word| buckets.deltas.push(unzigzag(word)))
 }
 
 /// The histograms among the fields of a series, which were walked over before.
@@ -401,7 +376,7 @@ fn push_deltas(
 pub struct HistogramFields<'a> {
     pub(crate) fields: Message<'a>,
     /// In which field of a series they are: 4 in version 1, 3 in version 2.
-    pub(crate) field: u32,
+    pub(crate) field_number: u32,
 }
 
 impl HistogramFields<'_> {
@@ -411,9 +386,9 @@ impl HistogramFields<'_> {
     /// [`WireError`] when it is not well formed or contradicts itself; the next can be read all the
     /// same.
     pub fn read(&mut self, histogram: &mut WireHistogram) -> Result<bool, WireError> {
-        while let Some(field) = self.fields.field()? {
-            if field.number == self.field {
-                histogram.read(field.message("TimeSeries", MESSAGE)?)?;
+        while let Some(field) = self.fields.read_field()? {
+            if field.number == self.field_number {
+                histogram.read_message(field.as_message("TimeSeries", MESSAGE)?)?;
                 return Ok(true);
             }
         }

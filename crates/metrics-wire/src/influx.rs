@@ -70,7 +70,7 @@ pub struct InfluxPoint<'a> {
     /// When, if the line says so.
     pub time_ms: Option<TimeMs>,
     /// Fields left out because they are strings.
-    pub strings: u64,
+    pub skipped_strings: u64,
 }
 
 impl InfluxPoint<'_> {
@@ -88,21 +88,21 @@ impl InfluxPoint<'_> {
 /// Reads a body line by line. An error concerns one line.
 #[derive(Clone, Debug)]
 pub struct LineReader<'a> {
-    rest: &'a str,
-    line: u64,
+    unread: &'a str,
+    line_number: u64,
     precision: Precision,
     point: InfluxPoint<'a>,
 }
 
 struct Cursor<'a> {
     text: &'a str,
-    at: usize,
+    position: usize,
 }
 
 type Parsed<T> = Result<T, &'static str>;
 
 /// What a backslash protects in names and tags, itself among them, as VictoriaMetrics has it.
-const PROTECTED: &[u8] = b",= \\";
+const ESCAPABLE: &[u8] = b",= \\";
 
 /// Drops backslashes before what they protect; before anything else they are themselves.
 fn unescape<'a>(text: &'a str, special: &[u8]) -> Cow<'a, str> {
@@ -111,9 +111,9 @@ fn unescape<'a>(text: &'a str, special: &[u8]) -> Cow<'a, str> {
     }
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find('\\') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
+    while let Some(index) = rest.find('\\') {
+        out.push_str(&rest[..index]);
+        rest = &rest[index + 1..];
         match rest.as_bytes().first() {
             Some(next) if special.contains(next) => {
                 out.push(char::from(*next));
@@ -128,16 +128,16 @@ fn unescape<'a>(text: &'a str, special: &[u8]) -> Cow<'a, str> {
 
 impl<'a> Cursor<'a> {
     fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
+        self.text.as_bytes().get(self.position).copied()
     }
 
-    fn eat(&mut self, what: u8) -> bool {
-        let is_there = self.peek() == Some(what);
-        self.at += usize::from(is_there);
-        is_there
+    fn eat(&mut self, expected: u8) -> bool {
+        let is_match = self.peek() == Some(expected);
+        self.position += usize::from(is_match);
+        is_match
     }
 
-    fn blanks(&mut self) {
+    fn skip_blanks(&mut self) {
         while self.eat(b' ') {}
     }
 
@@ -146,56 +146,59 @@ impl<'a> Cursor<'a> {
     }
 
     /// Up to one of `stops` that no backslash protects, or the line's end.
-    fn part(&mut self, stops: &[u8]) -> &'a str {
-        let from = self.at;
+    fn take_until(&mut self, stops: &[u8]) -> &'a str {
+        let start = self.position;
         let bytes = self.text.as_bytes();
-        while let Some(&byte) = bytes.get(self.at) {
+        while let Some(&byte) = bytes.get(self.position) {
             if byte == b'\n' || stops.contains(&byte) {
                 break;
             }
-            let next = bytes.get(self.at + 1);
-            let protects =
+            let next = bytes.get(self.position + 1);
+            let is_escape =
                 byte == b'\\' && next.is_some_and(|next| stops.contains(next) || *next == b'\\');
-            self.at += 1 + usize::from(protects);
+            self.position += 1 + usize::from(is_escape);
         }
-        &self.text[from..self.at]
+        &self.text[start..self.position]
     }
 
-    fn key(&mut self) -> Parsed<Cow<'a, str>> {
-        let key = self.part(b",= ");
+    fn parse_key(&mut self) -> Parsed<Cow<'a, str>> {
+        let key = self.take_until(b",= ");
         if key.is_empty() {
             return Err("a name is expected");
         }
         if !self.eat(b'=') {
             return Err("= is expected after a name");
         }
-        Ok(unescape(key, PROTECTED))
+        Ok(unescape(key, ESCAPABLE))
     }
 
     /// After the opening quote; newlines are part of a string.
-    fn string(&mut self) -> Parsed<()> {
+    fn skip_string(&mut self) -> Parsed<()> {
         let bytes = self.text.as_bytes();
-        while let Some(byte) = bytes.get(self.at) {
-            self.at += 1;
+        while let Some(byte) = bytes.get(self.position) {
+            self.position += 1;
             match byte {
                 b'"' => return Ok(()),
-                b'\\' if matches!(bytes.get(self.at), Some(b'"' | b'\\')) => self.at += 1,
+                b'\\' if matches!(bytes.get(self.position), Some(b'"' | b'\\')) => {
+                    self.position += 1
+                }
                 _ => {}
             }
         }
         Err("a quote is not closed")
     }
 
-    fn field(&mut self) -> Parsed<Option<f64>> {
+    fn parse_field_value(&mut self) -> Parsed<Option<f64>> {
         if self.eat(b'"') {
-            return self.string().map(|()| None);
+            return self.skip_string().map(|()| None);
         }
-        let from = self.at;
+        let start = self.position;
         while !matches!(self.peek(), None | Some(b',' | b' ' | b'\n' | b'\r')) {
-            self.at += 1;
+            self.position += 1;
         }
-        let word = &self.text[from..self.at];
-        const BAD: &str = "a field's value is not a number, a boolean or a quoted string";
+        let word = &self.text[start..self.position];
+        const FIELD_VALUE_ERROR: &str =
+            "a field's value is not a number, a boolean or a quoted string";
         let value = match word {
             "t" | "T" | "true" | "True" | "TRUE" => 1.0,
             "f" | "F" | "false" | "False" | "FALSE" => 0.0,
@@ -211,21 +214,21 @@ impl<'a> Cursor<'a> {
                     )? as f64
                 }
                 // The protocol knows neither NaN nor infinity.
-                Some(b'0'..=b'9' | b'.') => word.parse().map_err(|_| BAD)?,
-                _ => return Err(BAD),
+                Some(b'0'..=b'9' | b'.') => word.parse().map_err(|_| FIELD_VALUE_ERROR)?,
+                _ => return Err(FIELD_VALUE_ERROR),
             },
         };
         Ok(Some(value))
     }
 
-    fn point(&mut self, precision: Precision, point: &mut InfluxPoint<'a>) -> Parsed<()> {
+    fn parse_point(&mut self, precision: Precision, point: &mut InfluxPoint<'a>) -> Parsed<()> {
         point.tags.clear();
         point.fields.clear();
-        (point.time_ms, point.strings) = (None, 0);
-        point.measurement = unescape(self.part(b", "), PROTECTED);
+        (point.time_ms, point.skipped_strings) = (None, 0);
+        point.measurement = unescape(self.take_until(b", "), ESCAPABLE);
         while self.eat(b',') {
-            let key = self.key()?;
-            let value = unescape(self.part(b",= "), PROTECTED);
+            let key = self.parse_key()?;
+            let value = unescape(self.take_until(b",= "), ESCAPABLE);
             if self.peek() == Some(b'=') {
                 return Err("a tag's value has a = without a backslash");
             }
@@ -236,12 +239,12 @@ impl<'a> Cursor<'a> {
         if !self.eat(b' ') {
             return Err("a blank and fields are expected after measurement and tags");
         }
-        self.blanks();
+        self.skip_blanks();
         loop {
-            let key = self.key()?;
-            match self.field()? {
+            let key = self.parse_key()?;
+            match self.parse_field_value()? {
                 Some(value) => point.fields.push((key, value)),
-                None => point.strings += 1,
+                None => point.skipped_strings += 1,
             }
             if !self.eat(b',') {
                 break;
@@ -250,94 +253,71 @@ impl<'a> Cursor<'a> {
         if !self.is_at_end() && !self.eat(b' ') {
             return Err(", or a blank is expected after a field");
         }
-        self.blanks();
+        self.skip_blanks();
         if !self.is_at_end() {
-            let from = self.at;
+            let start = self.position;
             while matches!(self.peek(), Some(b'-' | b'+' | b'0'..=b'9')) {
-                self.at += 1;
+                self.position += 1;
             }
-            let time = self.text[from..self.at].parse::<i64>();
+            let time = self.text[start..self.position].parse::<i64>();
             let time = time.ok().and_then(|time| precision.to_ms(time));
             point.time_ms = Some(time.ok_or("the time is not a whole number, or too large")?);
-            self.blanks();
+            self.skip_blanks();
         }
-        if self.is_at_end() {
-            Ok(())
-        } else {
-            Err("nothing is expected after the time")
-        }
+        if self.is_at_end() { Ok(()) } else { Err("nothing is expected after the time") }
     }
 }
 
 impl<'a> LineReader<'a> {
     /// Begins to read a body.
     pub fn new(text: &'a str, precision: Precision) -> Self {
-        Self {
-            rest: text,
-            line: 0,
-            precision,
-            point: InfluxPoint::default(),
-        }
+        Self { unread: text, line_number: 0, precision, point: InfluxPoint::default() }
     }
 
     /// Moves on behind the line that ends at or after `at`.
-    fn end_line(&mut self, at: usize) {
-        let end = self.rest[at..]
+    fn skip_line(&mut self, position: usize) {
+        let end = self.unread[position..]
             .find('\n')
-            .map(|more| at + more + 1)
-            .unwrap_or(self.rest.len());
-        let newlines = self.rest[..at]
-            .bytes()
-            .filter(|byte| *byte == b'\n')
-            .count();
-        self.line += newlines as u64;
-        self.rest = &self.rest[end..];
+            .map(|offset| position + offset + 1)
+            .unwrap_or(self.unread.len());
+        let newlines = self.unread[..position].bytes().filter(|byte| *byte == b'\n').count();
+        self.line_number += newlines as u64;
+        self.unread = &self.unread[end..];
     }
 
     /// The next line that is neither empty nor a comment; `None` at the end.
     ///
     /// # Errors
     /// [`LineError`] when it cannot be read; the next can be all the same.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "points borrow from the reader"
-    )]
+    #[expect(clippy::should_implement_trait, reason = "points borrow from the reader")]
     pub fn next(&mut self) -> Option<Result<&InfluxPoint<'a>, LineError>> {
         loop {
-            let blanks = self.rest.len() - self.rest.trim_start_matches([' ', '\t', '\r']).len();
-            self.rest = &self.rest[blanks..];
-            if self.rest.is_empty() {
+            let blanks =
+                self.unread.len() - self.unread.trim_start_matches([' ', '\t', '\r']).len();
+            self.unread = &self.unread[blanks..];
+            if self.unread.is_empty() {
                 return None;
             }
-            self.line += 1;
-            if self.rest.starts_with(['#', '\n']) {
-                self.end_line(0);
+            self.line_number += 1;
+            if self.unread.starts_with(['#', '\n']) {
+                self.skip_line(0);
                 continue;
             }
-            let mut cursor = Cursor {
-                text: self.rest,
-                at: 0,
-            };
-            let line = self.line;
-            let read = cursor.point(self.precision, &mut self.point);
-            return Some(match read {
+            let mut cursor = Cursor { text: self.unread, position: 0 };
+            let line = self.line_number;
+            let result = cursor.parse_point(self.precision, &mut self.point);
+            return Some(match result {
                 Ok(()) => {
-                    self.end_line(cursor.at);
+                    self.skip_line(cursor.position);
                     Ok(&self.point)
                 }
                 Err(problem) => {
                     // A quote that is not closed must not swallow the lines that follow.
-                    let seen = &self.rest.as_bytes()[..cursor.at];
-                    let column = seen
-                        .iter()
-                        .position(|byte| *byte == b'\n')
-                        .unwrap_or(cursor.at);
-                    self.end_line(column);
-                    Err(LineError {
-                        line,
-                        column: (blanks + column) as u64 + 1,
-                        problem,
-                    })
+                    let consumed = &self.unread.as_bytes()[..cursor.position];
+                    let column =
+                        consumed.iter().position(|byte| *byte == b'\n').unwrap_or(cursor.position);
+                    self.skip_line(column);
+                    Err(LineError { line, column: (blanks + column) as u64 + 1, problem })
                 }
             });
         }

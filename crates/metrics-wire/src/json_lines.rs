@@ -44,7 +44,7 @@ struct JsonSampleValue(f64);
 struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for JsonLabels<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Pairs;
 
         impl<'de> Visitor<'de> for Pairs {
@@ -63,12 +63,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for JsonLabels<'a> {
             }
         }
 
-        from.deserialize_map(Pairs).map(Self)
+        deserializer.deserialize_map(Pairs).map(Self)
     }
 }
 
 impl<'de> Deserialize<'de> for JsonSampleValue {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct FloatVisitor;
 
         impl Visitor<'_> for FloatVisitor {
@@ -104,7 +104,7 @@ impl<'de> Deserialize<'de> for JsonSampleValue {
             }
         }
 
-        from.deserialize_any(FloatVisitor).map(Self)
+        deserializer.deserialize_any(FloatVisitor).map(Self)
     }
 }
 
@@ -113,7 +113,7 @@ impl<'a> JsonLine<'a> {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn read(text: &'a str) -> Result<Self, String> {
+    pub fn parse(text: &'a str) -> Result<Self, String> {
         let line: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         match (line.values.len(), line.timestamps.len()) {
             (values, times) if values != times => {
@@ -141,8 +141,8 @@ impl<'a> JsonLine<'a> {
 /// Appends a series with its samples.
 pub fn append_line(labels: &Labels, samples: &SeriesSamples, out: &mut String) {
     out.push_str("{\"metric\":{");
-    for (at, (name, value)) in labels.iter().enumerate() {
-        if at > 0 {
+    for (index, (name, value)) in labels.iter().enumerate() {
+        if index > 0 {
             out.push(',');
         }
         append_text(name, out);
@@ -160,7 +160,7 @@ pub fn append_line(labels: &Labels, samples: &SeriesSamples, out: &mut String) {
         let times_ms = samples.histogram_times_ms.iter();
         let all: Vec<_> = times_ms.zip(&samples.histograms).collect();
         append_list(&all, out, |(time_ms, histogram), out| {
-            append_histogram(&WireHistogram::of(**time_ms, histogram), out);
+            append_histogram(&WireHistogram::from_histogram(**time_ms, histogram), out);
         });
     }
     out.push_str("}\n");

@@ -47,7 +47,7 @@ impl LabelLimits {
     /// # Errors
     /// [`LabelError`] of the first invalid label.
     pub fn check(&self, labels: &mut Vec<(&str, &str)>) -> Result<(), LabelError> {
-        let limited = |name: &str, limit: Limit, asked: usize| {
+        let check_limit = |name: &str, limit: Limit, asked: usize| {
             limit.check(asked as u64).map_err(|limit| {
                 let name = name.chars().take(64).collect();
                 LabelError::Limit { name, limit }
@@ -60,14 +60,14 @@ impl LabelLimits {
             if name.is_empty() {
                 return Err(LabelError::EmptyName { index });
             }
-            limited(name, count, index + 1)?;
-            limited(name, names, name.len())?;
-            limited(name, values, value.len())?;
+            check_limit(name, count, index + 1)?;
+            check_limit(name, names, name.len())?;
+            check_limit(name, values, value.len())?;
         }
         if !labels.is_sorted_by(|one, other| one.0 < other.0) {
             labels.sort_by_key(|(name, _)| *name);
-            if let Some(twice) = labels.windows(2).find(|two| two[0].0 == two[1].0) {
-                let name = twice[0].0.into();
+            if let Some(duplicate) = labels.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+                let name = duplicate[0].0.into();
                 return Err(LabelError::Duplicate { name });
             }
         }
@@ -92,9 +92,9 @@ pub fn parse<'a>(
 ) -> Result<(), LabelError> {
     labels.clear();
     let mut fields = Message::new(raw, "TimeSeries");
-    while let Some(field) = fields.field()? {
+    while let Some(field) = fields.read_field()? {
         if field.number == 1 {
-            labels.push(parse_one(field.message("TimeSeries", MESSAGE)?)?);
+            labels.push(parse_label(field.as_message("TimeSeries", MESSAGE)?)?);
         }
         // One more than allowed is enough to refuse them.
         if labels.len() as u64 > limits.labels_per_series_max {
@@ -108,14 +108,14 @@ pub fn parse<'a>(
 ///
 /// # Errors
 /// [`WireError`]; bytes are counted from the start of `raw`.
-pub fn values_of<'a>(names: [&str; 2], raw: &'a [u8]) -> Result<[&'a str; 2], WireError> {
+pub fn find_values<'a>(names: [&str; 2], raw: &'a [u8]) -> Result<[&'a str; 2], WireError> {
     let mut values = [""; 2];
     let mut fields = Message::new(raw, "TimeSeries");
-    while let Some(field) = fields.field()? {
+    while let Some(field) = fields.read_field()? {
         if field.number == 1 {
-            let (name, value) = parse_one(field.message("TimeSeries", MESSAGE)?)?;
-            if let Some(at) = names.iter().position(|wanted| *wanted == name) {
-                values[at] = value;
+            let (name, value) = parse_label(field.as_message("TimeSeries", MESSAGE)?)?;
+            if let Some(index) = names.iter().position(|wanted| *wanted == name) {
+                values[index] = value;
             }
         }
     }
@@ -123,19 +123,19 @@ pub fn values_of<'a>(names: [&str; 2], raw: &'a [u8]) -> Result<[&'a str; 2], Wi
 }
 
 /// Name and value of a label.
-pub(crate) fn parse_one(mut label: Message<'_>) -> Result<(&str, &str), WireError> {
+pub(crate) fn parse_label(mut label: Message<'_>) -> Result<(&str, &str), WireError> {
     let (mut name, mut value) = ("", "");
-    while let Some(field) = label.field()? {
+    while let Some(field) = label.read_field()? {
         match field.number {
-            1 => name = field.text(MESSAGE)?,
-            2 => value = field.text(MESSAGE)?,
+            1 => name = field.as_text(MESSAGE)?,
+            2 => value = field.as_text(MESSAGE)?,
             _ => {}
         }
     }
     Ok((name, value))
 }
 
-pub(super) fn part_bytes(text: &[u8]) -> usize {
+pub(super) fn encoded_len(text: &[u8]) -> usize {
     let length = text.len();
     match length {
         0 => 0,
@@ -151,7 +151,7 @@ pub(crate) fn append_label_field(name: &str, value: &str, out: &mut Vec<u8>) {
 
 pub(crate) fn append_label_bytes(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.push(LABEL_KEY);
-    put_varint(out, (part_bytes(name) + part_bytes(value)) as u64);
+    put_varint(out, (encoded_len(name) + encoded_len(value)) as u64);
     for (key, text) in [(NAME_KEY, name), (VALUE_KEY, value)] {
         if !text.is_empty() {
             out.push(key);

@@ -44,10 +44,7 @@ pub struct OtlpOptions {
 
 impl Default for OtlpOptions {
     fn default() -> Self {
-        Self {
-            promoted_resource_attributes: Vec::new(),
-            translated_bytes_max: 1 << 30,
-        }
+        Self { promoted_resource_attributes: Vec::new(), translated_bytes_max: 1 << 30 }
     }
 }
 
@@ -105,14 +102,12 @@ impl OtlpBatch {
     }
 
     fn push(&mut self, labels: Vec<(String, String)>, value: OtlpValue) {
-        let texts = labels
-            .iter()
-            .map(|(name, value)| 64 + name.len() + value.len());
+        let texts = labels.iter().map(|(name, value)| 64 + name.len() + value.len());
         self.bytes += 64 + texts.sum::<usize>() as u64;
         self.samples.push(OtlpSample { labels, value });
     }
 
-    fn check_room(&self) -> Result<(), WireError> {
+    fn check_size(&self) -> Result<(), WireError> {
         let limit = Limit::new("translated_bytes_max", self.bytes_max);
         Ok(limit.check(self.bytes)?)
     }
@@ -140,31 +135,23 @@ pub fn decode(
             message: "ExportMetricsServiceRequest",
             problem: error.to_string(),
         })?,
-        OtlpEncoding::Json => serde_json::from_slice(body).map_err(|error| WireError::Json {
-            problem: error.to_string(),
-        })?,
+        OtlpEncoding::Json => serde_json::from_slice(body)
+            .map_err(|error| WireError::Json { problem: error.to_string() })?,
     };
-    let mut out = OtlpBatch {
-        bytes_max: options.translated_bytes_max,
-        ..OtlpBatch::default()
-    };
+    let mut batch = OtlpBatch { bytes_max: options.translated_bytes_max, ..OtlpBatch::default() };
     for resource_metrics in &request.resource_metrics {
         let empty = message::Resource::default();
         let resource = resource_metrics.resource.as_ref().unwrap_or(&empty);
         let resource = labels::ResourceLabels::new(&resource.attributes, options);
         let mut times = labels::Times::default();
-        for metric in resource_metrics
-            .scope_metrics
-            .iter()
-            .flat_map(|scope| &scope.metrics)
-        {
-            points::translate(metric, &resource, &mut times, &mut out);
-            out.check_room()?;
+        for metric in resource_metrics.scope_metrics.iter().flat_map(|scope| &scope.metrics) {
+            points::translate(metric, &resource, &mut times, &mut batch);
+            batch.check_size()?;
         }
-        resource.append_target_info(&times, &mut out);
+        resource.append_target_info(&times, &mut batch);
     }
-    out.check_room()?;
-    Ok(out)
+    batch.check_size()?;
+    Ok(batch)
 }
 
 /// The answer to a request: `ExportMetricsServiceResponse`, with what was refused if anything was.

@@ -22,7 +22,7 @@ pub struct ReadRequest {
     pub queries: Vec<ReadQuery>,
     /// The forms in which samples are welcome, the most welcome first. One by one when nothing is
     /// said.
-    pub forms: Vec<ReadForm>,
+    pub accepted_forms: Vec<ReadForm>,
 }
 
 /// In which form samples are read.
@@ -48,45 +48,37 @@ pub struct ReadQuery {
 fn read_matcher(mut message: Message<'_>, at: usize) -> Result<Matcher, WireError> {
     const MATCHER: &str = "LabelMatcher";
     let (mut op, mut name, mut value) = (MatchOp::Equal, "", "");
-    while let Some(field) = message.field()? {
+    while let Some(field) = message.read_field()? {
         match field.number {
             1 => {
-                op = match field.varint(MATCHER)? {
+                op = match field.as_varint(MATCHER)? {
                     0 => MatchOp::Equal,
                     1 => MatchOp::NotEqual,
                     2 => MatchOp::Matches,
                     3 => MatchOp::NotMatches,
                     key => {
-                        return Err(WireError::BadKey {
-                            message: MATCHER,
-                            key,
-                            at,
-                        });
+                        return Err(WireError::BadKey { message: MATCHER, key, at });
                     }
                 }
             }
-            2 => name = field.text(MATCHER)?,
-            3 => value = field.text(MATCHER)?,
+            2 => name = field.as_text(MATCHER)?,
+            3 => value = field.as_text(MATCHER)?,
             _ => {}
         }
     }
-    Ok(Matcher {
-        name: name.into(),
-        op,
-        value: value.into(),
-    })
+    Ok(Matcher { name: name.into(), op, value: value.into() })
 }
 
 fn read_query(mut message: Message<'_>) -> Result<ReadQuery, WireError> {
     const QUERY: &str = "Query";
     let mut query = ReadQuery::default();
-    while let Some(field) = message.field()? {
+    while let Some(field) = message.read_field()? {
         match field.number {
-            1 => query.start_ms = field.varint(QUERY)? as i64,
-            2 => query.end_ms = field.varint(QUERY)? as i64,
+            1 => query.start_ms = field.as_varint(QUERY)? as i64,
+            2 => query.end_ms = field.as_varint(QUERY)? as i64,
             3 => {
-                let matcher = field.message(QUERY, "LabelMatcher")?;
-                query.matchers.push(read_matcher(matcher, field.at)?);
+                let matcher = field.as_message(QUERY, "LabelMatcher")?;
+                query.matchers.push(read_matcher(matcher, field.offset)?);
             }
             _ => {}
         }
@@ -103,12 +95,12 @@ pub fn decode(body: &[u8]) -> Result<ReadRequest, WireError> {
     let mut fields = Message::new(body, REQUEST);
     let mut queries = Vec::new();
     let mut forms = Vec::new();
-    let mut says_something = false;
-    while let Some(field) = fields.field()? {
+    let mut has_forms = false;
+    while let Some(field) = fields.read_field()? {
         match field.number {
-            1 => queries.push(read_query(field.message(REQUEST, "Query")?)?),
-            2 => field.varints(REQUEST, |kind| {
-                says_something = true;
+            1 => queries.push(read_query(field.as_message(REQUEST, "Query")?)?),
+            2 => field.for_each_varint(REQUEST, |kind| {
+                has_forms = true;
                 match kind {
                     0 => forms.push(ReadForm::Samples),
                     1 => forms.push(ReadForm::Chunks),
@@ -118,10 +110,10 @@ pub fn decode(body: &[u8]) -> Result<ReadRequest, WireError> {
             _ => {}
         }
     }
-    if !says_something {
+    if !has_forms {
         forms.push(ReadForm::Samples);
     }
-    Ok(ReadRequest { queries, forms })
+    Ok(ReadRequest { queries, accepted_forms: forms })
 }
 
 /// A response that is being written, query by query.
@@ -149,7 +141,7 @@ impl ReadResponse {
             append_sample(WireSample { time_ms, value }, &mut self.series);
         }
         for (time_ms, histogram) in samples.histogram_times_ms.iter().zip(&samples.histograms) {
-            put_histogram(4, &WireHistogram::of(*time_ms, histogram), &mut self.series);
+            put_histogram(4, &WireHistogram::from_histogram(*time_ms, histogram), &mut self.series);
         }
         put_bytes(1, &self.series, &mut self.result);
     }
@@ -161,7 +153,7 @@ impl ReadResponse {
     }
 
     /// Bytes of the response so far, for callers that limit it.
-    pub fn bytes(&self) -> usize {
+    pub fn size_bytes(&self) -> usize {
         self.body.len() + self.result.len()
     }
 
@@ -207,7 +199,7 @@ impl ChunkedResponse {
                 continue;
             };
             self.data.clear();
-            xor_chunk::append(times_ms, values, &mut self.data);
+            xor_chunk::append_chunk(times_ms, values, &mut self.data);
             put_message(2, &mut self.chunks, |chunk| {
                 put_number(1, *first_ms as u64, chunk);
                 put_number(2, *last_ms as u64, chunk);
@@ -237,12 +229,12 @@ impl ChunkedResponse {
     }
 
     /// Number of bytes that wait to be taken.
-    pub fn bytes(&self) -> usize {
+    pub fn size_bytes(&self) -> usize {
         self.body.len()
     }
 
     /// The frames since the last time.
-    pub fn take(&mut self) -> Vec<u8> {
+    pub fn take_frames(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.body)
     }
 }

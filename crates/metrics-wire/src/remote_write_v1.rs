@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use super::MetricKind;
 use super::error::WireError;
 use super::histogram::HistogramFields;
-use super::labels::{LABEL_KEY, parse_one};
+use super::labels::{LABEL_KEY, parse_label};
 use super::protobuf::Message;
 use super::samples::{SampleFields, is_single, skip_samples};
 
@@ -63,17 +63,12 @@ impl<'a> WrittenSeries<'a> {
     /// Its samples in the order of the wire.
     #[inline]
     pub fn samples(&self) -> SampleFields<'a> {
-        SampleFields {
-            fields: self.fields,
-        }
+        SampleFields { fields: self.fields }
     }
 
     /// Its native histograms in the order of the wire.
     pub fn histograms(&self) -> HistogramFields<'a> {
-        HistogramFields {
-            fields: self.fields,
-            field: 4,
-        }
+        HistogramFields { fields: self.fields, field_number: 4 }
     }
 
     /// Whether it has native histograms.
@@ -84,37 +79,33 @@ impl<'a> WrittenSeries<'a> {
     /// Whatever comes after the labels that were found first.
     #[inline(always)]
     fn new(labels: &'a [u8], fields: Message<'a>) -> Result<Self, WireError> {
-        let mut series = Self {
-            labels: Cow::Borrowed(labels),
-            fields,
-            has_histograms: false,
-        };
+        let mut series = Self { labels: Cow::Borrowed(labels), fields, has_histograms: false };
         // One sample and nothing else, which is the rule, needs no walk: reading it checks it.
         if !is_single(&fields) {
-            series.walk()?;
+            series.scan_fields()?;
         }
         Ok(series)
     }
 
     /// Looks for labels that come later, and for histograms, and checks what is not kept.
-    fn walk(&mut self) -> Result<(), WireError> {
+    fn scan_fields(&mut self) -> Result<(), WireError> {
         let mut fields = self.fields;
         loop {
             skip_samples(&mut fields)?;
-            let from = fields.at;
-            let Some(field) = fields.field()? else {
+            let start = fields.position;
+            let Some(field) = fields.read_field()? else {
                 return Ok(());
             };
             match field.number {
                 1 => {
-                    field.message(SERIES, "Label")?;
-                    let bytes = &fields.whole[from..fields.at];
+                    field.as_message(SERIES, "Label")?;
+                    let bytes = &fields.body[start..fields.position];
                     self.labels.to_mut().extend_from_slice(bytes);
                 }
-                2 => drop(field.message(SERIES, "Sample")?),
-                3 => check_exemplar(field.message(SERIES, "Exemplar")?)?,
+                2 => drop(field.as_message(SERIES, "Sample")?),
+                3 => check_exemplar(field.as_message(SERIES, "Exemplar")?)?,
                 4 => {
-                    field.message(SERIES, "Histogram")?;
+                    field.as_message(SERIES, "Histogram")?;
                     self.has_histograms = true;
                 }
                 _ => {}
@@ -126,11 +117,11 @@ impl<'a> WrittenSeries<'a> {
 /// Exemplars are not kept, but a request in which one is broken is.
 fn check_exemplar(mut exemplar: Message<'_>) -> Result<(), WireError> {
     const EXEMPLAR: &str = "Exemplar";
-    while let Some(field) = exemplar.field()? {
+    while let Some(field) = exemplar.read_field()? {
         match field.number {
-            1 => drop(parse_one(field.message(EXEMPLAR, "Label")?)?),
-            2 => drop(field.double(EXEMPLAR)?),
-            3 => drop(field.varint(EXEMPLAR)?),
+            1 => drop(parse_label(field.as_message(EXEMPLAR, "Label")?)?),
+            2 => drop(field.as_double(EXEMPLAR)?),
+            3 => drop(field.as_varint(EXEMPLAR)?),
             _ => {}
         }
     }
@@ -140,22 +131,22 @@ fn check_exemplar(mut exemplar: Message<'_>) -> Result<(), WireError> {
 /// Moves on to the end of the labels at the start of a series.
 #[inline(always)]
 fn skip_labels(fields: &mut Message<'_>) -> Result<(), WireError> {
-    let whole = fields.whole;
-    let (mut at, end) = (fields.at, fields.end);
-    while at < end && whole[at] == LABEL_KEY {
-        match whole.get(at + 1) {
-            Some(length @ 0..0x80) => at += 2 + usize::from(*length),
+    let whole = fields.body;
+    let (mut position, end) = (fields.position, fields.end);
+    while position < end && whole[position] == LABEL_KEY {
+        match whole.get(position + 1) {
+            Some(length @ 0..0x80) => position += 2 + usize::from(*length),
             _ => {
-                fields.at = at + 1;
-                fields.delimited()?;
-                at = fields.at;
+                fields.position = position + 1;
+                fields.read_delimited()?;
+                position = fields.position;
             }
         }
     }
-    if at > end {
-        return Err(fields.truncated());
+    if position > end {
+        return Err(fields.truncated_error());
     }
-    fields.at = at;
+    fields.position = position;
     Ok(())
 }
 
@@ -163,9 +154,7 @@ impl<'a> WriteRequest<'a> {
     /// Begins to read an uncompressed body. Errors come when they are met: take no effect before
     /// all is read.
     pub fn new(body: &'a [u8]) -> Self {
-        Self {
-            fields: Message::new(body, REQUEST),
-        }
+        Self { fields: Message::new(body, REQUEST) }
     }
 
     /// The next series, if its labels are exactly these bytes; otherwise nothing is read.
@@ -173,22 +162,25 @@ impl<'a> WriteRequest<'a> {
     /// # Errors
     /// [`WireError`] when the series is not well formed after its labels.
     #[inline]
-    pub fn next_if(&mut self, labels: &[u8]) -> Result<Option<WrittenSeries<'a>>, WireError> {
+    pub fn next_if_labels(
+        &mut self,
+        labels: &[u8],
+    ) -> Result<Option<WrittenSeries<'a>>, WireError> {
         let mut fields = self.fields;
-        let Some(&SERIES_KEY) = fields.bytes().first() else {
+        let Some(&SERIES_KEY) = fields.rest().first() else {
             return Ok(None);
         };
-        fields.at += 1;
-        let mut series = fields.delimited()?.named(SERIES);
-        if labels.is_empty() || !series.bytes().starts_with(labels) {
+        fields.position += 1;
+        let mut series = fields.read_delimited()?.with_name(SERIES);
+        if labels.is_empty() || !series.rest().starts_with(labels) {
             return Ok(None);
         }
-        let from = series.at;
-        series.at += labels.len();
-        if series.bytes().first() == Some(&LABEL_KEY) {
+        let labels_start = series.position;
+        series.position += labels.len();
+        if series.rest().first() == Some(&LABEL_KEY) {
             return Ok(None);
         }
-        let series = WrittenSeries::new(&series.whole[from..series.at], series)?;
+        let series = WrittenSeries::new(&series.body[labels_start..series.position], series)?;
         if matches!(series.labels, Cow::Owned(_)) {
             return Ok(None);
         }
@@ -206,34 +198,30 @@ impl<'a> WriteRequest<'a> {
         reason = "an iterator of results goes on after an error"
     )]
     pub fn next(&mut self) -> Result<Option<RequestEntry<'a>>, WireError> {
-        if self.fields.bytes().first() == Some(&SERIES_KEY) {
-            self.fields.at += 1;
-            let mut series = self.fields.delimited()?.named(SERIES);
-            let from = series.at;
+        if self.fields.rest().first() == Some(&SERIES_KEY) {
+            self.fields.position += 1;
+            let mut series = self.fields.read_delimited()?.with_name(SERIES);
+            let labels_start = series.position;
             skip_labels(&mut series)?;
-            let labels = &series.whole[from..series.at];
-            return Ok(Some(RequestEntry::Series(WrittenSeries::new(
-                labels, series,
-            )?)));
+            let labels = &series.body[labels_start..series.position];
+            return Ok(Some(RequestEntry::Series(WrittenSeries::new(labels, series)?)));
         }
         self.next_other()
     }
 
     #[cold]
     fn next_other(&mut self) -> Result<Option<RequestEntry<'a>>, WireError> {
-        while let Some(field) = self.fields.field()? {
+        while let Some(field) = self.fields.read_field()? {
             if field.number == 1 {
                 // Its key takes more than one byte, or it has another type.
-                let mut series = field.message(REQUEST, SERIES)?;
-                let from = series.at;
+                let mut series = field.as_message(REQUEST, SERIES)?;
+                let labels_start = series.position;
                 skip_labels(&mut series)?;
-                let labels = &series.whole[from..series.at];
-                return Ok(Some(RequestEntry::Series(WrittenSeries::new(
-                    labels, series,
-                )?)));
+                let labels = &series.body[labels_start..series.position];
+                return Ok(Some(RequestEntry::Series(WrittenSeries::new(labels, series)?)));
             }
             if field.number == 3 {
-                let message = field.message(REQUEST, "MetricMetadata")?;
+                let message = field.as_message(REQUEST, "MetricMetadata")?;
                 return Ok(Some(RequestEntry::Metadata(read_metadata(message)?)));
             }
         }
@@ -243,18 +231,14 @@ impl<'a> WriteRequest<'a> {
 
 fn read_metadata(mut message: Message<'_>) -> Result<WrittenMetadata<'_>, WireError> {
     const METADATA: &str = "MetricMetadata";
-    let mut metadata = WrittenMetadata {
-        metric: "",
-        kind: MetricKind::Unknown,
-        help: "",
-        unit: "",
-    };
-    while let Some(field) = message.field()? {
+    let mut metadata =
+        WrittenMetadata { metric: "", kind: MetricKind::Unknown, help: "", unit: "" };
+    while let Some(field) = message.read_field()? {
         match field.number {
-            1 => metadata.kind = MetricKind::from_number(field.varint(METADATA)?),
-            2 => metadata.metric = field.text(METADATA)?,
-            4 => metadata.help = field.text(METADATA)?,
-            5 => metadata.unit = field.text(METADATA)?,
+            1 => metadata.kind = MetricKind::from_number(field.as_varint(METADATA)?),
+            2 => metadata.metric = field.as_text(METADATA)?,
+            4 => metadata.help = field.as_text(METADATA)?,
+            5 => metadata.unit = field.as_text(METADATA)?,
             _ => {}
         }
     }

@@ -29,7 +29,7 @@ use super::key_limit::KEY_BYTES_MAX;
 use super::labels::{LABEL_KEY, NAME_KEY, VALUE_KEY, append_label_bytes};
 use super::protobuf::Message;
 use super::samples::{SampleFields, skip_samples};
-use symbols::{COPY_BYTES, SHORT, Symbol};
+use symbols::{COPY_BYTES, SHORT_BIT, Symbol};
 
 pub use metadata::WrittenMetadataV2;
 
@@ -42,7 +42,7 @@ const REFERENCES_KEY: u8 = 0x0a;
 const METADATA_KEY: u8 = 0x2a;
 
 /// What a label of two such strings may touch.
-const ROOM: usize = 2 * COPY_BYTES + 6;
+const LABEL_ROOM_BYTES: usize = 2 * COPY_BYTES + 6;
 
 /// The memory of a table of symbols, to be used again.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ pub struct KeyMemory {
     key: Vec<u8>,
     /// A label of a long string, before it is copied: the key itself is never shortened, so that it
     /// is cleared once and not for every label.
-    long: Vec<u8>,
+    long_label: Vec<u8>,
 }
 
 /// A request that is being read.
@@ -77,13 +77,13 @@ pub struct WriteRequestV2<'a, 'm> {
 /// A series of a request.
 #[derive(Clone, Debug)]
 pub struct WrittenSeriesV2<'a, 'm> {
-    whole: &'a [u8],
+    body: &'a [u8],
     symbols: &'m [Symbol],
     keys_bytes: &'m Cell<u64>,
     references: Cow<'a, [u8]>,
     fields: Message<'a>,
     /// Where it begins in the body.
-    at: usize,
+    offset: usize,
     has_histograms: bool,
     metadata: Option<Message<'a>>,
     /// When its counter began, milliseconds since 1970; 0 where the sender does not say.
@@ -103,21 +103,21 @@ impl<'a, 'm> WriteRequestV2<'a, 'm> {
         let mut fields = Message::new(body, REQUEST);
         // Series are walked over: nothing says that the table comes first.
         loop {
-            let symbol = match fields.bytes().first_chunk() {
+            let symbol = match fields.rest().first_chunk() {
                 Some([SERIES_KEY]) => {
-                    fields.at += 1;
-                    fields.delimited()?;
+                    fields.position += 1;
+                    fields.read_delimited()?;
                     continue;
                 }
                 Some([SYMBOL_KEY]) => {
-                    fields.at += 1;
-                    fields.delimited()?
+                    fields.position += 1;
+                    fields.read_delimited()?
                 }
-                _ => match fields.field()? {
+                _ => match fields.read_field()? {
                     None => break,
-                    Some(field) if field.number == 4 => field.message(REQUEST, REQUEST)?,
+                    Some(field) if field.number == 4 => field.as_message(REQUEST, REQUEST)?,
                     Some(field) if field.number == 5 => {
-                        field.message(REQUEST, SERIES)?;
+                        field.as_message(REQUEST, SERIES)?;
                         continue;
                     }
                     Some(_) => continue,
@@ -132,11 +132,6 @@ impl<'a, 'm> WriteRequestV2<'a, 'm> {
         })
     }
 
-    /// Number of symbols of the request.
-    pub fn symbols(&self) -> usize {
-        self.symbols.len()
-    }
-
     /// The next series; `None` at the end.
     ///
     /// # Errors
@@ -147,10 +142,10 @@ impl<'a, 'm> WriteRequestV2<'a, 'm> {
         reason = "an iterator of results goes on after an error"
     )]
     pub fn next(&mut self) -> Result<Option<WrittenSeriesV2<'a, 'm>>, WireError> {
-        let series = match self.fields.bytes().first() {
+        let series = match self.fields.rest().first() {
             Some(&SERIES_KEY) => {
-                self.fields.at += 1;
-                self.fields.delimited()?.named(SERIES)
+                self.fields.position += 1;
+                self.fields.read_delimited()?.with_name(SERIES)
             }
             _ => match self.next_other()? {
                 Some(series) => series,
@@ -164,9 +159,9 @@ impl<'a, 'm> WriteRequestV2<'a, 'm> {
     #[cold]
     #[inline(never)]
     fn next_other(&mut self) -> Result<Option<Message<'a>>, WireError> {
-        while let Some(field) = self.fields.field()? {
+        while let Some(field) = self.fields.read_field()? {
             if field.number == 5 {
-                return field.message(REQUEST, SERIES).map(Some);
+                return field.as_message(REQUEST, SERIES).map(Some);
             }
         }
         Ok(None)
@@ -176,19 +171,19 @@ impl<'a, 'm> WriteRequestV2<'a, 'm> {
 impl<'a, 'm> WrittenSeriesV2<'a, 'm> {
     #[inline(always)]
     fn new(mut fields: Message<'a>, request: &WriteRequestV2<'a, 'm>) -> Result<Self, WireError> {
-        let at = fields.at;
+        let offset = fields.position;
         let mut references = Cow::Borrowed(&[][..]);
-        if fields.bytes().first() == Some(&REFERENCES_KEY) {
-            fields.at += 1;
-            references = Cow::Borrowed(fields.delimited()?.bytes());
+        if fields.rest().first() == Some(&REFERENCES_KEY) {
+            fields.position += 1;
+            references = Cow::Borrowed(fields.read_delimited()?.rest());
         }
         let mut series = Self {
-            whole: fields.whole,
+            body: fields.body,
             symbols: request.symbols,
             keys_bytes: request.keys_bytes,
             references,
             fields,
-            at,
+            offset,
             has_histograms: false,
             metadata: None,
             created_ms: 0,
@@ -196,44 +191,44 @@ impl<'a, 'm> WrittenSeriesV2<'a, 'm> {
         };
         // What all known senders write: samples, then metadata or nothing.
         skip_samples(&mut fields)?;
-        let samples_end = fields.at;
-        if fields.bytes().first() == Some(&METADATA_KEY) {
-            fields.at += 1;
-            series.metadata = Some(fields.delimited()?.named(METADATA));
+        let samples_end = fields.position;
+        if fields.rest().first() == Some(&METADATA_KEY) {
+            fields.position += 1;
+            series.metadata = Some(fields.read_delimited()?.with_name(METADATA));
         }
         if fields.is_empty() {
             series.fields.end = samples_end
         } else {
-            series.walk()?
+            series.scan_fields()?
         }
         Ok(series)
     }
 
     #[cold]
     #[inline(never)]
-    fn walk(&mut self) -> Result<(), WireError> {
+    fn scan_fields(&mut self) -> Result<(), WireError> {
         let mut fields = self.fields;
         loop {
             skip_samples(&mut fields)?;
-            let Some(field) = fields.field()? else {
+            let Some(field) = fields.read_field()? else {
                 return Ok(());
             };
             match field.number {
                 1 => {
                     let references = self.references.to_mut();
-                    field.varints(SERIES, |word| put_varint(references, word))?;
+                    field.for_each_varint(SERIES, |word| put_varint(references, word))?;
                 }
-                2 => drop(field.message(SERIES, "Sample")?),
+                2 => drop(field.as_message(SERIES, "Sample")?),
                 3 => {
-                    field.message(SERIES, "Histogram")?;
+                    field.as_message(SERIES, "Histogram")?;
                     self.has_histograms = true;
                 }
                 4 => {
-                    self.check_exemplar(field.message(SERIES, "Exemplar")?)?;
+                    self.check_exemplar(field.as_message(SERIES, "Exemplar")?)?;
                     self.exemplars += 1;
                 }
-                5 => self.metadata = Some(field.message(SERIES, METADATA)?),
-                6 => self.created_ms = field.varint(SERIES)? as i64,
+                5 => self.metadata = Some(field.as_message(SERIES, METADATA)?),
+                6 => self.created_ms = field.as_varint(SERIES)? as i64,
                 _ => {}
             }
         }
@@ -241,67 +236,54 @@ impl<'a, 'm> WrittenSeriesV2<'a, 'm> {
 
     fn check_exemplar(&self, mut exemplar: Message<'_>) -> Result<(), WireError> {
         const EXEMPLAR: &str = "Exemplar";
-        let at = exemplar.at;
+        let offset = exemplar.position;
         let mut references = 0;
-        while let Some(field) = exemplar.field()? {
+        while let Some(field) = exemplar.read_field()? {
             match field.number {
                 1 => {
-                    let mut bad = None;
-                    field.varints(EXEMPLAR, |word| {
+                    let mut out_of_range = None;
+                    field.for_each_varint(EXEMPLAR, |word| {
                         references += 1;
                         if word >= self.symbols.len() as u64 {
-                            bad = Some(word);
+                            out_of_range = Some(word);
                         }
                     })?;
-                    if let Some(reference) = bad {
-                        return Err(self.bad_reference(EXEMPLAR, reference, at));
+                    if let Some(reference) = out_of_range {
+                        return Err(self.bad_reference_error(EXEMPLAR, reference, offset));
                     }
                 }
-                2 => drop(field.double(EXEMPLAR)?),
-                3 => drop(field.varint(EXEMPLAR)?),
+                2 => drop(field.as_double(EXEMPLAR)?),
+                3 => drop(field.as_varint(EXEMPLAR)?),
                 _ => {}
             }
         }
         match references % 2 {
             0 => Ok(()),
-            _ => Err(WireError::OddReferences {
-                message: EXEMPLAR,
-                at,
-            }),
+            _ => Err(WireError::OddReferences { message: EXEMPLAR, at: offset }),
         }
     }
 
     #[cold]
-    fn bad_reference(&self, message: &'static str, reference: u64, at: usize) -> WireError {
-        WireError::BadReference {
-            message,
-            reference,
-            symbols: self.symbols.len(),
-            at,
-        }
+    fn bad_reference_error(&self, message: &'static str, reference: u64, at: usize) -> WireError {
+        WireError::BadReference { message, reference, symbols: self.symbols.len(), at }
     }
 
-    fn text(&self, reference: u64) -> Result<&'a str, WireError> {
+    fn symbol_text(&self, reference: u64) -> Result<&'a str, WireError> {
         match self.symbols.get(reference as usize) {
-            Some(symbol) => symbol.text(self.whole),
-            None => Err(self.bad_reference(SERIES, reference, self.at)),
+            Some(symbol) => symbol.text(self.body),
+            None => Err(self.bad_reference_error(SERIES, reference, self.offset)),
         }
     }
 
     /// Its samples in the order of the wire.
     #[inline]
     pub fn samples(&self) -> SampleFields<'a> {
-        SampleFields {
-            fields: self.fields,
-        }
+        SampleFields { fields: self.fields }
     }
 
     /// Its native histograms in the order of the wire.
     pub fn histograms(&self) -> HistogramFields<'a> {
-        HistogramFields {
-            fields: self.fields,
-            field: 3,
-        }
+        HistogramFields { fields: self.fields, field_number: 3 }
     }
 
     /// Whether it has native histograms.
@@ -316,29 +298,29 @@ impl<'a, 'm> WrittenSeriesV2<'a, 'm> {
     /// [`WireError`] when a reference is to no symbol, they are not in pairs, or this key or all
     /// keys of the request are too large. Other series can be read all the same.
     #[inline]
-    pub fn key<'k>(&self, memory: &'k mut KeyMemory) -> Result<&'k [u8], WireError> {
+    pub fn build_key<'k>(&self, memory: &'k mut KeyMemory) -> Result<&'k [u8], WireError> {
         let references = &*self.references;
-        let (mut from, mut at) = (0, 0);
-        while from < references.len() {
-            let (name, after) = reference(references, from);
-            let (value, next) = reference(references, after);
+        let (mut position, mut key_len) = (0, 0);
+        while position < references.len() {
+            let (name, value_position) = read_reference(references, position);
+            let (value, next_position) = read_reference(references, value_position);
             let symbols = (self.symbols.get(name), self.symbols.get(value));
             let (Some(&name), Some(&value)) = symbols else {
-                return Err(self.unusable(at, self.reference_error(from)));
+                return Err(self.count_failed_key(key_len, self.find_reference_error(position)));
             };
-            from = next;
-            at = self.append_label(name, value, memory, at);
-            if at as u64 > KEY_BYTES_MAX.max {
-                return Err(self.too_large(at));
+            position = next_position;
+            key_len = self.append_label(name, value, memory, key_len);
+            if key_len as u64 > KEY_BYTES_MAX.max {
+                return Err(self.key_too_large_error(key_len));
             }
         }
-        self.spend(at)?;
-        Ok(&memory.key[..at])
+        self.count_key_bytes(key_len)?;
+        Ok(&memory.key[..key_len])
     }
 
     /// Counts a key of so many bytes.
     #[inline]
-    fn spend(&self, bytes: usize) -> Result<(), WireError> {
+    fn count_key_bytes(&self, bytes: usize) -> Result<(), WireError> {
         let spent = self.keys_bytes.get() + bytes as u64;
         REQUEST_KEYS_BYTES_MAX.check(spent)?;
         self.keys_bytes.set(spent);
@@ -346,31 +328,31 @@ impl<'a, 'm> WrittenSeriesV2<'a, 'm> {
     }
 
     #[cold]
-    fn too_large(&self, bytes: usize) -> WireError {
+    fn key_too_large_error(&self, bytes: usize) -> WireError {
         let Limit { name, max } = KEY_BYTES_MAX;
         let asked = bytes as u64;
-        self.unusable(bytes, LimitExceeded { name, max, asked }.into())
+        self.count_failed_key(bytes, LimitExceeded { name, max, asked }.into())
     }
 
     /// Why there is no key; the bytes that were written of it count all the same.
     #[cold]
-    fn unusable(&self, bytes: usize, error: WireError) -> WireError {
-        self.spend(bytes).err().unwrap_or(error)
+    fn count_failed_key(&self, bytes: usize, error: WireError) -> WireError {
+        self.count_key_bytes(bytes).err().unwrap_or(error)
     }
 
     /// What is wrong with the two references at `from`.
     #[cold]
-    fn reference_error(&self, from: usize) -> WireError {
-        let (message, at) = (SERIES, self.at);
+    fn find_reference_error(&self, position: usize) -> WireError {
+        let (message, at) = (SERIES, self.offset);
         let mut references = Message::new(&self.references, SERIES);
-        references.at = from;
+        references.position = position;
         for index in 0..2 {
             if index > 0 && references.is_empty() {
                 return WireError::OddReferences { message, at };
             }
-            match references.varint() {
+            match references.read_varint() {
                 Ok(reference) if reference < self.symbols.len() as u64 => {}
-                Ok(reference) => return self.bad_reference(SERIES, reference, at),
+                Ok(reference) => return self.bad_reference_error(SERIES, reference, at),
                 Err(WireError::VarintTooLong { .. }) => {
                     return WireError::VarintTooLong { message, at };
                 }
@@ -387,34 +369,34 @@ impl<'a, 'm> WrittenSeriesV2<'a, 'm> {
         name: Symbol,
         value: Symbol,
         memory: &mut KeyMemory,
-        at: usize,
+        offset: usize,
     ) -> usize {
         let window = |symbol: Symbol| -> Option<&[u8; COPY_BYTES]> {
-            self.whole.get(symbol.at()..)?.first_chunk()
+            self.body.get(symbol.offset()..)?.first_chunk()
         };
-        if name.0 & value.0 & SHORT != 0
+        if name.0 & value.0 & SHORT_BIT != 0
             && let Some(name_window) = window(name)
             && let Some(value_window) = window(value)
-            && let Some(room) = memory
+            && let Some(target) = memory
                 .key
-                .get_mut(at..)
-                .and_then(|rest| rest.first_chunk_mut::<ROOM>())
+                .get_mut(offset..)
+                .and_then(|rest| rest.first_chunk_mut::<LABEL_ROOM_BYTES>())
         {
             // They are at most that long; to say so spares a check of each access below.
             let name_bytes = name.length().min(COPY_BYTES);
             let value_bytes = value.length().min(COPY_BYTES);
-            room[0] = LABEL_KEY;
-            room[1] = (name_bytes + value_bytes + 4) as u8;
-            room[2] = NAME_KEY;
-            room[3] = name_bytes as u8;
-            room[4..4 + COPY_BYTES].copy_from_slice(name_window);
-            let after = 4 + name_bytes;
-            room[after] = VALUE_KEY;
-            room[after + 1] = value_bytes as u8;
-            room[after + 2..after + 2 + COPY_BYTES].copy_from_slice(value_window);
-            return at + after + 2 + value_bytes;
+            target[0] = LABEL_KEY;
+            target[1] = (name_bytes + value_bytes + 4) as u8;
+            target[2] = NAME_KEY;
+            target[3] = name_bytes as u8;
+            target[4..4 + COPY_BYTES].copy_from_slice(name_window);
+            let value_offset = 4 + name_bytes;
+            target[value_offset] = VALUE_KEY;
+            target[value_offset + 1] = value_bytes as u8;
+            target[value_offset + 2..value_offset + 2 + COPY_BYTES].copy_from_slice(value_window);
+            return offset + value_offset + 2 + value_bytes;
         }
-        self.append_long_label(name, value, memory, at)
+        self.append_long_label(name, value, memory, offset)
     }
 
     /// Also what makes room for those that are not long.
@@ -425,16 +407,16 @@ impl<'a, 'm> WrittenSeriesV2<'a, 'm> {
         name: Symbol,
         value: Symbol,
         memory: &mut KeyMemory,
-        at: usize,
+        offset: usize,
     ) -> usize {
-        let KeyMemory { key, long } = memory;
+        let KeyMemory { key, long_label: long } = memory;
         long.clear();
-        append_label_bytes(name.bytes(self.whole), value.bytes(self.whole), long);
-        let end = at + long.len();
-        if key.len() < end + ROOM {
-            key.resize(end + ROOM, 0);
+        append_label_bytes(name.bytes(self.body), value.bytes(self.body), long);
+        let end = offset + long.len();
+        if key.len() < end + LABEL_ROOM_BYTES {
+            key.resize(end + LABEL_ROOM_BYTES, 0);
         }
-        key[at..end].copy_from_slice(long);
+        key[offset..end].copy_from_slice(long);
         end
     }
 }
@@ -442,27 +424,27 @@ impl<'a, 'm> WrittenSeriesV2<'a, 'm> {
 /// The reference at `from`, most of which are below 2^14, and where the next is; one that cannot be
 /// read is beyond every table.
 #[inline(always)]
-fn reference(references: &[u8], from: usize) -> (usize, usize) {
-    match references.get(from) {
-        Some(first @ 0..0x80) => (usize::from(*first), from + 1),
-        Some(first) => match references.get(from + 1) {
+fn read_reference(references: &[u8], position: usize) -> (usize, usize) {
+    match references.get(position) {
+        Some(first @ 0..0x80) => (usize::from(*first), position + 1),
+        Some(first) => match references.get(position + 1) {
             Some(second @ 0..0x80) => {
                 let low = usize::from(first & 0x7f);
-                (low | usize::from(*second) << 7, from + 2)
+                (low | usize::from(*second) << 7, position + 2)
             }
-            _ => long_reference(references, from),
+            _ => read_long_reference(references, position),
         },
-        None => (usize::MAX, from),
+        None => (usize::MAX, position),
     }
 }
 
 #[inline(never)]
-fn long_reference(references: &[u8], from: usize) -> (usize, usize) {
+fn read_long_reference(references: &[u8], position: usize) -> (usize, usize) {
     let mut message = Message::new(references, SERIES);
-    message.at = from;
-    match message.varint() {
-        Ok(reference) => (reference as usize, message.at),
-        Err(_) => (usize::MAX, from),
+    message.position = position;
+    match message.read_varint() {
+        Ok(reference) => (reference as usize, message.position),
+        Err(_) => (usize::MAX, position),
     }
 }
 

@@ -4,7 +4,7 @@
 use egret_metrics_model::TimeMs;
 
 use super::error::WireError;
-use super::protobuf::{Message, varint_of_word};
+use super::protobuf::{Message, decode_varint_word};
 
 /// A value at a time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,10 +28,10 @@ const VALUE_KEY: u8 = 0x09;
 const TIME_KEY: u8 = 0x10;
 const MESSAGE: &str = "Sample";
 
-const LENGTH: u8 = USUAL_BYTES as u8 - 2;
+const USUAL_LENGTH: u8 = USUAL_BYTES as u8 - 2;
 
 /// Key, length, key, value, key.
-const BEFORE_TIME: usize = 12;
+const TIME_OFFSET: usize = 12;
 
 /// The samples among the fields of a series, which were walked over before.
 #[derive(Clone, Copy, Debug)]
@@ -40,14 +40,14 @@ pub struct SampleFields<'a> {
 }
 
 /// What a sample takes whose time is between 2004 and 2109, that is, six bytes.
-const USUAL_BYTES: usize = BEFORE_TIME + 6;
+const USUAL_BYTES: usize = TIME_OFFSET + 6;
 /// The bits of such a time that say how long it is.
 const SIX_BYTES_MASK: u64 = 0x8080_8080_8080;
 const SIX_BYTES: u64 = 0x0080_8080_8080;
 
 #[inline(always)]
-fn word(window: &[u8; BEFORE_TIME + 8], from: usize) -> u64 {
-    let bytes = window[from..from + 8].try_into().expect("eight bytes");
+fn read_word(window: &[u8; TIME_OFFSET + 8], offset: usize) -> u64 {
+    let bytes = window[offset..offset + 8].try_into().expect("eight bytes");
     u64::from_le_bytes(bytes)
 }
 
@@ -55,25 +55,25 @@ fn word(window: &[u8; BEFORE_TIME + 8], from: usize) -> u64 {
 /// many bytes it takes. Looks at a fixed number of bytes, of which some may belong to what comes
 /// after.
 #[inline(always)]
-fn usual(whole: &[u8], at: usize, end: usize) -> Option<(WireSample, usize)> {
-    let window: &[u8; BEFORE_TIME + 8] = whole.get(at..)?.first_chunk()?;
+fn parse_usual(body: &[u8], offset: usize, end: usize) -> Option<(WireSample, usize)> {
+    let window: &[u8; TIME_OFFSET + 8] = body.get(offset..)?.first_chunk()?;
     if window[0] != SAMPLE_KEY || window[2] != VALUE_KEY || window[11] != TIME_KEY {
         return None;
     }
-    let value = f64::from_bits(word(window, 3));
-    let time = word(window, BEFORE_TIME);
+    let value = f64::from_bits(read_word(window, 3));
+    let time = read_word(window, TIME_OFFSET);
     // A constant length lets the processor begin with the next sample before it has read this one.
     if usize::from(window[1]) + 2 == USUAL_BYTES
         && time & SIX_BYTES_MASK == SIX_BYTES
-        && at + USUAL_BYTES <= end
+        && offset + USUAL_BYTES <= end
     {
-        let (time, _) = varint_of_word(time & 0x0000_ffff_ffff_ffff)?;
+        let (time, _) = decode_varint_word(time & 0x0000_ffff_ffff_ffff)?;
         let time_ms = time as i64;
         return Some((WireSample { time_ms, value }, USUAL_BYTES));
     }
-    let (time, time_bytes) = varint_of_word(time)?;
-    let size = BEFORE_TIME + time_bytes;
-    if usize::from(window[1]) + 2 != size || at + size > end {
+    let (time, time_bytes) = decode_varint_word(time)?;
+    let size = TIME_OFFSET + time_bytes;
+    if usize::from(window[1]) + 2 != size || offset + size > end {
         return None;
     }
     let time_ms = time as i64;
@@ -84,12 +84,12 @@ fn usual(whole: &[u8], at: usize, end: usize) -> Option<(WireSample, usize)> {
 #[inline(always)]
 pub(crate) fn skip_samples(fields: &mut Message<'_>) -> Result<(), WireError> {
     loop {
-        match fields.bytes().first_chunk() {
-            Some(&[SAMPLE_KEY, LENGTH]) if fields.at + USUAL_BYTES <= fields.end => {
-                fields.at += USUAL_BYTES;
+        match fields.rest().first_chunk() {
+            Some(&[SAMPLE_KEY, USUAL_LENGTH]) if fields.position + USUAL_BYTES <= fields.end => {
+                fields.position += USUAL_BYTES;
             }
             Some(&[SAMPLE_KEY, length @ 0..0x80]) => {
-                fields.at += 2;
+                fields.position += 2;
                 fields.take(u64::from(length))?;
             }
             _ => return Ok(()),
@@ -100,19 +100,21 @@ pub(crate) fn skip_samples(fields: &mut Message<'_>) -> Result<(), WireError> {
 /// Whether there is one sample and nothing else.
 #[inline(always)]
 pub(crate) fn is_single(fields: &Message<'_>) -> bool {
-    match fields.bytes().first_chunk() {
-        Some(&[SAMPLE_KEY, length @ 0..0x80]) => fields.at + 2 + usize::from(length) == fields.end,
+    match fields.rest().first_chunk() {
+        Some(&[SAMPLE_KEY, length @ 0..0x80]) => {
+            fields.position + 2 + usize::from(length) == fields.end
+        }
         _ => false,
     }
 }
 
-fn unusual(mut message: Message<'_>) -> Result<WireSample, WireError> {
+fn parse_unusual(mut message: Message<'_>) -> Result<WireSample, WireError> {
     message.name = MESSAGE;
     let mut sample = WireSample::default();
-    while let Some(field) = message.field()? {
+    while let Some(field) = message.read_field()? {
         match field.number {
-            1 => sample.value = field.double(MESSAGE)?,
-            2 => sample.time_ms = field.varint(MESSAGE)? as i64,
+            1 => sample.value = field.as_double(MESSAGE)?,
+            2 => sample.time_ms = field.as_varint(MESSAGE)? as i64,
             _ => {}
         }
     }
@@ -126,15 +128,15 @@ impl SampleFields<'_> {
     fn next_unusual(&mut self) -> Option<Result<WireSample, WireError>> {
         let fields = &mut self.fields;
         loop {
-            let found = match fields.field() {
-                Ok(Some(field)) if field.number == 2 => field.message("TimeSeries", MESSAGE),
+            let message = match fields.read_field() {
+                Ok(Some(field)) if field.number == 2 => field.as_message("TimeSeries", MESSAGE),
                 Ok(Some(_)) => continue,
                 Ok(None) => return None,
                 Err(error) => Err(error),
             };
-            let sample = found.and_then(unusual);
+            let sample = message.and_then(parse_unusual);
             if sample.is_err() {
-                fields.at = fields.end;
+                fields.position = fields.end;
             }
             return Some(sample);
         }
@@ -147,12 +149,12 @@ impl Iterator for SampleFields<'_> {
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let fields = &mut self.fields;
-        if fields.at >= fields.end {
+        if fields.position >= fields.end {
             return None;
         }
-        match usual(fields.whole, fields.at, fields.end) {
+        match parse_usual(fields.body, fields.position, fields.end) {
             Some((sample, size)) => {
-                fields.at += size;
+                fields.position += size;
                 Some(Ok(sample))
             }
             None => self.next_unusual(),

@@ -17,11 +17,8 @@ pub struct Snappy {
     buffer: Vec<u8>,
 }
 
-fn bad(error: snap::Error) -> WireError {
-    WireError::Compression {
-        encoding: "snappy",
-        problem: error.to_string(),
-    }
+fn compression_error(error: snap::Error) -> WireError {
+    WireError::Compression { encoding: "snappy", problem: error.to_string() }
 }
 
 /// The size that a block says it becomes, in bytes; at most what its own size allows.
@@ -29,7 +26,7 @@ fn bad(error: snap::Error) -> WireError {
 /// # Errors
 /// [`WireError::Compression`] when it does not begin as a block does.
 pub fn decoded_bytes(body: &[u8]) -> Result<u64, WireError> {
-    let length = snap::raw::decompress_len(body).map_err(bad)?;
+    let length = snap::raw::decompress_len(body).map_err(compression_error)?;
     // See `Snappy::decode`: what promises more is refused.
     Ok(length.min(body.len().saturating_mul(BYTES_PER_BYTE_MAX)) as u64)
 }
@@ -41,7 +38,7 @@ impl Snappy {
     /// [`WireError::Limit`] when it would become more than `decoded_bytes_max` bytes,
     /// [`WireError::Compression`] when it is not well formed.
     pub fn decode(&mut self, body: &[u8], decoded_bytes_max: u64) -> Result<&[u8], WireError> {
-        let length = snap::raw::decompress_len(body).map_err(bad)?;
+        let length = snap::raw::decompress_len(body).map_err(compression_error)?;
         Limit::new("series.decoded_bytes_max", decoded_bytes_max).check(length as u64)?;
         // A copy of 64 bytes, the most there is, takes three: what promises more cannot keep it.
         if length / BYTES_PER_BYTE_MAX > body.len() {
@@ -55,9 +52,8 @@ impl Snappy {
             self.buffer.resize(length, 0);
         }
         let decoded = &mut self.buffer[..length];
-        let written = snap::raw::Decoder::new()
-            .decompress(body, decoded)
-            .map_err(bad)?;
+        let written =
+            snap::raw::Decoder::new().decompress(body, decoded).map_err(compression_error)?;
         Ok(&self.buffer[..written])
     }
 

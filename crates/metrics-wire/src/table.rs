@@ -3,7 +3,7 @@
 //! and read as that or as milliseconds since 1970.
 
 use egret_base::Timestamp;
-use egret_metrics_model::{Labels, METRIC_NAME, TimeMs, number_of_text};
+use egret_metrics_model::{Labels, METRIC_NAME, TimeMs, normalize_nan};
 
 use super::exposition::append_number;
 
@@ -32,23 +32,23 @@ impl TableColumns {
     ///
     /// # Errors
     /// Which column is missing.
-    pub fn read<'a>(head: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+    pub fn parse_header<'a>(head: impl Iterator<Item = &'a str>) -> Result<Self, String> {
         let (mut time, mut value, mut labels) = (None, None, Vec::new());
-        for (at, name) in head.enumerate() {
+        for (index, name) in head.enumerate() {
             match name.trim() {
-                "time" | "timestamp" => time = Some(at),
-                "value" => value = Some(at),
-                "metric" => labels.push((at, METRIC_NAME.to_owned())),
-                name => labels.push((at, name.to_owned())),
+                "time" | "timestamp" => time = Some(index),
+                "value" => value = Some(index),
+                "metric" => labels.push((index, METRIC_NAME.to_owned())),
+                name => labels.push((index, name.to_owned())),
             }
         }
-        let missing = |name| format!("the header has no column `{name}`");
+        let missing_column = |name| format!("the header has no column `{name}`");
         if labels.iter().all(|(_, name)| name != METRIC_NAME) {
-            return Err(missing("metric"));
+            return Err(missing_column("metric"));
         }
         Ok(Self {
-            time: time.ok_or_else(|| missing("time"))?,
-            value: value.ok_or_else(|| missing("value"))?,
+            time: time.ok_or_else(|| missing_column("time"))?,
+            value: value.ok_or_else(|| missing_column("value"))?,
             labels,
         })
     }
@@ -57,28 +57,28 @@ impl TableColumns {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn row<'a>(
+    pub fn parse_row<'a>(
         &'a self,
         cell: impl Fn(usize) -> Option<&'a str>,
     ) -> Result<TableRow<'a>, String> {
         let value = cell(self.value).ok_or("it has no value")?.trim();
         let time = cell(self.time).ok_or("it has no time")?.trim();
-        let labels = self.labels.iter().filter_map(|(at, name)| match cell(*at) {
+        let labels = self.labels.iter().filter_map(|(index, name)| match cell(*index) {
             None | Some("") => None,
             Some(value) => Some((name.as_str(), value)),
         });
         Ok(TableRow {
             labels: labels.collect(),
-            time_ms: read_time(time)?,
+            time_ms: parse_time(time)?,
             value: value
                 .parse()
-                .map(number_of_text)
+                .map(normalize_nan)
                 .map_err(|_| format!("the value {value:?} is not a number"))?,
         })
     }
 }
 
-fn read_time(text: &str) -> Result<Option<TimeMs>, String> {
+fn parse_time(text: &str) -> Result<Option<TimeMs>, String> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -90,7 +90,7 @@ fn read_time(text: &str) -> Result<Option<TimeMs>, String> {
 }
 
 /// Appends the head of a table with these labels, `__name__` not among them.
-pub fn append_head(labels: &[String], out: &mut String) {
+pub fn append_header(labels: &[String], out: &mut String) {
     out.push_str("time,metric,value");
     for name in labels {
         out.push(',');
@@ -100,7 +100,13 @@ pub fn append_head(labels: &[String], out: &mut String) {
 }
 
 /// Appends a row of such a table.
-pub fn append_row(head: &[String], labels: &Labels, time_ms: TimeMs, value: f64, out: &mut String) {
+pub fn append_row(
+    label_names: &[String],
+    labels: &Labels,
+    time_ms: TimeMs,
+    value: f64,
+    out: &mut String,
+) {
     let time = Timestamp::from_micros(time_ms.saturating_mul(1_000)).to_string();
     // Of microseconds, three digits are always zero.
     out.push_str(time.strip_suffix("000Z").unwrap_or(&time));
@@ -108,7 +114,7 @@ pub fn append_row(head: &[String], labels: &Labels, time_ms: TimeMs, value: f64,
     append_cell(labels.metric(), out);
     out.push(',');
     append_number(value, out);
-    for name in head {
+    for name in label_names {
         out.push(',');
         append_cell(labels.get(name), out);
     }

@@ -40,91 +40,88 @@ struct BitWindow {
 struct Bits<'out> {
     out: &'out mut Vec<u8>,
     /// Bits of the last byte that are not written yet.
-    free: u32,
+    free_bits: u32,
 }
 
 impl Bits<'_> {
     /// Writes the lowest `count` bits.
-    fn put(&mut self, bits: u64, count: u32) {
-        let mut left = count;
-        while left > 0 {
-            if self.free == 0 {
+    fn write(&mut self, bits: u64, count: u32) {
+        let mut remaining = count;
+        while remaining > 0 {
+            if self.free_bits == 0 {
                 self.out.push(0);
-                self.free = 8;
+                self.free_bits = 8;
             }
-            let taken = left.min(self.free);
-            left -= taken;
-            self.free -= taken;
-            let piece = (bits >> left) as u8 & (0xff >> (8 - taken));
+            let written = remaining.min(self.free_bits);
+            remaining -= written;
+            self.free_bits -= written;
+            let piece = (bits >> remaining) as u8 & (0xff >> (8 - written));
             let last = self.out.last_mut().expect("one was pushed");
-            *last |= piece << self.free;
+            *last |= piece << self.free_bits;
         }
     }
 
-    fn put_difference(&mut self, difference: i64) {
+    fn write_difference(&mut self, difference: i64) {
         if difference == 0 {
-            return self.put(0, 1);
+            return self.write(0, 1);
         }
         for (ones, bits) in (1..).zip(DIFFERENCE_BITS) {
             let half = 1_i64 << (bits - 1);
             if (1 - half..=half).contains(&difference) {
                 // The ones, and a zero after them.
-                self.put((1 << (ones + 1)) - 2, ones + 1);
-                return self.put(difference as u64, bits);
+                self.write((1 << (ones + 1)) - 2, ones + 1);
+                return self.write(difference as u64, bits);
             }
         }
-        self.put(0b1111, 4);
-        self.put(difference as u64, 64);
+        self.write(0b1111, 4);
+        self.write(difference as u64, 64);
     }
 
-    fn put_value(&mut self, changed: u64, window: &mut Option<BitWindow>) {
-        if changed == 0 {
-            return self.put(0, 1);
+    fn write_value(&mut self, xor: u64, window: &mut Option<BitWindow>) {
+        if xor == 0 {
+            return self.write(0, 1);
         }
-        let leading = changed.leading_zeros().min(31);
-        let trailing = changed.trailing_zeros();
-        if let Some(BitWindow {
-            leading: before,
-            trailing: after,
-        }) = *window
+        let leading = xor.leading_zeros().min(31);
+        let trailing = xor.trailing_zeros();
+        if let Some(BitWindow { leading: before, trailing: after }) = *window
             && leading >= before
             && trailing >= after
         {
-            self.put(0b10, 2);
-            return self.put(changed >> after, 64 - before - after);
+            self.write(0b10, 2);
+            return self.write(xor >> after, 64 - before - after);
         }
         *window = Some(BitWindow { leading, trailing });
         let length = 64 - leading - trailing;
-        self.put(0b11, 2);
-        self.put(leading.into(), 5);
-        self.put(u64::from(length % 64), 6);
-        self.put(changed >> trailing, length);
+        self.write(0b11, 2);
+        self.write(leading.into(), 5);
+        self.write(u64::from(length % 64), 6);
+        self.write(xor >> trailing, length);
     }
 }
 
 /// Appends a chunk of samples, of which there are at most 65,535; times and values are as many, and
 /// times ascend.
-pub fn append(times_ms: &[TimeMs], values: &[f64], out: &mut Vec<u8>) {
+pub(crate) fn append_chunk(times_ms: &[TimeMs], values: &[f64], out: &mut Vec<u8>) {
     out.extend_from_slice(&(times_ms.len() as u16).to_be_bytes());
-    let mut bits = Bits { out, free: 0 };
+    let mut bits = Bits { out, free_bits: 0 };
     let (mut last_ms, mut last_difference, mut last_value) = (0, 0, 0);
     let mut window = None;
-    for (at, (time_ms, value)) in times_ms.iter().zip(values).enumerate() {
+    for (index, (time_ms, value)) in times_ms.iter().zip(values).enumerate() {
         let value = value.to_bits();
         let difference = time_ms.wrapping_sub(last_ms);
-        match at {
+        match index {
             0 => {
                 put_varint(bits.out, zigzag(*time_ms));
-                bits.put(value, 64);
+                bits.write(value, 64);
             }
             1 => {
                 // All before are whole bytes.
                 put_varint(bits.out, difference as u64);
-                bits.put_value(value ^ last_value, &mut window);
+                bits.write_value(value ^ last_value, &mut window);
             }
             _ => {
-                bits.put_difference(difference.wrapping_sub(last_difference));
-                bits.put_value(value ^ last_value, &mut window);
+                bits.write_difference(difference.wrapping_sub(last_difference));
+                bits.write_value(value ^ last_value, &mut window);
             }
         }
         (last_ms, last_difference, last_value) = (*time_ms, difference, value);

@@ -10,7 +10,7 @@ use reqwest::header::LOCATION;
 use reqwest::{Method, Response, Url, redirect};
 use rustls::{ALL_VERSIONS, ClientConfig};
 
-use crate::destinations::{Destinations, Permission, parse};
+use crate::destinations::{Destinations, Permission, parse_url};
 use crate::resolve::{GuardedResolver, NoneAllowed, OpenResolver};
 
 /// How long making a connection may take.
@@ -66,23 +66,19 @@ pub enum OutgoingError {
 }
 
 impl OutgoingError {
-    fn of(error: reqwest::Error) -> Self {
+    fn from_reqwest(error: reqwest::Error) -> Self {
         let error = error.without_url();
         if error.is_timeout() {
             return Self::Timeout;
         }
         let mut source = Some(&error as &dyn std::error::Error);
         while let Some(cause) = source {
-            if let Some(none) = cause.downcast_ref::<NoneAllowed>() {
-                return Self::Refused {
-                    destination: none.name.clone(),
-                };
+            if let Some(rejection) = cause.downcast_ref::<NoneAllowed>() {
+                return Self::Refused { destination: rejection.name.clone() };
             }
             source = cause.source();
         }
-        Self::Failed {
-            reason: egret_base::error::chain(&error),
-        }
+        Self::Failed { reason: egret_base::error::chain(&error) }
     }
 }
 
@@ -90,8 +86,8 @@ impl OutgoingError {
 #[derive(Clone)]
 pub struct OutgoingClient {
     destinations: Destinations,
-    guarded: reqwest::Client,
-    open: reqwest::Client,
+    guarded_client: reqwest::Client,
+    open_client: reqwest::Client,
     follows_redirects: bool,
 }
 
@@ -106,15 +102,15 @@ impl OutgoingClient {
         let tls = if options.accepts_any_certificate {
             None
         } else {
-            Some(tls(options.certificates.as_deref())?)
+            Some(tls_config(options.certificates.as_deref())?)
         };
-        let builder = || builder(options, tls.clone());
+        let builder = || client_builder(options, tls.clone());
         let guarded = builder().dns_resolver(Arc::new(GuardedResolver(destinations.clone())));
         let open = builder().dns_resolver(Arc::new(OpenResolver(destinations.clone())));
         Ok(Self {
             destinations,
-            guarded: guarded.build().map_err(OutgoingError::of)?,
-            open: open.build().map_err(OutgoingError::of)?,
+            guarded_client: guarded.build().map_err(OutgoingError::from_reqwest)?,
+            open_client: open.build().map_err(OutgoingError::from_reqwest)?,
             follows_redirects: options.follows_redirects,
         })
     }
@@ -124,10 +120,10 @@ impl OutgoingClient {
     /// # Errors
     /// [`OutgoingError::Url`], [`OutgoingError::Refused`].
     pub fn post(&self, url: &str) -> Result<OutgoingRequest, OutgoingError> {
-        let url = parse(url)?;
-        let client = match self.destinations.permission(&url)? {
-            Permission::ByName => &self.open,
-            Permission::ByAddress => &self.guarded,
+        let url = parse_url(url)?;
+        let client = match self.destinations.check_permission(&url)? {
+            Permission::ByName => &self.open_client,
+            Permission::ByAddress => &self.guarded_client,
         };
         Ok(OutgoingRequest::new(client, Method::POST, url))
     }
@@ -136,8 +132,8 @@ impl OutgoingClient {
     ///
     /// # Errors
     /// [`OutgoingError::Url`].
-    pub fn post_named(&self, url: &str) -> Result<OutgoingRequest, OutgoingError> {
-        Ok(OutgoingRequest::new(&self.open, Method::POST, parse(url)?))
+    pub fn post_configured(&self, url: &str) -> Result<OutgoingRequest, OutgoingError> {
+        Ok(OutgoingRequest::new(&self.open_client, Method::POST, parse_url(url)?))
     }
 
     /// A GET from `configured_url`, an address that the operator's configuration names, or from a
@@ -148,25 +144,27 @@ impl OutgoingClient {
     /// [`OutgoingError`].
     pub async fn get_linked(
         &self,
-        named: &str,
+        configured_url: &str,
         url: &str,
         prepare: impl FnOnce(OutgoingRequest) -> OutgoingRequest,
     ) -> Result<Answer, OutgoingError> {
-        let (named, url) = (parse(named)?, parse(url)?);
+        let (named, url) = (parse_url(configured_url)?, parse_url(url)?);
         let client = self.client_for(&named, &url)?;
-        prepare(OutgoingRequest::new(client, Method::GET, url))
-            .send()
-            .await
+        prepare(OutgoingRequest::new(client, Method::GET, url)).send().await
     }
 
     /// The client for a URL that was reached from an address of the operator's configuration.
-    fn client_for(&self, named: &Url, url: &Url) -> Result<&reqwest::Client, OutgoingError> {
-        if is_same_origin(named, url) {
-            return Ok(&self.open);
+    fn client_for(
+        &self,
+        configured_url: &Url,
+        url: &Url,
+    ) -> Result<&reqwest::Client, OutgoingError> {
+        if is_same_origin(configured_url, url) {
+            return Ok(&self.open_client);
         }
-        Ok(match self.destinations.permission(url)? {
-            Permission::ByName => &self.open,
-            Permission::ByAddress => &self.guarded,
+        Ok(match self.destinations.check_permission(url)? {
+            Permission::ByName => &self.open_client,
+            Permission::ByAddress => &self.guarded_client,
         })
     }
 
@@ -177,19 +175,19 @@ impl OutgoingClient {
     ///
     /// # Errors
     /// [`OutgoingError`].
-    pub async fn get_named(
+    pub async fn get_configured(
         &self,
         url: &str,
         prepare: impl Fn(OutgoingRequest) -> OutgoingRequest,
         authorize: impl Fn(OutgoingRequest) -> OutgoingRequest,
     ) -> Result<Answer, OutgoingError> {
-        let named = parse(url)?;
-        let mut url = named.clone();
+        let configured_url = parse_url(url)?;
+        let mut url = configured_url.clone();
         for _ in 0..=REDIRECTS_MAX {
-            let is_named = is_same_origin(&named, &url);
-            let client = self.client_for(&named, &url)?;
+            let is_trusted = is_same_origin(&configured_url, &url);
+            let client = self.client_for(&configured_url, &url)?;
             let mut request = prepare(OutgoingRequest::new(client, Method::GET, url.clone()));
-            if is_named {
+            if is_trusted {
                 request = authorize(request);
             }
             let answer = request.send().await?;
@@ -203,11 +201,9 @@ impl OutgoingClient {
             let joined = url.join(target).map_err(|error| OutgoingError::Url {
                 reason: format!("the redirect leads nowhere: {error}"),
             })?;
-            url = parse(joined.as_str())?;
+            url = parse_url(joined.as_str())?;
         }
-        Err(OutgoingError::Failed {
-            reason: format!("more than {REDIRECTS_MAX} redirects"),
-        })
+        Err(OutgoingError::Failed { reason: format!("more than {REDIRECTS_MAX} redirects") })
     }
 }
 
@@ -217,42 +213,37 @@ impl OutgoingClient {
 /// # Errors
 /// [`OutgoingError::Url`].
 pub fn is_confidential(url: &str) -> Result<bool, OutgoingError> {
-    let url = parse(url)?;
+    let url = parse_url(url)?;
     let host = url.host_str().unwrap_or_default();
     let literal = host.trim_start_matches('[').trim_end_matches(']');
     let is_loopback = literal == "localhost"
-        || literal
-            .parse::<IpAddr>()
-            .is_ok_and(|address| address.is_loopback());
+        || literal.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     Ok(url.scheme() == "https" || is_loopback)
 }
 
-fn is_same_origin(one: &Url, other: &Url) -> bool {
-    one.scheme() == other.scheme()
-        && one.host_str() == other.host_str()
-        && one.port_or_known_default() == other.port_or_known_default()
+fn is_same_origin(url: &Url, other: &Url) -> bool {
+    url.scheme() == other.scheme()
+        && url.host_str() == other.host_str()
+        && url.port_or_known_default() == other.port_or_known_default()
 }
 
 /// TLS with servers whose certificates the machine trusts, or `certificates` (PEM).
-fn tls(certificates: Option<&[u8]>) -> Result<ClientConfig, OutgoingError> {
-    let failed = |error: &dyn Error| OutgoingError::Failed {
-        reason: egret_base::error::chain(error),
-    };
-    let mut trusted = TrustedCertificates::of_machine();
+fn tls_config(certificates: Option<&[u8]>) -> Result<ClientConfig, OutgoingError> {
+    let to_error =
+        |error: &dyn Error| OutgoingError::Failed { reason: egret_base::error::chain(error) };
+    let mut trusted = TrustedCertificates::from_system();
     if let Some(pem) = certificates {
-        trusted.add_pem(pem).map_err(|error| failed(&error))?;
+        trusted.add_pem(pem).map_err(|error| to_error(&error))?;
     }
-    let verifier = CertificateVerifier::new(trusted).map_err(|error| failed(&error))?;
-    let builder = verifier.begin(ALL_VERSIONS);
-    let mut config = builder
-        .map_err(|error| failed(&error))?
-        .with_no_client_auth();
+    let verifier = CertificateVerifier::new(trusted).map_err(|error| to_error(&error))?;
+    let builder = verifier.config_builder(ALL_VERSIONS);
+    let mut config = builder.map_err(|error| to_error(&error))?.with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
 
 /// The common options of both clients; without `tls` they accept any certificate.
-fn builder(options: &ClientOptions, tls: Option<ClientConfig>) -> reqwest::ClientBuilder {
+fn client_builder(options: &ClientOptions, tls: Option<ClientConfig>) -> reqwest::ClientBuilder {
     let mut builder = reqwest::Client::builder()
         .no_proxy()
         .user_agent(concat!("Egret/", env!("CARGO_PKG_VERSION")))
@@ -302,7 +293,7 @@ impl OutgoingRequest {
     /// [`OutgoingError`]: there is no answer.
     pub async fn send(self) -> Result<Answer, OutgoingError> {
         let sent = self.0.send().await;
-        sent.map(Answer).map_err(OutgoingError::of)
+        sent.map(Answer).map_err(OutgoingError::from_reqwest)
     }
 }
 
@@ -334,9 +325,9 @@ impl Answer {
     ///
     /// # Errors
     /// [`OutgoingError::TooLong`] with more than `bytes_max` bytes.
-    pub async fn read(mut self, bytes_max: u64) -> Result<Vec<u8>, OutgoingError> {
+    pub async fn read_body(mut self, bytes_max: u64) -> Result<Vec<u8>, OutgoingError> {
         let mut body = Vec::new();
-        while let Some(chunk) = self.0.chunk().await.map_err(OutgoingError::of)? {
+        while let Some(chunk) = self.0.chunk().await.map_err(OutgoingError::from_reqwest)? {
             if (body.len() + chunk.len()) as u64 > bytes_max {
                 return Err(OutgoingError::TooLong { bytes_max });
             }

@@ -15,7 +15,7 @@ use crate::resolve::{Lookup, SystemLookup};
 #[derive(Clone)]
 pub struct Destinations {
     allowed: Arc<RwLock<Arc<[DestinationRule]>>>,
-    is_everything: bool,
+    allows_all: bool,
     pub(crate) lookup: Arc<dyn Lookup>,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Debug for Destinations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Destinations")
             .field("allowed", &self.allowed())
-            .field("is_everything", &self.is_everything)
+            .field("is_everything", &self.allows_all)
             .finish_non_exhaustive()
     }
 }
@@ -52,7 +52,7 @@ impl Default for Destinations {
     fn default() -> Self {
         Self {
             allowed: Arc::new(RwLock::new(Arc::new([]))),
-            is_everything: false,
+            allows_all: false,
             lookup: Arc::new(SystemLookup),
         }
     }
@@ -65,7 +65,7 @@ impl Destinations {
     /// Which entry cannot be read.
     pub fn new(text: &str) -> Result<Self, String> {
         let destinations = Self::default();
-        destinations.change(text)?;
+        destinations.set_allowed(text)?;
         Ok(destinations)
     }
 
@@ -74,12 +74,12 @@ impl Destinations {
     ///
     /// # Errors
     /// As [`Destinations::new`]; what was allowed before stays so.
-    pub fn change(&self, text: &str) -> Result<bool, String> {
-        let read = read_list(text)?;
+    pub fn set_allowed(&self, text: &str) -> Result<bool, String> {
+        let rules = parse_rules(text)?;
         let mut allowed = write_lock(&self.allowed);
-        let is_another = **allowed != *read;
-        *allowed = read;
-        Ok(is_another)
+        let has_changed = **allowed != *rules;
+        *allowed = rules;
+        Ok(has_changed)
     }
 
     fn allowed(&self) -> Arc<[DestinationRule]> {
@@ -88,11 +88,8 @@ impl Destinations {
     }
 
     /// Allows every address, public or not.
-    pub fn everything() -> Self {
-        Self {
-            is_everything: true,
-            ..Self::default()
-        }
+    pub fn allow_all() -> Self {
+        Self { allows_all: true, ..Self::default() }
     }
 
     /// The same destinations, with names resolved by `lookup`.
@@ -106,56 +103,48 @@ impl Destinations {
     /// # Errors
     /// [`OutgoingError::Url`], [`OutgoingError::Refused`].
     pub fn check(&self, url: &str) -> Result<Url, OutgoingError> {
-        let parsed = parse(url)?;
-        self.permission(&parsed)?;
+        let parsed = parse_url(url)?;
+        self.check_permission(&parsed)?;
         Ok(parsed)
     }
 
-    pub(crate) fn permission(&self, url: &Url) -> Result<Permission, OutgoingError> {
+    pub(crate) fn check_permission(&self, url: &Url) -> Result<Permission, OutgoingError> {
         let host = url.host_str().unwrap_or_default();
         let port = url.port_or_known_default().unwrap_or_default();
         let literal = host.trim_start_matches('[').trim_end_matches(']');
         let Ok(address) = literal.parse::<IpAddr>() else {
             let name = host.trim_end_matches('.').to_ascii_lowercase();
-            let is_named = self
-                .allowed()
-                .iter()
-                .any(|entry| entry.allows_name(&name, port));
-            return Ok(if self.is_everything || is_named {
+            let is_named = self.allowed().iter().any(|entry| entry.allows_name(&name, port));
+            return Ok(if self.allows_all || is_named {
                 Permission::ByName
             } else {
                 Permission::ByAddress
             });
         };
-        let is_allowed = self
-            .allowed()
-            .iter()
-            .any(|entry| entry.allows_socket(address, port));
+        let is_allowed = self.allowed().iter().any(|entry| entry.allows_socket(address, port));
         if self.allows_address(address) || is_allowed {
             return Ok(Permission::ByAddress);
         }
-        Err(OutgoingError::Refused {
-            destination: address.to_string(),
-        })
+        Err(OutgoingError::Refused { destination: address.to_string() })
     }
 
     /// Whether requests may go to an address that a name stands for.
     pub(crate) fn allows_address(&self, address: IpAddr) -> bool {
         let is_allowed = |entry: &DestinationRule| entry.allows_address(address);
-        self.is_everything || is_public(address) || self.allowed().iter().any(is_allowed)
+        self.allows_all || is_public(address) || self.allowed().iter().any(is_allowed)
     }
 }
 
 /// The entries of the setting `outgoing.allow`.
-fn read_list(text: &str) -> Result<Arc<[DestinationRule]>, String> {
+fn parse_rules(text: &str) -> Result<Arc<[DestinationRule]>, String> {
     let entries = text.split([',', ';']).map(str::trim);
     entries
         .filter(|entry| !entry.is_empty())
-        .map(|entry| DestinationRule::read(entry).ok_or_else(|| format!("outgoing.allow: `{entry}` is not a host, host:port, *.domain, address or network such as 10.0.0.0/8")))
+        .map(|entry| DestinationRule::parse(entry).ok_or_else(|| format!("outgoing.allow: `{entry}` is not a host, host:port, *.domain, address or network such as 10.0.0.0/8")))
         .collect()
 }
 
-pub(crate) fn parse(url: &str) -> Result<Url, OutgoingError> {
+pub(crate) fn parse_url(url: &str) -> Result<Url, OutgoingError> {
     let invalid = |reason: String| OutgoingError::Url { reason };
     let parsed = Url::parse(url).map_err(|error| invalid(error.to_string()))?;
     if !matches!(parsed.scheme(), "http" | "https") {
@@ -165,17 +154,14 @@ pub(crate) fn parse(url: &str) -> Result<Url, OutgoingError> {
 }
 
 impl DestinationRule {
-    fn read(entry: &str) -> Option<Self> {
+    fn parse(entry: &str) -> Option<Self> {
         if let Some((address, prefix)) = entry.split_once('/') {
             let (address, prefix) = (address.parse::<IpAddr>().ok()?, prefix.parse().ok()?);
             let bits = if address.is_ipv4() { 32 } else { 128 };
             return (prefix <= bits).then_some(Self::Network { address, prefix });
         }
         if let Ok(socket) = entry.parse::<std::net::SocketAddr>() {
-            return Some(Self::Socket {
-                address: socket.ip(),
-                port: socket.port(),
-            });
+            return Some(Self::Socket { address: socket.ip(), port: socket.port() });
         }
         let bare = entry.trim_start_matches('[').trim_end_matches(']');
         if let Ok(address) = bare.parse::<IpAddr>() {
@@ -194,31 +180,31 @@ impl DestinationRule {
         };
         match name.strip_prefix('*') {
             Some(suffix) if suffix.starts_with('.') && port.is_none() && is_name(suffix) => {
-                Some(Self::Domain {
-                    suffix: suffix.to_owned(),
-                })
+                Some(Self::Domain { suffix: suffix.to_owned() })
             }
             None if is_name(&name) => Some(Self::Host { name, port }),
             _ => None,
         }
     }
 
-    fn allows_name(&self, host: &str, at: u16) -> bool {
+    fn allows_name(&self, host: &str, url_port: u16) -> bool {
         match self {
-            Self::Host { name, port } => name == host && port.is_none_or(|port| port == at),
+            Self::Host { name, port } => name == host && port.is_none_or(|port| port == url_port),
             Self::Domain { suffix } => host.ends_with(suffix.as_str()),
             Self::Socket { .. } | Self::Network { .. } => false,
         }
     }
 
-    fn allows_socket(&self, found: IpAddr, at: u16) -> bool {
-        matches!(self, Self::Socket { address, port } if *address == found && *port == at)
+    fn allows_socket(&self, candidate: IpAddr, url_port: u16) -> bool {
+        matches!(self, Self::Socket { address, port } if *address == candidate && *port == url_port)
     }
 
-    fn allows_address(&self, found: IpAddr) -> bool {
+    fn allows_address(&self, candidate: IpAddr) -> bool {
         match self {
             // Version 4 in version 6 reaches what version 4 does.
-            Self::Network { address, prefix } => is_within(found.to_canonical(), *address, *prefix),
+            Self::Network { address, prefix } => {
+                is_within(candidate.to_canonical(), *address, *prefix)
+            }
             _ => false,
         }
     }
@@ -233,8 +219,8 @@ fn is_within(address: IpAddr, network: IpAddr, prefix: u32) -> bool {
     };
     let ignored = 128 - bits_before - prefix;
     // A shift by all 128 bits leaves nothing to compare.
-    let compared = |address| bits(address).checked_shr(ignored).unwrap_or(0);
-    compared(address) == compared(network)
+    let masked = |address| bits(address).checked_shr(ignored).unwrap_or(0);
+    masked(address) == masked(network)
 }
 
 #[cfg(test)]

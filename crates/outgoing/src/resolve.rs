@@ -53,10 +53,8 @@ impl Resolve for GuardedResolver {
         let looked_up = destinations.lookup.lookup(name.as_str());
         Box::pin(async move {
             let found = looked_up.await?;
-            let allowed: Vec<IpAddr> = found
-                .into_iter()
-                .filter(|address| destinations.allows_address(*address))
-                .collect();
+            let allowed: Vec<IpAddr> =
+                found.into_iter().filter(|address| destinations.allows_address(*address)).collect();
             if allowed.is_empty() {
                 let name = name.as_str().to_owned();
                 return Err(NoneAllowed { name }.into());
@@ -75,9 +73,5 @@ impl Resolve for OpenResolver {
 
 /// The port is that of the URL.
 fn sockets(addresses: Vec<IpAddr>) -> Addrs {
-    Box::new(
-        addresses
-            .into_iter()
-            .map(|address| SocketAddr::new(address, 0)),
-    )
+    Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0)))
 }

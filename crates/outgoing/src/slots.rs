@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use egret_base::count_left;
+use egret_base::zero_on_underflow;
 
 use crate::Url;
 
@@ -27,7 +27,7 @@ const PAUSE_FIRST_MS: u64 = 1_000;
 const PAUSE_MAX_MS: u64 = 60_000;
 
 /// An answer within this time is quick.
-const QUICK: Duration = Duration::from_secs(1);
+const QUICK_ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// Receivers remembered; beyond it those without a request in progress are forgotten.
 const RECEIVERS_MAX: usize = 4_096;
@@ -35,9 +35,8 @@ const RECEIVERS_MAX: usize = 4_096;
 /// Host and port of a URL, by which requests are counted. Holds neither path nor credentials.
 pub fn receiver_of(url: &str) -> String {
     let url = Url::parse(url).ok();
-    let receiver = url
-        .as_ref()
-        .and_then(|url| Some((url.host_str()?, url.port_or_known_default()?)));
+    let receiver =
+        url.as_ref().and_then(|url| Some((url.host_str()?, url.port_or_known_default()?)));
     receiver.map_or_else(String::new, |(host, port)| format!("{host}:{port}"))
 }
 
@@ -50,10 +49,7 @@ struct ReceiverKey {
 
 impl ReceiverKey {
     fn new(receiver: &str, tenant: &str) -> Self {
-        Self {
-            tenant: tenant.to_owned(),
-            receiver: receiver.to_owned(),
-        }
+        Self { tenant: tenant.to_owned(), receiver: receiver.to_owned() }
     }
 }
 
@@ -126,26 +122,26 @@ impl Slots {
     }
 
     /// Takes a slot for a request of a tenant to a receiver, if one is free.
-    pub fn take(&mut self, receiver: &str, tenant: &str, now_ms: u64) -> Admission {
+    pub fn acquire(&mut self, receiver: &str, tenant: &str, now_ms: u64) -> Admission {
         let key = ReceiverKey::new(receiver, tenant);
-        let known = self.receivers.get(&key);
-        if let Some(known) = known.filter(|known| known.is_unreachable())
+        let record = self.receivers.get(&key);
+        if let Some(known) = record.filter(|known| known.is_unreachable())
             && (known.in_progress > 0 || now_ms < known.retry_at_ms)
         {
             return Admission::Unreachable(known.reason.clone());
         }
         let (in_progress, is_quick) =
-            known.map_or((0, false), |known| (known.in_progress, known.is_quick));
-        let of_tenant = self.tenants.get(tenant).copied().unwrap_or(0);
+            record.map_or((0, false), |known| (known.in_progress, known.is_quick));
+        let tenant_in_progress = self.tenants.get(tenant).copied().unwrap_or(0);
         let is_free = self.in_progress < self.total
             && in_progress < self.per_receiver
-            && of_tenant < (self.total - self.total / 4)
+            && tenant_in_progress < (self.total - self.total / 4)
             && (is_quick || self.slow_in_progress < self.total.div_ceil(2));
         if !is_free {
             return Admission::Busy;
         }
-        if known.is_none() {
-            self.make_room();
+        if record.is_none() {
+            self.evict_idle_receivers();
         }
         let known = self.receivers.entry(key).or_default();
         known.in_progress += 1;
@@ -160,7 +156,7 @@ impl Slots {
 
     /// Gives back the slot of a request. Returns whether its receiver counts as unreachable
     /// for the tenant from now on.
-    pub fn give_back(
+    pub fn release(
         &mut self,
         receiver: &str,
         tenant: &str,
@@ -168,38 +164,38 @@ impl Slots {
         now_ms: u64,
     ) -> bool {
         let in_progress = self.in_progress.checked_sub(1);
-        self.in_progress = count_left(in_progress, "outgoing requests in progress");
-        let own = self.tenants.get(tenant).and_then(|own| own.checked_sub(1));
-        match count_left(own, "outgoing requests of a tenant") {
+        self.in_progress = zero_on_underflow(in_progress, "outgoing requests in progress");
+        let tenant_in_progress = self.tenants.get(tenant).and_then(|own| own.checked_sub(1));
+        match zero_on_underflow(tenant_in_progress, "outgoing requests of a tenant") {
             0 => drop(self.tenants.remove(tenant)),
             own => drop(self.tenants.insert(tenant.to_owned(), own)),
         }
-        let Some(known) = self.receivers.get_mut(&ReceiverKey::new(receiver, tenant)) else {
+        let Some(record) = self.receivers.get_mut(&ReceiverKey::new(receiver, tenant)) else {
             return false;
         };
-        let in_progress = known.in_progress.checked_sub(1);
-        known.in_progress = count_left(in_progress, "outgoing requests to a receiver");
-        if known.slow_in_progress > 0 {
-            known.slow_in_progress -= 1;
+        let in_progress = record.in_progress.checked_sub(1);
+        record.in_progress = zero_on_underflow(in_progress, "outgoing requests to a receiver");
+        if record.slow_in_progress > 0 {
+            record.slow_in_progress -= 1;
             self.slow_in_progress -= 1;
         }
         match delivery {
-            Delivery::Answered(took) => {
-                known.is_quick = took < QUICK;
-                known.failures = 0;
+            Delivery::Answered(duration) => {
+                record.is_quick = duration < QUICK_ANSWER_MAX;
+                record.failures = 0;
             }
             Delivery::Unanswered(reason) => {
-                known.is_quick = false;
-                known.failures += 1;
-                known.reason = reason;
+                record.is_quick = false;
+                record.failures += 1;
+                record.reason = reason;
             }
         }
-        if known.is_unreachable() {
-            let doublings = (known.failures - FAILURES_MAX).min(16);
+        if record.is_unreachable() {
+            let doublings = (record.failures - FAILURES_MAX).min(16);
             let pause_ms = (PAUSE_FIRST_MS << doublings).min(PAUSE_MAX_MS);
-            known.retry_at_ms = now_ms + pause_ms;
+            record.retry_at_ms = now_ms + pause_ms;
         }
-        known.is_unreachable()
+        record.is_unreachable()
     }
 
     /// Number of requests in progress.
@@ -213,14 +209,14 @@ impl Slots {
     }
 
     /// Receivers that count as unreachable, once for each tenant.
-    pub fn unreachable(&self) -> usize {
-        let known = self.receivers.values();
-        known.filter(|known| known.is_unreachable()).count()
+    pub fn unreachable_count(&self) -> usize {
+        let records = self.receivers.values();
+        records.filter(|known| known.is_unreachable()).count()
     }
 
-    fn make_room(&mut self) {
+    fn evict_idle_receivers(&mut self) {
         if self.receivers.len() >= RECEIVERS_MAX {
-            self.receivers.retain(|_, known| known.in_progress > 0);
+            self.receivers.retain(|_, record| record.in_progress > 0);
         }
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use egret_base::SystemEntropy;
 
 use egret_postgres::owner::RunAsUser;
-use egret_postgres::postmaster::{Launch, Postmaster, StopMode, end_orphans};
+use egret_postgres::postmaster::{Launch, Postmaster, StopMode, kill_orphans};
 use egret_postgres::provision::{self, Binaries, BinarySearchSpec};
 use egret_postgres::superuser::socket_connection;
 use egret_postgres::{cluster, pool, tuning};
@@ -38,7 +38,7 @@ pub fn test_directory(purpose: &str) -> PathBuf {
 /// note in `mallory.seen` as which role they are run, in everything that a query may reach:
 /// operators, casts, domains, indexes, constraints, policies, views. One of its tables has a name
 /// that drops `table` where names are not quoted.
-pub fn attacker(role: &str, table: &str) -> String {
+pub fn attacker_sql(role: &str, table: &str) -> String {
     let sql = include_str!("attacker.sql");
     sql.replace("{role}", role).replace("{table}", table)
 }
@@ -46,7 +46,7 @@ pub fn attacker(role: &str, table: &str) -> String {
 /// Statements that give `database` to `role`, whose objects and settings there are traps for the
 /// sessions of others. Each that is caught draws from sequence `trap.caught`, and makes the role a
 /// superuser where the session has the right to.
-pub fn traps(role: &str, database: &str) -> String {
+pub fn trap_sql(role: &str, database: &str) -> String {
     let sql = include_str!("traps.sql");
     sql.replace("{role}", role).replace("{database}", database)
 }
@@ -56,9 +56,9 @@ pub fn traps(role: &str, database: &str) -> String {
 /// It lies below the ports which the kernel hands out by itself, so that no connection takes it
 /// before a server does. A socket with the port in its name holds it until this process ends.
 pub fn free_port() -> u16 {
-    static HELD: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
+    static PORT_LOCKS: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
     const PORTS: std::ops::Range<u32> = 12_000..32_000;
-    let mut held = HELD.lock().expect("no test dies here");
+    let mut held = PORT_LOCKS.lock().expect("no test dies here");
     let first = std::process::id().wrapping_mul(97);
     for offset in 0..PORTS.len() as u32 {
         let port = PORTS.start + first.wrapping_add(offset) % PORTS.len() as u32;
@@ -100,17 +100,14 @@ impl Guardian {
 impl Drop for Guardian {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        let status = self
-            .child
-            .wait()
-            .expect("the guardian is a child of this process");
+        let status = self.child.wait().expect("the guardian is a child of this process");
         assert!(status.success(), "the guardian could not clean up");
     }
 }
 
 /// The programs of one major version, fetched or found.
 pub async fn binaries(major: u32) -> Binaries {
-    provision::provide(&BinarySearchSpec {
+    provision::find_or_fetch(&BinarySearchSpec {
         configured: None,
         cache: provision::default_cache(),
         major: Some(major),
@@ -123,12 +120,7 @@ pub async fn binaries(major: u32) -> Binaries {
 pub fn client_programs() -> (u32, PathBuf) {
     (15..=18)
         .rev()
-        .map(|major| {
-            (
-                major,
-                PathBuf::from(format!("/usr/lib/postgresql/{major}/bin")),
-            )
-        })
+        .map(|major| (major, PathBuf::from(format!("/usr/lib/postgresql/{major}/bin"))))
         .find(|(_, directory)| directory.join("pg_dump").exists())
         .expect("`make test` installs PostgreSQL where it is missing")
 }
@@ -151,7 +143,7 @@ pub struct TestServer {
 }
 
 /// The shared server of a major version, started by the first test that asks.
-pub fn server(major: u32) -> Arc<TestServer> {
+pub fn shared_server(major: u32) -> Arc<TestServer> {
     type Servers = Mutex<HashMap<u32, Arc<OnceLock<Arc<TestServer>>>>>;
     static SERVERS: OnceLock<Servers> = OnceLock::new();
     let slot = SERVERS
@@ -164,12 +156,8 @@ pub fn server(major: u32) -> Arc<TestServer> {
     // A thread with a runtime of its own: the runtime of the first test ends with that test.
     slot.get_or_init(|| {
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build();
-            runtime
-                .expect("a runtime can be made")
-                .block_on(own_server(major))
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime can be made").block_on(start_own_server(major))
         })
         .join()
         .expect("the server of this version starts")
@@ -178,35 +166,23 @@ pub fn server(major: u32) -> Arc<TestServer> {
 }
 
 /// A server of one test's own.
-pub async fn own_server(major: u32) -> Arc<TestServer> {
+pub async fn start_own_server(major: u32) -> Arc<TestServer> {
     let directory = test_directory(&format!("postgres{major}"));
     let guardian = Guardian::new(&directory);
     let (binaries, owner) = (binaries(major).await, owner());
     let data = directory.join("data");
-    cluster::create(
-        &binaries,
-        &data,
-        &owner,
-        &SystemEntropy,
-        &directory.join("password"),
-    )
-    .expect("initdb works");
-    let machine = tuning::this_machine(&directory);
+    cluster::create(&binaries, &data, &owner, &SystemEntropy, &directory.join("password"))
+        .expect("initdb works");
+    let machine = tuning::detect_machine(&directory);
     cluster::configure(&binaries, &data, &owner, &machine, 100).expect("files can be written");
-    run(&directory, binaries, guardian).await
+    start_server(&directory, binaries, guardian).await
 }
 
 /// Runs a server on the data in a directory.
-async fn run(directory: &Path, binaries: Binaries, guardian: Guardian) -> Arc<TestServer> {
+async fn start_server(directory: &Path, binaries: Binaries, guardian: Guardian) -> Arc<TestServer> {
     let (data, socket_dir) = (directory.join("data"), directory.join("run"));
-    cluster::private_directory(&socket_dir, &owner()).expect("a directory can be made");
-    let server = TestServer {
-        socket_dir,
-        port: 5432,
-        binaries,
-        data,
-        _guardian: guardian,
-    };
+    cluster::create_private_directory(&socket_dir, &owner()).expect("a directory can be made");
+    let server = TestServer { socket_dir, port: 5432, binaries, data, _guardian: guardian };
     server.start().await;
     Arc::new(server)
 }
@@ -238,17 +214,16 @@ impl TestServer {
 
     /// Ends this server as `ending` says.
     pub async fn end(&self, ending: Termination) {
-        let postmaster = Postmaster::adopt(&self.data)
-            .expect("its files can be read")
-            .expect("the server runs");
+        let postmaster =
+            Postmaster::adopt(&self.data).expect("its files can be read").expect("the server runs");
         match ending {
             Termination::Stop => {
                 let timeout = Duration::from_secs(60);
                 postmaster.stop(StopMode::Fast, timeout).await;
             }
             Termination::Kill => {
-                end_orphans(&self.data).await;
-                postmaster.exited().await;
+                kill_orphans(&self.data).await;
+                postmaster.await_exit().await;
             }
         }
     }
@@ -268,9 +243,7 @@ impl TestServer {
             data: self.data.clone(),
             socket_dir: self.socket_dir.clone(),
             port: self.port,
-            settings: settings
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .to_vec(),
+            settings: settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
             owner: owner(),
             log_file: log_file.clone(),
             oom_score_adj: 0,
@@ -280,54 +253,48 @@ impl TestServer {
         .await
         .expect("the server can be launched");
         postmaster
-            .ready(Duration::from_secs(60), &log_file)
+            .await_ready(Duration::from_secs(60), &log_file)
             .await
             .expect("the server becomes ready");
     }
 
     /// Stops every process of this server in its tracks until what is returned is dropped.
     pub fn freeze(&self) -> impl Send + use<> {
-        let postmaster = Postmaster::adopt(&self.data)
-            .expect("its files can be read")
-            .expect("the server runs");
+        let postmaster =
+            Postmaster::adopt(&self.data).expect("its files can be read").expect("the server runs");
         let frozen = postmaster.freeze();
         frozen.expect("its processes can be stopped")
     }
 
     /// Another server, on a backup of this one's files that is taken while it runs.
-    pub async fn copied(&self, recovery: Recovery) -> Arc<TestServer> {
+    pub async fn copy(&self, recovery: Recovery) -> Arc<TestServer> {
         let directory = test_directory("postgres-copy");
         let guardian = Guardian::new(&directory);
         let data = directory.join("data");
-        let copy = |from: &Path, to: &Path| {
+        let copy_files = |from: &Path, to: &Path| {
             let status = Command::new("cp").arg("-aT").arg(from).arg(to).status();
             assert!(status.is_ok_and(|status| status.success()), "cp failed");
         };
         let connection = socket_connection(&self.socket_dir, self.port, 0, "postgres", "test");
-        let client = pool::connect(&connection)
-            .await
-            .expect("the test server accepts connections");
-        let ask = |sql| client.query_one(sql, &[]);
-        let began = ask("SELECT pg_catalog.pg_backup_start('copy', true)").await;
+        let client = pool::connect(&connection).await.expect("the test server accepts connections");
+        let query = |sql| client.query_one(sql, &[]);
+        let began = query("SELECT pg_catalog.pg_backup_start('copy', true)").await;
         began.expect("a backup can begin");
-        copy(&self.data, &data);
-        let ended = ask("SELECT labelfile FROM pg_catalog.pg_backup_stop(false)").await;
+        copy_files(&self.data, &data);
+        let ended = query("SELECT labelfile FROM pg_catalog.pg_backup_stop(false)").await;
         let label: String = ended.expect("a backup can end").get(0);
-        copy(&self.data.join("pg_wal"), &data.join("pg_wal"));
+        copy_files(&self.data.join("pg_wal"), &data.join("pg_wal"));
         std::fs::remove_file(data.join("postmaster.pid")).expect("it was copied");
         let mut files = vec![("backup_label", label.as_str())];
         if recovery == Recovery::Promotion {
             files.push(("recovery.signal", ""));
-            files.push((
-                "postgresql.auto.conf",
-                "restore_command = 'false'\nhot_standby = off\n",
-            ));
+            files.push(("postgresql.auto.conf", "restore_command = 'false'\nhot_standby = off\n"));
         }
         for (name, text) in files {
             let written = cluster::write_owned(&data.join(name), text, &owner());
             written.expect("a file can be written");
         }
-        run(&directory, self.binaries.clone(), guardian).await
+        start_server(&directory, self.binaries.clone(), guardian).await
     }
 }
 
@@ -344,7 +311,7 @@ impl TestDatabase {
     pub async fn create(major: u32) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let server = tokio::task::spawn_blocking(move || server(major))
+        let server = tokio::task::spawn_blocking(move || shared_server(major))
             .await
             .expect("the server of this version starts");
         Self::create_in(server, name).await
@@ -355,13 +322,8 @@ impl TestDatabase {
         let database = Self { name, server };
         let client = database.connect_to("postgres").await;
         // As on an embedded server, where unqualified names do not mean schema `egret`.
-        for statement in [
-            "CREATE DATABASE {}",
-            "ALTER DATABASE {} SET search_path = public",
-        ] {
-            let made = client
-                .batch_execute(&statement.replace("{}", &database.name))
-                .await;
+        for statement in ["CREATE DATABASE {}", "ALTER DATABASE {} SET search_path = public"] {
+            let made = client.batch_execute(&statement.replace("{}", &database.name)).await;
             made.expect("a database can be made");
         }
         database

@@ -17,7 +17,7 @@ use tokio_postgres::config::Host;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Row};
 
-use crate::error::{PostgresError, server};
+use crate::error::{PostgresError, server_error};
 
 /// Largest number of rows of one answer.
 pub const ROWS_MAX: usize = 100_000;
@@ -32,10 +32,7 @@ pub struct ReceiveLimit {
 impl ReceiveLimit {
     /// A limit of `bytes_max` bytes for each session.
     pub fn new(bytes_max: u64) -> Arc<Self> {
-        Arc::new(Self {
-            bytes_max,
-            is_exceeded: AtomicBool::new(false),
-        })
+        Arc::new(Self { bytes_max, is_exceeded: AtomicBool::new(false) })
     }
 
     /// Whether a session ended because its server sent more.
@@ -105,13 +102,9 @@ pub async fn connect(
         path: directory.join(crate::wire::socket_name(port)),
         source,
     })?;
-    let stream = BoundedStream {
-        stream,
-        received: 0,
-        limit: limit.clone(),
-    };
+    let stream = BoundedStream { stream, received: 0, limit: limit.clone() };
     let connected = connection.connect_raw(stream, NoTls).await;
-    let (client, driver) = connected.map_err(server("connect"))?;
+    let (client, driver) = connected.map_err(server_error("connect"))?;
     tokio::spawn(async move {
         if let Err(error) = driver.await {
             tracing::debug!(error = crate::error::describe(&error), "a connection ended");
@@ -131,32 +124,29 @@ pub async fn query(
     parameters: &[&(dyn ToSql + Sync)],
 ) -> Result<Vec<Row>, PostgresError> {
     let parameters = parameters.iter().copied();
-    let rows = client
-        .query_raw(sql, parameters)
-        .await
-        .map_err(server(doing))?;
+    let rows = client.query_raw(sql, parameters).await.map_err(server_error(doing))?;
     let mut rows = std::pin::pin!(rows);
-    let mut taken = Vec::new();
-    while let Some(row) = rows.try_next().await.map_err(server(doing))? {
-        if taken.len() == ROWS_MAX {
+    let mut collected = Vec::new();
+    while let Some(row) = rows.try_next().await.map_err(server_error(doing))? {
+        if collected.len() == ROWS_MAX {
             return Err(PostgresError::Answer {
                 doing,
                 reason: format!("it has more than {ROWS_MAX} rows"),
             });
         }
-        taken.push(row);
+        collected.push(row);
     }
-    Ok(taken)
+    Ok(collected)
 }
 
 /// Reads a value of a row of such a server, which may have another type than expected.
 ///
 /// # Errors
 /// [`PostgresError::Server`] when it is of another type.
-pub fn value<'a, T: tokio_postgres::types::FromSql<'a>>(
+pub fn get_value<'a, T: tokio_postgres::types::FromSql<'a>>(
     row: &'a Row,
     column: usize,
     doing: &'static str,
 ) -> Result<T, PostgresError> {
-    row.try_get(column).map_err(server(doing))
+    row.try_get(column).map_err(server_error(doing))
 }

@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 
 use egret_base::Entropy;
 
-use crate::error::{PostgresError, io};
-use crate::owner::{RunAsUser, own_user_name};
-use crate::provision::{Binaries, output_of};
+use crate::error::{PostgresError, io_error};
+use crate::owner::{RunAsUser, current_user_name};
+use crate::provision::{Binaries, run_program};
 use crate::tuning::{self, Build, Machine};
 
 /// The bootstrap superuser of every cluster that Egret makes.
@@ -20,7 +20,7 @@ pub const IDENT_MAP: &str = "egret";
 
 /// The major version of the cluster in `data`, or `None` when there is none.
 pub fn major(data: &Path) -> Option<u32> {
-    read_own(&data.join("PG_VERSION")).ok()?.trim().parse().ok()
+    read_no_follow(&data.join("PG_VERSION")).ok()?.trim().parse().ok()
 }
 
 /// Makes a cluster in the empty directory `data`, with data checksums and SCRAM passwords, and
@@ -37,32 +37,29 @@ pub fn create(
     entropy: &dyn Entropy,
     password_file: &Path,
 ) -> Result<(), PostgresError> {
-    fs::create_dir_all(data).map_err(io("create", data))?;
-    let marker = unfinished(data);
-    empty(data, &marker, password_file)?;
+    fs::create_dir_all(data).map_err(io_error("create", data))?;
+    let marker = unfinished_marker(data);
+    clear_unfinished(data, &marker, password_file)?;
     write_private(&marker, "initdb was not finished\n")?;
     fs::set_permissions(data, fs::Permissions::from_mode(0o700))
-        .map_err(io("change the mode of", data))?;
-    owner.own(data)?;
-    let password = password(entropy);
+        .map_err(io_error("change the mode of", data))?;
+    owner.chown(data)?;
+    let password = generate_password(entropy);
     write_private(password_file, &format!("{password}\n"))?;
-    let handed = data.with_extension("password");
-    write_private(&handed, &format!("{password}\n"))?;
-    owner.own(&handed)?;
-    let result = initdb(binaries, data, owner, &handed);
-    fs::remove_file(&handed).map_err(io("remove", &handed))?;
-    result.map_err(|error| match owner.barrier(data) {
-        Some(directory) => PostgresError::Barrier {
-            directory,
-            name: owner.name.clone(),
-        },
+    let initdb_password_file = data.with_extension("password");
+    write_private(&initdb_password_file, &format!("{password}\n"))?;
+    owner.chown(&initdb_password_file)?;
+    let result = initdb(binaries, data, owner, &initdb_password_file);
+    fs::remove_file(&initdb_password_file).map_err(io_error("remove", &initdb_password_file))?;
+    result.map_err(|error| match owner.closed_ancestor(data) {
+        Some(directory) => PostgresError::Barrier { directory, name: owner.name.clone() },
         None => error,
     })?;
-    fs::remove_file(&marker).map_err(io("remove", &marker))
+    fs::remove_file(&marker).map_err(io_error("remove", &marker))
 }
 
 /// There while `initdb` is at work on a data directory.
-fn unfinished(data: &Path) -> PathBuf {
+fn unfinished_marker(data: &Path) -> PathBuf {
     data.with_extension("unfinished")
 }
 
@@ -81,13 +78,13 @@ fn initdb(
         .arg(password_file)
         .args(["--username", SUPERUSER, "--auth", "scram-sha-256"])
         .args(["--encoding", "UTF8", "--data-checksums"])
-        .args(locale(binaries.major))
+        .args(locale_arguments(binaries.major))
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .env("LC_ALL", "C.UTF-8")
         .current_dir("/");
     owner.apply(&mut command);
-    let output = output_of(&mut command).map_err(io("run", &program))?;
+    let output = run_program(&mut command).map_err(io_error("run", &program))?;
     if output.status.success() {
         return Ok(());
     }
@@ -102,30 +99,20 @@ fn initdb(
 
 /// The C.UTF-8 locale sorts by code point, fast and the same on every machine; from 17 on
 /// PostgreSQL carries it itself.
-fn locale(major: u32) -> &'static [&'static str] {
+fn locale_arguments(major: u32) -> &'static [&'static str] {
     if major >= 17 {
-        &[
-            "--locale-provider",
-            "builtin",
-            "--builtin-locale",
-            "C.UTF-8",
-            "--locale",
-            "C",
-        ]
+        &["--locale-provider", "builtin", "--builtin-locale", "C.UTF-8", "--locale", "C"]
     } else {
         &["--locale", "C.UTF-8"]
     }
 }
 
 /// 192 random bits in URL-safe letters.
-pub fn password(entropy: &dyn Entropy) -> String {
+pub(crate) fn generate_password(entropy: &dyn Entropy) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut random = [0_u8; 32];
     entropy.fill(&mut random);
-    random
-        .iter()
-        .map(|byte| char::from(LETTERS[usize::from(byte & 63)]))
-        .collect()
+    random.iter().map(|byte| char::from(LETTERS[usize::from(byte & 63)])).collect()
 }
 
 /// Writes the files that Egret owns in a data directory: authentication and settings.
@@ -141,29 +128,17 @@ pub fn configure(
 ) -> Result<(), PostgresError> {
     let build = Build {
         major: binaries.major,
-        wal_compression: wal_compression(binaries, data, owner),
+        wal_compression: supported_wal_compression(binaries, data, owner),
     };
-    let settings = tuning::fit(machine, &build, sessions_max);
-    write_owned(
-        &data.join("egret.conf"),
-        &tuning::render(&settings, machine),
-        owner,
-    )?;
-    write_owned(
-        &data.join("pg_hba.conf"),
-        &host_based_authentication(),
-        owner,
-    )?;
+    let settings = tuning::fit_settings(machine, &build, sessions_max);
+    write_owned(&data.join("egret.conf"), &tuning::render_config(&settings, machine), owner)?;
+    write_owned(&data.join("pg_hba.conf"), &host_based_authentication(), owner)?;
     write_owned(&data.join("pg_ident.conf"), &ident_map(&[SUPERUSER]), owner)?;
     let main = data.join("postgresql.conf");
-    let text = read_own(&main)?;
+    let text = read_no_follow(&main)?;
     let include = "include 'egret.conf'\ninclude_if_exists 'user.conf'\n";
     if !text.contains(include) {
-        write_owned(
-            &main,
-            &format!("{text}\n# Egret's settings, then yours.\n{include}"),
-            owner,
-        )?;
+        write_owned(&main, &format!("{text}\n# Egret's settings, then yours.\n{include}"), owner)?;
     }
     Ok(())
 }
@@ -171,7 +146,7 @@ pub fn configure(
 /// The fastest method that this build of the server accepts. `pglz`, which every build has, is not
 /// used: to compress a page takes longer than to write it, and a write to a page after a checkpoint
 /// waits for it.
-fn wal_compression(binaries: &Binaries, data: &Path, owner: &RunAsUser) -> &'static str {
+fn supported_wal_compression(binaries: &Binaries, data: &Path, owner: &RunAsUser) -> &'static str {
     for method in ["lz4", "zstd"] {
         let mut command = Command::new(binaries.program("postgres"));
         command
@@ -207,7 +182,7 @@ fn host_based_authentication() -> String {
 
 /// The map by which Egret's operating-system user may enter as each of `roles`.
 pub fn ident_map(roles: &[&str]) -> String {
-    let user = own_user_name();
+    let user = current_user_name();
     let mut text = "# Written by Egret.\n".to_owned();
     for role in roles {
         text.push_str(&format!("{IDENT_MAP} {user} {role}\n"));
@@ -222,9 +197,9 @@ pub fn ident_map(roles: &[&str]) -> String {
 /// # Errors
 /// [`PostgresError::Io`].
 pub fn write_owned(path: &Path, text: &str, owner: &RunAsUser) -> Result<(), PostgresError> {
-    let new = path.with_extension("egret-new");
-    replace(&new, text, Some(owner))?;
-    fs::rename(&new, path).map_err(io("write", path))
+    let new_path = path.with_extension("egret-new");
+    replace_file(&new_path, text, Some(owner))?;
+    fs::rename(&new_path, path).map_err(io_error("write", path))
 }
 
 /// Writes a file that only its owner may read, in one step and flushed, replacing what was there; a
@@ -233,16 +208,16 @@ pub fn write_owned(path: &Path, text: &str, owner: &RunAsUser) -> Result<(), Pos
 /// # Errors
 /// [`PostgresError::Io`].
 pub fn write_private(path: &Path, text: &str) -> Result<(), PostgresError> {
-    replace(path, text, None)
+    replace_file(path, text, None)
 }
 
-fn replace(path: &Path, text: &str, owner: Option<&RunAsUser>) -> Result<(), PostgresError> {
+fn replace_file(path: &Path, text: &str, owner: Option<&RunAsUser>) -> Result<(), PostgresError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
-    let new = PathBuf::from(name);
-    match fs::remove_file(&new) {
+    let new_path = PathBuf::from(name);
+    match fs::remove_file(&new_path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(io("replace", &new)(error));
+            return Err(io_error("replace", &new_path)(error));
         }
         _ => {}
     }
@@ -250,16 +225,14 @@ fn replace(path: &Path, text: &str, owner: Option<&RunAsUser>) -> Result<(), Pos
         .create_new(true)
         .write(true)
         .mode(0o600)
-        .open(&new)
-        .map_err(io("write", &new))?;
-    file.write_all(text.as_bytes()).map_err(io("write", &new))?;
+        .open(&new_path)
+        .map_err(io_error("write", &new_path))?;
+    file.write_all(text.as_bytes()).map_err(io_error("write", &new_path))?;
     if let Some(owner) = owner {
-        owner
-            .own_open(&file)
-            .map_err(io("change the owner of", &new))?;
+        owner.fchown(&file).map_err(io_error("change the owner of", &new_path))?;
     }
-    file.sync_all().map_err(io("flush", &new))?;
-    fs::rename(&new, path).map_err(io("write", path))
+    file.sync_all().map_err(io_error("flush", &new_path))?;
+    fs::rename(&new_path, path).map_err(io_error("write", path))
 }
 
 /// Largest file of a data directory that is read into memory: `postmaster.pid` has some hundred
@@ -267,19 +240,17 @@ fn replace(path: &Path, text: &str, owner: Option<&RunAsUser>) -> Result<(), Pos
 const OWN_FILE_BYTES_MAX: u64 = 256 << 10;
 
 /// Reads a file of a data directory without following a link or waiting for a pipe.
-pub(crate) fn read_own(path: &Path) -> Result<String, PostgresError> {
+pub(crate) fn read_no_follow(path: &Path) -> Result<String, PostgresError> {
     let file = fs::OpenOptions::new()
         .read(true)
         .custom_flags(NO_FOLLOW)
         .open(path)
-        .map_err(io("read", path))?;
+        .map_err(io_error("read", path))?;
     let mut text = String::new();
-    file.take(OWN_FILE_BYTES_MAX + 1)
-        .read_to_string(&mut text)
-        .map_err(io("read", path))?;
+    file.take(OWN_FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(io_error("read", path))?;
     if text.len() as u64 > OWN_FILE_BYTES_MAX {
         let reason = format!("it is larger than {OWN_FILE_BYTES_MAX} bytes");
-        return Err(io("read", path)(std::io::Error::new(
+        return Err(io_error("read", path)(std::io::Error::new(
             std::io::ErrorKind::FileTooLarge,
             reason,
         )));
@@ -289,32 +260,27 @@ pub(crate) fn read_own(path: &Path) -> Result<String, PostgresError> {
 
 /// `O_NOFOLLOW`, and `O_NONBLOCK` against pipes, for files in directories that belong to another
 /// user than Egret's.
-pub(crate) const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW
-    .union(rustix::fs::OFlags::NONBLOCK)
-    .bits()
-    .cast_signed();
+pub(crate) const NO_FOLLOW: i32 =
+    rustix::fs::OFlags::NOFOLLOW.union(rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
 
 /// Creates a directory for sockets that only the server's user (and root) may enter.
 ///
 /// # Errors
 /// [`PostgresError::Io`].
-pub fn private_directory(path: &Path, owner: &RunAsUser) -> Result<(), PostgresError> {
-    fs::create_dir_all(path).map_err(io("create", path))?;
+pub fn create_private_directory(path: &Path, owner: &RunAsUser) -> Result<(), PostgresError> {
+    fs::create_dir_all(path).map_err(io_error("create", path))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o700))
-        .map_err(io("change the mode of", path))?;
-    owner.own(path)
+        .map_err(io_error("change the mode of", path))?;
+    owner.chown(path)
 }
 
 /// Removes what an interrupted `initdb` left, which its marker tells. Anything else that is there
 /// is a user's data, and a password without data says that the data is somewhere else.
-fn empty(data: &Path, marker: &Path, password_file: &Path) -> Result<(), PostgresError> {
+fn clear_unfinished(data: &Path, marker: &Path, password_file: &Path) -> Result<(), PostgresError> {
     let refuse = |reason: &str| {
-        Err(PostgresError::NotEmpty {
-            data: data.to_owned(),
-            reason: reason.to_owned(),
-        })
+        Err(PostgresError::NotEmpty { data: data.to_owned(), reason: reason.to_owned() })
     };
-    let mut entries = fs::read_dir(data).map_err(io("read", data))?.peekable();
+    let mut entries = fs::read_dir(data).map_err(io_error("read", data))?.peekable();
     if !marker.exists() {
         if entries.peek().is_some() {
             return refuse(
@@ -330,21 +296,21 @@ fn empty(data: &Path, marker: &Path, password_file: &Path) -> Result<(), Postgre
         }
     }
     for entry in entries {
-        let entry = entry.map_err(io("read", data))?;
+        let entry = entry.map_err(io_error("read", data))?;
         let path = entry.path();
         let removed = if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             fs::remove_dir_all(&path)
         } else {
             fs::remove_file(&path)
         };
-        removed.map_err(io("remove", &path))?;
+        removed.map_err(io_error("remove", &path))?;
     }
     Ok(())
 }
 
 /// Whether `data` holds a cluster that was made completely.
 pub fn is_complete(data: &Path) -> bool {
-    major(data).is_some() && !unfinished(data).exists()
+    major(data).is_some() && !unfinished_marker(data).exists()
 }
 
 #[cfg(test)]

@@ -37,10 +37,10 @@ use delegation::{BaseGroup, make_locked, remove_abandoned};
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
 /// Where Egret and the source go.
-const MAIN: &str = "egret-main";
+const MAIN_GROUP: &str = "egret-main";
 
 /// What names of groups for branches begin with.
-const BRANCHES: &str = "egret-branches-";
+const BRANCHES_PREFIX: &str = "egret-branches-";
 
 /// How many processes a server of PostgreSQL 15 to 18 needs to start and to open a session, and
 /// some more: with fewer, it would fail while it starts, as if it were broken. The least value of
@@ -88,7 +88,7 @@ pub struct GroupLimits {
 /// The control groups of servers, or why there are none.
 #[derive(Debug)]
 pub struct ControlGroups {
-    state: Result<Arc<ServerGroups>, String>,
+    groups: Result<Arc<ServerGroups>, String>,
     /// Controllers that groups do not have, and why.
     missing: Vec<String>,
     policy: GroupPolicy,
@@ -100,15 +100,15 @@ pub struct ControlGroups {
 /// The group of all servers, and those of each.
 #[derive(Debug)]
 struct ServerGroups {
-    all: ControlGroup,
+    all_servers: ControlGroup,
     /// The name of `all` in earlier versions of Egret, of which servers may have been left running.
-    former: ControlGroup,
+    former_group: ControlGroup,
     controllers: BTreeSet<String>,
     /// Held against other Egrets, which remove groups whose lock is free; `None` once the group is
     /// removed.
     lock: Mutex<Option<File>>,
     /// Names of groups with a server of this Egret.
-    taken: Mutex<BTreeSet<String>>,
+    leased_names: Mutex<BTreeSet<String>>,
 }
 
 /// The control group of one server.
@@ -133,20 +133,20 @@ impl ControlGroups {
         policy: GroupPolicy,
         limits: GroupLimits,
         data_dir: &Path,
-        wanted: &[&'static str],
+        controllers: &[&'static str],
     ) -> Self {
         let mut missing = Vec::new();
         let state = own.and_then(|own| {
-            let groups = ServerGroups::open(&own, data_dir, wanted, &mut missing)?;
-            let bounded = groups.bound(&groups.all, bounds::of_all(&limits));
-            bounded.map_err(|error| {
+            let groups = ServerGroups::open(&own, data_dir, controllers, &mut missing)?;
+            let limited = groups.apply_bounds(&groups.all_servers, bounds::bounds_for_all(&limits));
+            limited.map_err(|error| {
                 groups.remove();
                 format!("the limits of all branches cannot be set: {error}")
             })?;
             Ok(Arc::new(groups))
         });
         Self {
-            state,
+            groups: state,
             missing,
             policy,
             limits,
@@ -156,36 +156,36 @@ impl ControlGroups {
 
     /// Whether memory, processor time and processes of servers are bounded.
     pub fn is_complete(&self) -> bool {
-        self.state.is_ok() && self.missing.is_empty()
+        self.groups.is_ok() && self.missing.is_empty()
     }
 
     /// Describes what is bounded on this machine, for an operator.
     pub fn describe(&self) -> String {
-        let groups = match &self.state {
+        let groups = match &self.groups {
             Ok(groups) => groups,
             Err(reason) => return format!("NONE ({reason})"),
         };
         let limits = &self.limits;
         let mut bounds = Vec::new();
-        if groups.has("memory") {
+        if groups.has_controller("memory") {
             let (each, all) = (limits.memory_max, limits.total_memory_max);
             bounds.push(format!("memory {each} each and {all} in all"));
         }
-        if groups.has("cpu") {
+        if groups.has_controller("cpu") {
             let weight = limits.total_cpu_weight;
             bounds.push(match limits.cpu_percent_max {
                 0 => format!("processor time by weight {weight}"),
                 percent => format!("processor time {percent}% each, by weight {weight} in all"),
             });
         }
-        if groups.has("pids") {
+        if groups.has_controller("pids") {
             let (each, all) = (limits.processes_max, limits.total_processes_max);
             bounds.push(format!("{each} processes each and {all} in all"));
         }
         if !self.missing.is_empty() {
             bounds.push(format!("NOT bounded: {}", self.missing.join("; ")));
         }
-        let path = groups.all.path().display();
+        let path = groups.all_servers.path().display();
         format!("control groups in {path}: {}", bounds.join(", "))
     }
 
@@ -200,23 +200,20 @@ impl ControlGroups {
         data: &Path,
         nice: u16,
     ) -> Result<Option<GroupLease>, PostgresError> {
-        let Ok(groups) = &self.state else {
+        let Ok(groups) = &self.groups else {
             return Ok(None);
         };
-        let processes = groups.processes() + SERVER_PROCESSES;
-        if groups.has("pids") && processes > u64::from(self.limits.total_processes_max) {
-            return Err(PostgresError::NoProcessLeft {
-                max: self.limits.total_processes_max,
-            });
+        let processes = groups.count_processes() + SERVER_PROCESSES;
+        if groups.has_controller("pids") && processes > u64::from(self.limits.total_processes_max) {
+            return Err(PostgresError::NoProcessLeft { max: self.limits.total_processes_max });
         }
-        match self.lease_in(groups, data, nice) {
+        match self.lease_from(groups, data, nice) {
             Ok(lease) => {
-                self.not_bounded
-                    .recover("branches have control groups again");
+                self.not_bounded.recover("branches have control groups again");
                 Ok(Some(lease))
             }
             Err(error) if self.policy == GroupPolicy::Full => {
-                Err(crate::error::io("make a control group for", data)(error))
+                Err(crate::error::io_error("make a control group for", data)(error))
             }
             Err(error) => {
                 let message = "a branch runs without a control group of its own";
@@ -226,17 +223,17 @@ impl ControlGroups {
         }
     }
 
-    fn lease_in(
+    fn lease_from(
         &self,
         groups: &Arc<ServerGroups>,
         data: &Path,
         nice: u16,
     ) -> io::Result<GroupLease> {
         let lease = GroupLease {
-            group: groups.make_new(server_name(data))?,
+            group: groups.create_server_group(server_name(data))?,
             groups: groups.clone(),
         };
-        match groups.bound(&lease.group, bounds::of_server(&self.limits, nice)) {
+        match groups.apply_bounds(&lease.group, bounds::bounds_for_server(&self.limits, nice)) {
             Ok(()) => Ok(lease),
             Err(error) => {
                 lease.release();
@@ -246,43 +243,38 @@ impl ControlGroups {
     }
 
     /// The group of a process that an earlier Egret started in one of these.
-    pub(crate) fn lease_of(&self, pid: i32) -> Option<GroupLease> {
-        let groups = self.state.as_ref().ok()?;
+    pub(crate) fn lease_of_process(&self, pid: i32) -> Option<GroupLease> {
+        let groups = self.groups.as_ref().ok()?;
         let group = ControlGroup::of_process(pid).ok()?;
         let parent = group.parent()?;
-        if parent != groups.all && parent != groups.former {
+        if parent != groups.all_servers && parent != groups.former_group {
             return None;
         }
-        lock(&groups.taken).insert(group.name().to_owned());
-        Some(GroupLease {
-            group,
-            groups: groups.clone(),
-        })
+        lock(&groups.leased_names).insert(group.name().to_owned());
+        Some(GroupLease { group, groups: groups.clone() })
     }
 
     /// Ends and removes groups that an earlier Egret left behind and whose server was not taken
     /// over; those of the former name may be another Egret's. Returns how many there were.
     pub fn remove_leftovers(&self) -> usize {
-        let Ok(groups) = &self.state else {
+        let Ok(groups) = &self.groups else {
             return 0;
         };
-        let taken = lock(&groups.taken).clone();
-        let children = groups.all.children().unwrap_or_default();
-        let left = children
-            .iter()
-            .filter(|group| !taken.contains(group.name()));
-        left.filter(|group| end(group)).count()
+        let taken = lock(&groups.leased_names).clone();
+        let children = groups.all_servers.children().unwrap_or_default();
+        let leftovers = children.iter().filter(|group| !taken.contains(group.name()));
+        leftovers.filter(|group| end_and_remove(group)).count()
     }
 
     /// How many processes of servers the kernel has killed because memory was at its limit.
     pub fn memory_kills(&self) -> u64 {
-        let groups = self.state.as_ref().ok();
-        groups.map_or(0, |groups| memory_kills(&groups.all))
+        let groups = self.groups.as_ref().ok();
+        groups.map_or(0, |groups| memory_kills(&groups.all_servers))
     }
 
     /// Removes the groups, those of servers that still run excepted.
     pub fn remove(&self) {
-        if let Ok(groups) = &self.state {
+        if let Ok(groups) = &self.groups {
             groups.remove();
         }
     }
@@ -301,7 +293,7 @@ impl ServerGroups {
         let name = group_name(data_dir).map_err(fail)?;
         let former = former_group_name(data_dir).map_err(fail)?;
         let group = match own.parent() {
-            Some(parent) if own.name() == MAIN => parent,
+            Some(parent) if own.name() == MAIN_GROUP => parent,
             _ => own.clone(),
         };
         let base = BaseGroup::new(group, data_dir);
@@ -314,12 +306,12 @@ impl ServerGroups {
             .ok_or_else(|| format!("another process has locked {path}"))?;
         let groups = Self {
             controllers: base.give_controllers(&all, wanted, missing),
-            former: base.group.child(&former),
-            all,
+            former_group: base.group.child(&former),
+            all_servers: all,
             lock: Mutex::new(Some(lock)),
-            taken: Mutex::default(),
+            leased_names: Mutex::default(),
         };
-        match groups.try_out() {
+        match groups.probe() {
             Ok(()) => Ok(groups),
             Err(error) => {
                 groups.remove();
@@ -328,38 +320,35 @@ impl ServerGroups {
         }
     }
 
-    fn try_out(&self) -> io::Result<()> {
-        let group = self.all.child("probe");
-        group.make()?;
-        let entered = group.entrance().and_then(Entrance::try_out);
-        group.end(END_TIMEOUT)?;
+    fn probe(&self) -> io::Result<()> {
+        let group = self.all_servers.child("probe");
+        group.create()?;
+        let entered = group.open_entrance().and_then(Entrance::try_enter);
+        group.kill_and_remove(END_TIMEOUT)?;
         entered
     }
 
-    fn has(&self, controller: &str) -> bool {
+    fn has_controller(&self, controller: &str) -> bool {
         self.controllers.contains(controller)
     }
 
     /// How many processes and threads of all servers there are, those in the group of the former
     /// name included.
-    fn processes(&self) -> u64 {
+    fn count_processes(&self) -> u64 {
         let count = |group: &ControlGroup| -> Option<u64> {
             let text = std::fs::read_to_string(group.path().join("pids.current")).ok()?;
             text.trim().parse().ok()
         };
-        [&self.all, &self.former]
-            .into_iter()
-            .filter_map(count)
-            .sum()
+        [&self.all_servers, &self.former_group].into_iter().filter_map(count).sum()
     }
 
     /// Sets those bounds whose controllers groups have.
-    fn bound(&self, group: &ControlGroup, bounds: Vec<Bound>) -> io::Result<()> {
+    fn apply_bounds(&self, group: &ControlGroup, bounds: Vec<Bound>) -> io::Result<()> {
         for bound in bounds {
-            if !self.has(bound.controller) {
+            if !self.has_controller(bound.controller) {
                 continue;
             }
-            match group.set(bound.file, &bound.value) {
+            match group.write_file(bound.file, &bound.value) {
                 Err(error)
                     if error.kind() == io::ErrorKind::NotFound
                         && bound.presence == Presence::Optional => {}
@@ -370,36 +359,34 @@ impl ServerGroups {
     }
 
     /// A group that no server has or had: the end of an earlier start must not end this one.
-    fn make_new(&self, server: &str) -> io::Result<ControlGroup> {
-        let mut taken = lock(&self.taken);
+    fn create_server_group(&self, server: &str) -> io::Result<ControlGroup> {
+        let mut leased_names = lock(&self.leased_names);
         for number in 1..=STARTS_MAX {
             let name = format!("{server}-{number}");
-            let group = self.all.child(&name);
-            if !taken.contains(&name) && group.make()? {
-                taken.insert(name);
+            let group = self.all_servers.child(&name);
+            if !leased_names.contains(&name) && group.create()? {
+                leased_names.insert(name);
                 return Ok(group);
             }
         }
-        Err(io::Error::other(
-            "too many control groups of this server still exist",
-        ))
+        Err(io::Error::other("too many control groups of this server still exist"))
     }
 
     /// Removes the groups without processes, and with the last one the common group, which is
     /// another Egret's to make from then on.
     fn remove(&self) {
-        let mut held = lock(&self.lock);
-        if held.is_none() {
+        let mut lock_file = lock(&self.lock);
+        if lock_file.is_none() {
             return;
         }
-        for group in self.all.children().unwrap_or_default() {
+        for group in self.all_servers.children().unwrap_or_default() {
             // Processes that are killed take a moment to end.
             if group.await_empty(REMOVE_TIMEOUT).unwrap_or(false) {
-                end(&group);
+                end_and_remove(&group);
             }
         }
-        match self.all.remove() {
-            Ok(()) => *held = None,
+        match self.all_servers.remove() {
+            Ok(()) => *lock_file = None,
             Err(error) => {
                 tracing::debug!(%error, "cannot remove the common control group: servers still use it")
             }
@@ -417,7 +404,7 @@ impl Drop for ServerGroups {
 impl GroupLease {
     /// What a server enters it by.
     pub(crate) fn entrance(&self) -> io::Result<Entrance> {
-        self.group.entrance()
+        self.group.open_entrance()
     }
 
     /// Kills every process in it, whatever the server knows of.
@@ -434,15 +421,15 @@ impl GroupLease {
 
     /// Ends what is left in it and removes it, after the server has ended or failed to start.
     pub(crate) fn release(self) {
-        if end(&self.group) {
-            lock(&self.groups.taken).remove(self.group.name());
+        if end_and_remove(&self.group) {
+            lock(&self.groups.leased_names).remove(self.group.name());
         }
     }
 }
 
 /// Ends a group with everything in it; returns whether it is gone.
-fn end(group: &ControlGroup) -> bool {
-    match group.end(END_TIMEOUT) {
+fn end_and_remove(group: &ControlGroup) -> bool {
+    match group.kill_and_remove(END_TIMEOUT) {
         // Another thread may have ended it meanwhile.
         Err(error) if group.path().exists() => {
             let path = group.path().display();
@@ -455,7 +442,7 @@ fn end(group: &ControlGroup) -> bool {
 
 fn memory_kills(group: &ControlGroup) -> u64 {
     // There is no such file without the controller.
-    group.count("memory.events", "oom_kill").unwrap_or(0)
+    group.read_count("memory.events", "oom_kill").unwrap_or(0)
 }
 
 /// The name of the group of all servers of a data directory. By its path alone, two directories of
@@ -463,26 +450,26 @@ fn memory_kills(group: &ControlGroup) -> u64 {
 fn group_name(data_dir: &Path) -> io::Result<String> {
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::MetadataExt;
-    let whole = std::fs::canonicalize(data_dir)?;
-    let directory = std::fs::metadata(&whole)?;
-    let sum = Sha256::new()
+    let canonical = std::fs::canonicalize(data_dir)?;
+    let directory = std::fs::metadata(&canonical)?;
+    let digest = Sha256::new()
         .chain_update(directory.dev().to_le_bytes())
         .chain_update(directory.ino().to_le_bytes())
-        .chain_update(whole.as_os_str().as_bytes())
+        .chain_update(canonical.as_os_str().as_bytes())
         .finalize();
-    Ok(name_by_sum(&sum))
+    Ok(name_from_digest(&digest))
 }
 
 /// The name by the path alone, which earlier versions of Egret gave that group.
 fn former_group_name(data_dir: &Path) -> io::Result<String> {
     use std::os::unix::ffi::OsStrExt;
-    let whole = std::fs::canonicalize(data_dir)?;
-    Ok(name_by_sum(&Sha256::digest(whole.as_os_str().as_bytes())))
+    let canonical = std::fs::canonicalize(data_dir)?;
+    Ok(name_from_digest(&Sha256::digest(canonical.as_os_str().as_bytes())))
 }
 
-fn name_by_sum(sum: &[u8]) -> String {
-    let hex: String = sum[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{BRANCHES}{hex}")
+fn name_from_digest(digest: &[u8]) -> String {
+    let hex: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{BRANCHES_PREFIX}{hex}")
 }
 
 /// What the groups of a server are named after: its data directory, which has the name of an id.

@@ -19,7 +19,7 @@ use crate::retry::Policy;
 const ROUND_INTERVAL: Duration = Duration::from_secs(30);
 
 /// How long after a visit that failed the same database is visited again, whatever the others do.
-const RETRY: Policy = Policy {
+const RETRY_POLICY: Policy = Policy {
     attempts: u32::MAX,
     first_wait: Duration::from_millis(100),
     longest_wait: Duration::from_secs(10),
@@ -46,7 +46,7 @@ pub struct DatabaseWatch {
     /// Databases that cannot be visited, by name.
     faults: ConditionSet,
     /// What the visits look for, for messages, such as `outboxes`.
-    sought: &'static str,
+    visit_target: &'static str,
     schedule: Mutex<Schedule>,
 }
 
@@ -66,15 +66,12 @@ struct FailedVisit {
 
 impl DatabaseWatch {
     /// A watch that has not started. `sought` names what the visits look for, in the plural.
-    pub fn new(databases: Databases, faults: ConditionSet, sought: &'static str) -> Self {
+    pub fn new(databases: Databases, faults: ConditionSet, visit_target: &'static str) -> Self {
         Self {
             databases,
             faults,
-            sought,
-            schedule: Mutex::new(Schedule {
-                next_round: Instant::now(),
-                failing: BTreeMap::new(),
-            }),
+            visit_target,
+            schedule: Mutex::new(Schedule { next_round: Instant::now(), failing: BTreeMap::new() }),
         }
     }
 
@@ -87,20 +84,18 @@ impl DatabaseWatch {
         let names = match self.databases.names().await {
             Ok(names) => names,
             Err(error) => {
-                let due = self.fail(ALL_DATABASES, &error);
+                let due = self.record_failure(ALL_DATABASES, &error);
                 self.schedule().next_round = due;
                 return Err(error.into());
             }
         };
-        self.recover(ALL_DATABASES);
-        let is_there = |subject: &str| names.iter().any(|name| name == subject);
-        self.faults.retain(is_there);
-        self.schedule()
-            .failing
-            .retain(|subject, _| is_there(subject.as_str()));
-        let visited = self.visit_each(visitor, &names).await;
+        self.record_success(ALL_DATABASES);
+        let exists = |subject: &str| names.iter().any(|name| name == subject);
+        self.faults.retain(exists);
+        self.schedule().failing.retain(|subject, _| exists(subject.as_str()));
+        let result = self.visit_each(visitor, &names).await;
         self.schedule().next_round = Instant::now() + ROUND_INTERVAL;
-        visited
+        result
     }
 
     /// Visits the databases whose last visit failed and that are due.
@@ -122,17 +117,17 @@ impl DatabaseWatch {
         visitor: &V,
         names: &[String],
     ) -> Result<(), V::Error> {
-        let mut visited = Ok(());
+        let mut result = Ok(());
         for name in names {
             match visitor.visit(name).await {
-                Ok(()) => self.recover(name),
+                Ok(()) => self.record_success(name),
                 Err(error) => {
-                    self.fail(name, &error);
-                    visited = Err(error);
+                    self.record_failure(name, &error);
+                    result = Err(error);
                 }
             }
         }
-        visited
+        result
     }
 
     /// Whether the list of databases, or one of them, has a condition.
@@ -141,31 +136,31 @@ impl DatabaseWatch {
     }
 
     /// Notes a failure, and returns when the subject is tried again.
-    fn fail(&self, subject: &str, error: &impl CodedError) -> Instant {
+    fn record_failure(&self, subject: &str, error: &impl CodedError) -> Instant {
         let (failures, due) = {
             let mut schedule = self.schedule();
-            let earlier = schedule.failing.get(subject);
-            let failures = earlier.map_or(0, |failing| failing.failures) + 1;
-            let due = Instant::now() + RETRY.wait(failures);
+            let previous = schedule.failing.get(subject);
+            let failures = previous.map_or(0, |failing| failing.failures) + 1;
+            let due = Instant::now() + RETRY_POLICY.wait_after(failures);
             let failing = FailedVisit { failures, due };
             schedule.failing.insert(subject.to_owned(), failing);
             (failures, due)
         };
         if failures > FAILURES_PASSING || !error.retryable() {
-            let message = format!("cannot look for {}; retrying", self.sought);
+            let message = format!("cannot look for {}; retrying", self.visit_target);
             self.faults.fail(subject, error, &message);
         }
         due
     }
 
-    fn recover(&self, subject: &str) {
+    fn record_success(&self, subject: &str) {
         self.schedule().failing.remove(subject);
-        let message = format!("{} are looked for again", self.sought);
+        let message = format!("{} are looked for again", self.visit_target);
         self.faults.recover(subject, &message);
     }
 
     /// How long from now the next visit is due.
-    pub fn pause(&self) -> Duration {
+    pub fn time_until_next_visit(&self) -> Duration {
         let schedule = self.schedule();
         let failing = schedule.failing.values().map(|failing| failing.due);
         let next = failing.fold(schedule.next_round, Instant::min);
@@ -205,7 +200,7 @@ impl DatabaseWatch {
                 _ = stopping.changed() => continue,
                 () = visiting => {}
             }
-            wait = self.pause();
+            wait = self.time_until_next_visit();
         }
     }
 }

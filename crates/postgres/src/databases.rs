@@ -11,7 +11,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config};
 
 use crate::config::PostgresConfig;
-use crate::error::{PostgresError, server};
+use crate::error::{PostgresError, server_error};
 use crate::external;
 use crate::hosts::MAINTENANCE;
 use crate::listen::{self, ListeningSession};
@@ -49,7 +49,7 @@ pub fn request_sessions(config: &PostgresConfig) -> RequestSessions {
 pub struct Databases {
     connect: Arc<dyn Fn(&str) -> Config + Send + Sync>,
     /// The only database, if there is just one.
-    only: Option<String>,
+    only_database: Option<String>,
     /// Whether the server can be reached.
     readiness: Arc<dyn Fn() -> Readiness + Send + Sync>,
     /// Returns when the server does not answer any more.
@@ -95,26 +95,26 @@ impl DatabasesError {
 
 impl Databases {
     /// Every database of a server of Egret's own; `connect` makes the connection settings of one.
-    pub fn every(connect: impl Fn(&str) -> Config + Send + Sync + 'static) -> Self {
+    pub fn all(connect: impl Fn(&str) -> Config + Send + Sync + 'static) -> Self {
         Self {
             connect: Arc::new(connect),
-            only: None,
+            only_database: None,
             readiness: Arc::new(|| Readiness::Ready),
-            loss: Arc::new(never),
+            loss: Arc::new(never_lost),
             health: Arc::default(),
             sessions: request_sessions(&PostgresConfig::default()),
         }
     }
 
     /// The database that a connection string names, of an external server.
-    pub fn one(connection: Config) -> Self {
-        let named = connection.get_dbname().or(connection.get_user());
-        let name = named.unwrap_or(MAINTENANCE).to_owned();
+    pub fn single(connection: Config) -> Self {
+        let configured = connection.get_dbname().or(connection.get_user());
+        let name = configured.unwrap_or(MAINTENANCE).to_owned();
         Self {
             connect: Arc::new(move |_| connection.clone()),
-            only: Some(name),
+            only_database: Some(name),
             readiness: Arc::new(|| Readiness::Ready),
-            loss: Arc::new(never),
+            loss: Arc::new(never_lost),
             health: Arc::default(),
             sessions: request_sessions(&PostgresConfig::default()),
         }
@@ -178,28 +178,28 @@ impl Databases {
 
     /// Whether a pooler that swaps sessions may be between Egret and the server.
     pub fn is_remote(&self) -> bool {
-        self.only.is_some()
+        self.only_database.is_some()
     }
 
     /// Names of all databases that accept connections, sorted.
     pub async fn names(&self) -> Result<Vec<String>, PostgresError> {
-        match &self.only {
+        match &self.only_database {
             Some(only) => Ok(vec![only.clone()]),
             None => list(&self.maintenance_client().await?).await,
         }
     }
 
     /// Names of the databases that accept no connections, sorted.
-    pub async fn closed(&self) -> Result<Vec<String>, PostgresError> {
-        match self.only {
+    pub async fn closed_names(&self) -> Result<Vec<String>, PostgresError> {
+        match self.only_database {
             Some(_) => Ok(Vec::new()),
-            None => names_by(&self.maintenance_client().await?, CLOSED_DATABASES).await,
+            None => query_names(&self.maintenance_client().await?, CLOSED_DATABASES).await,
         }
     }
 
     /// Whether a database exists and accepts no connections.
     pub async fn is_closed(&self, database: &str) -> Result<bool, PostgresError> {
-        Ok(self.closed().await?.iter().any(|name| name == database))
+        Ok(self.closed_names().await?.iter().any(|name| name == database))
     }
 
     /// The database asked for, also one that accepts no connections; else the only one besides the
@@ -207,15 +207,15 @@ impl Databases {
     ///
     /// # Errors
     /// [`DatabasesError`].
-    pub async fn choose(&self, asked: Option<&str>) -> Result<String, DatabasesError> {
+    pub async fn choose(&self, requested: Option<&str>) -> Result<String, DatabasesError> {
         let names = self.names().await?;
-        if let Some(asked) = asked
+        if let Some(asked) = requested
             && !names.iter().any(|name| name == asked)
             && self.is_closed(asked).await?
         {
             return Ok(asked.to_owned());
         }
-        choose(asked, names)
+        choose(requested, names)
     }
 
     /// Opens a session in one of the databases, with Egret's settings.
@@ -228,9 +228,9 @@ impl Databases {
         let loss = (self.loss)();
         self.check_reachable()?;
         let opened = pool::connect_until(&self.connection(database), loss).await;
-        self.note_session(&opened);
-        let named = self.only.as_deref().unwrap_or(database);
-        opened.map_err(|error| error.of_session_in(named))
+        self.observe_session(&opened);
+        let named = self.only_database.as_deref().unwrap_or(database);
+        opened.map_err(|error| error.in_database(named))
     }
 
     /// Opens a session in one of the databases that listens on a channel.
@@ -253,22 +253,22 @@ impl Databases {
             listen::connect_listening(&connection, channel, loss).await
         };
         let opened = opening.await;
-        self.note_session(&opened);
+        self.observe_session(&opened);
         opened
     }
 
     /// Reacts to a failed attempt to open a session: a probe then checks whether the server opens
     /// sessions at all.
-    fn note_session<T>(&self, opened: &Result<T, PostgresError>) {
+    fn observe_session<T>(&self, opened: &Result<T, PostgresError>) {
         let Err(error) = opened else { return };
-        let is_of_one_database = !self.is_remote() && is_gone(error);
-        if !is_of_one_database {
+        let is_missing_database = !self.is_remote() && is_database_missing(error);
+        if !is_missing_database {
             let (connect, readiness) = (self.connect.clone(), self.readiness.clone());
             let connection = move || match readiness() {
                 Readiness::Ready => Some(connect(MAINTENANCE)),
                 Readiness::NotReady(_) | Readiness::Failed(_) => None,
             };
-            session_health::watch_refusal(&self.health, connection);
+            session_health::start_probe(&self.health, connection);
         }
     }
 
@@ -277,12 +277,9 @@ impl Databases {
     ///
     /// # Errors
     /// Those of [`Self::client`].
-    pub async fn client_of_existing(
-        &self,
-        database: &str,
-    ) -> Result<Option<Client>, PostgresError> {
+    pub async fn client_if_exists(&self, database: &str) -> Result<Option<Client>, PostgresError> {
         match self.client(database).await {
-            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) if is_database_missing(&error) => Ok(None),
             client => client.map(Some),
         }
     }
@@ -310,12 +307,12 @@ impl Databases {
 }
 
 /// Loss of a server that is not watched: never completes.
-fn never() -> BoxFuture<'static, ()> {
+fn never_lost() -> BoxFuture<'static, ()> {
     Box::pin(std::future::pending())
 }
 
-fn choose(asked: Option<&str>, mut names: Vec<String>) -> Result<String, DatabasesError> {
-    if let Some(asked) = asked {
+fn choose(requested: Option<&str>, mut names: Vec<String>) -> Result<String, DatabasesError> {
+    if let Some(asked) = requested {
         let asked = asked.to_owned();
         return if names.contains(&asked) {
             Ok(asked)
@@ -335,19 +332,16 @@ fn choose(asked: Option<&str>, mut names: Vec<String>) -> Result<String, Databas
 /// The names of all databases of a server that can be connected to, in order; templates are left
 /// out.
 pub async fn list(client: &Client) -> Result<Vec<String>, PostgresError> {
-    names_by(client, CONNECTABLE_DATABASES).await
+    query_names(client, CONNECTABLE_DATABASES).await
 }
 
-async fn names_by(client: &Client, sql: &str) -> Result<Vec<String>, PostgresError> {
-    let rows = client
-        .query(sql, &[])
-        .await
-        .map_err(server("list the databases"))?;
+async fn query_names(client: &Client, sql: &str) -> Result<Vec<String>, PostgresError> {
+    let rows = client.query(sql, &[]).await.map_err(server_error("list the databases"))?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 /// Whether a connection failed because the database is not there.
-pub fn is_gone(error: &PostgresError) -> bool {
+pub fn is_database_missing(error: &PostgresError) -> bool {
     let (PostgresError::Server { error, .. } | PostgresError::NoHost { error, .. }) = error else {
         return false;
     };

@@ -1,7 +1,7 @@
 //! The embedded server: made once, started, adopted after a crash of Egret, restarted when it ends
 //! by itself, stopped with Egret.
 
-mod keep;
+mod supervisor;
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, TcpListener};
@@ -16,11 +16,11 @@ use tokio::sync::watch;
 
 use crate::cluster;
 use crate::config::PostgresConfig;
-use crate::error::{PostgresError, server};
+use crate::error::{PostgresError, server_error};
 use crate::owner::RunAsUser;
 use crate::pidfile::PidFile;
 use crate::pool;
-use crate::postmaster::{Launch, Postmaster, StopMode, end_orphans};
+use crate::postmaster::{Launch, Postmaster, StopMode, kill_orphans};
 use crate::provision::{self, Binaries, BinarySearchSpec};
 use crate::retry::is_transient;
 use crate::session_probe::{SessionRefusal, watch_sessions};
@@ -30,7 +30,7 @@ use crate::tuning;
 use crate::write_back::WriteBack;
 
 /// How long open sessions are kept after the server has stopped to accept new ones.
-const LOSS_WAIT: Duration = Duration::from_secs(10);
+const LOSS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where the embedded server's files are.
 #[derive(Clone, Debug)]
@@ -62,19 +62,19 @@ impl ServerState {
     fn has_sessions(&self) -> bool {
         match self {
             ServerState::Running => true,
-            ServerState::NotAccepting(refusal) => refusal.are_others_answered,
+            ServerState::NotAccepting(refusal) => refusal.answers_open_sessions,
             _ => false,
         }
     }
 
     /// The state of a server that has ended, until it is started again.
-    fn ended(decision: &Decision, reason: String) -> Self {
-        if !decision.crash_loop {
+    fn after_exit(decision: &Decision, reason: String) -> Self {
+        if !decision.is_crash_loop {
             return ServerState::Failed(reason);
         }
         ServerState::CrashLoop(format!(
             "{} exits within five minutes, next attempt after {:.1} s; the last one: {reason}",
-            decision.ends,
+            decision.exit_count,
             decision.wait.as_secs_f64(),
         ))
     }
@@ -85,7 +85,7 @@ impl ServerState {
 enum TargetState {
     Running,
     Stopped,
-    Over,
+    Ended,
 }
 
 /// A PostgreSQL server that belongs to this Egret.
@@ -157,7 +157,7 @@ impl EmbeddedServer {
     }
 
     /// Returns when the server has answered no session for a while.
-    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+    pub fn await_loss(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut state = self.shared.state.subscribe();
         async move {
             loop {
@@ -166,8 +166,9 @@ impl EmbeddedServer {
                 if is_unwatched {
                     return std::future::pending().await;
                 }
-                let back = state.wait_for(ServerState::has_sessions);
-                let is_back = matches!(tokio::time::timeout(LOSS_WAIT, back).await, Ok(Ok(_)));
+                let recovery = state.wait_for(ServerState::has_sessions);
+                let is_back =
+                    matches!(tokio::time::timeout(LOSS_TIMEOUT, recovery).await, Ok(Ok(_)));
                 if !is_back {
                     return;
                 }
@@ -183,7 +184,7 @@ impl EmbeddedServer {
         &self,
         connection: &tokio_postgres::Config,
     ) -> Result<tokio_postgres::Client, PostgresError> {
-        pool::connect_until(connection, self.lost()).await
+        pool::connect_until(connection, self.await_loss()).await
     }
 
     /// Stops the server, lets `work` move its data directory and says where it is now, and starts
@@ -196,15 +197,13 @@ impl EmbeddedServer {
         work: impl AsyncFnOnce(PathBuf) -> Result<PathBuf, E>,
     ) -> Result<(), E> {
         self.shared.desired.send_replace(TargetState::Stopped);
-        self.shared
-            .await_state(|state| *state == ServerState::Stopped)
-            .await;
+        self.shared.await_state(|state| *state == ServerState::Stopped).await;
         let result = work(self.layout().data).await;
         if let Ok(data) = &result {
             self.shared.layout_mut().data.clone_from(data);
         }
         self.shared.desired.send_replace(TargetState::Running);
-        self.shared.await_settled().await?;
+        self.shared.await_start_outcome().await?;
         result.map(|_| ())
     }
 
@@ -213,9 +212,9 @@ impl EmbeddedServer {
         self.shared.desired.send_replace(TargetState::Running);
         self.shared.state.send_replace(ServerState::Starting);
         let shared = self.shared.clone();
-        let task = tokio::spawn(async move { keep::supervise(&shared).await });
+        let task = tokio::spawn(async move { supervisor::supervise(&shared).await });
         *lock(&self.task) = Some(task);
-        let result = self.shared.await_settled().await;
+        let result = self.shared.await_start_outcome().await;
         if result.is_err() {
             self.stop_task().await;
         }
@@ -223,7 +222,7 @@ impl EmbeddedServer {
     }
 
     async fn stop_task(&self) {
-        self.shared.desired.send_replace(TargetState::Over);
+        self.shared.desired.send_replace(TargetState::Ended);
         let task = lock(&self.task).take();
         if let Some(task) = task
             && let Err(error) = task.await
@@ -279,19 +278,19 @@ impl EmbeddedInner {
         lock(&self.layout)
     }
 
-    async fn await_state(&self, wanted: impl FnMut(&ServerState) -> bool) -> ServerState {
+    async fn await_state(&self, predicate: impl FnMut(&ServerState) -> bool) -> ServerState {
         self.state
             .subscribe()
-            .wait_for(wanted)
+            .wait_for(predicate)
             .await
             .map_or(ServerState::Stopped, |state| state.clone())
     }
 
     /// Waits until the server runs or an attempt to start it has failed.
-    async fn await_settled(&self) -> Result<(), PostgresError> {
-        let settled =
+    async fn await_start_outcome(&self) -> Result<(), PostgresError> {
+        let is_settled =
             |state: &ServerState| !matches!(state, ServerState::Starting | ServerState::Stopped);
-        match self.await_state(settled).await {
+        match self.await_state(is_settled).await {
             ServerState::Running | ServerState::NotAccepting(_) => Ok(()),
             ServerState::Failed(reason) | ServerState::CrashLoop(reason) => {
                 Err(PostgresError::NotRunning { reason })
@@ -306,17 +305,13 @@ impl EmbeddedInner {
     async fn prepare(&self) -> Result<(), PostgresError> {
         let layout = self.layout();
         let owner = RunAsUser::resolve(&self.config.run_as)?;
-        let binaries = provision::provide(&BinarySearchSpec {
+        let binaries = provision::find_or_fetch(&BinarySearchSpec {
             configured: self.config.bin.clone(),
-            cache: self
-                .config
-                .cache_dir
-                .clone()
-                .unwrap_or_else(provision::default_cache),
+            cache: self.config.cache_dir.clone().unwrap_or_else(provision::default_cache),
             major: cluster::major(&layout.data),
         })
         .await?;
-        cluster::private_directory(&layout.socket_dir, &owner)?;
+        cluster::create_private_directory(&layout.socket_dir, &owner)?;
         let (made_with, made_by, entropy) = (binaries.clone(), owner.clone(), self.entropy.clone());
         tokio::task::spawn_blocking(move || {
             if cluster::is_complete(&layout.data) {
@@ -336,11 +331,8 @@ impl EmbeddedInner {
     async fn launch(&self) -> Result<Postmaster, PostgresError> {
         self.try_launch().await.map_err(|error| {
             let (_, owner) = self.prepared().expect("prepared before it is launched");
-            match owner.barrier(&self.layout().data) {
-                Some(directory) => PostgresError::Barrier {
-                    directory,
-                    name: owner.name,
-                },
+            match owner.closed_ancestor(&self.layout().data) {
+                Some(directory) => PostgresError::Barrier { directory, name: owner.name },
                 None => error,
             }
         })
@@ -350,41 +342,30 @@ impl EmbeddedInner {
         let layout = self.layout();
         if let Some(postmaster) = Postmaster::adopt(&layout.data)? {
             let file = PidFile::read(&layout.data);
-            let fits = file.is_some_and(|file| {
+            let matches_config = file.is_some_and(|file| {
                 file.port == Some(self.config.port)
                     && file.socket_dir.as_ref() == Some(&layout.socket_dir)
             });
-            if fits {
-                tracing::info!(
-                    pid = postmaster.pid(),
-                    "took over the running embedded server"
-                );
-                self.until_ready(&postmaster, &layout).await?;
+            if matches_config {
+                tracing::info!(pid = postmaster.pid(), "took over the running embedded server");
+                self.await_ready(&postmaster, &layout).await?;
                 self.set_search_path(&layout).await;
                 return Ok(postmaster);
             }
-            postmaster
-                .stop(StopMode::Fast, self.config.stop_timeout.duration())
-                .await;
+            postmaster.stop(StopMode::Fast, self.config.stop_timeout.duration()).await;
         }
-        end_orphans(&layout.data).await;
+        kill_orphans(&layout.data).await;
         let (binaries, owner) = self.prepared().ok_or_else(|| PostgresError::NotRunning {
             reason: "it was not prepared".to_owned(),
         })?;
         check_port(self.config.port)?;
-        let machine = tuning::this_machine(&layout.data);
-        cluster::configure(
-            &binaries,
-            &layout.data,
-            &owner,
-            &machine,
-            self.config.sessions_max,
-        )?;
+        let machine = tuning::detect_machine(&layout.data);
+        cluster::configure(&binaries, &layout.data, &owner, &machine, self.config.sessions_max)?;
         // The output of an earlier attempt would be reported as the reason of this one's failure.
         if let Err(error) = std::fs::remove_file(&layout.log_file)
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            return Err(crate::error::io("remove", &layout.log_file)(error));
+            return Err(crate::error::io_error("remove", &layout.log_file)(error));
         }
         let postmaster = Postmaster::launch(&Launch {
             binaries,
@@ -399,7 +380,7 @@ impl EmbeddedInner {
             nice: 0,
         })
         .await?;
-        self.until_ready(&postmaster, &layout).await?;
+        self.await_ready(&postmaster, &layout).await?;
         self.set_search_path(&layout).await;
         tracing::info!(
             pid = postmaster.pid(),
@@ -412,7 +393,7 @@ impl EmbeddedInner {
 
 impl EmbeddedInner {
     /// How the supervisor itself connects.
-    fn own_connection(&self, layout: &Layout) -> tokio_postgres::Config {
+    fn supervisor_connection(&self, layout: &Layout) -> tokio_postgres::Config {
         let (directory, port) = (&layout.socket_dir, self.config.port);
         let major = cluster::major(&layout.data).unwrap_or_default();
         let mut connection = socket_connection(directory, port, major, "postgres", "postgres");
@@ -424,12 +405,12 @@ impl EmbeddedInner {
     /// `search_path` would be schema `egret`. A server that does not take it (one that is read
     /// only) starts all the same.
     async fn set_search_path(&self, layout: &Layout) {
-        let set = async {
-            let client = pool::connect(&self.own_connection(layout)).await?;
-            let done = client.batch_execute(include_str!("embedded/search_path.sql"));
-            done.await.map_err(server("set the search path of egret"))
+        let setting = async {
+            let client = pool::connect(&self.supervisor_connection(layout)).await?;
+            let executing = client.batch_execute(include_str!("embedded/search_path.sql"));
+            executing.await.map_err(server_error("set the search path of egret"))
         };
-        match set.await {
+        match setting.await {
             Ok(()) => {}
             // The server has stopped: the next start sets it.
             Err(PostgresError::Server { error, .. }) if is_transient(&error) => {
@@ -443,7 +424,7 @@ impl EmbeddedInner {
 
     /// Updates the state while the postmaster runs.
     async fn follow_sessions(&self, postmaster: &Postmaster) -> Infallible {
-        let connection = self.own_connection(&self.layout());
+        let connection = self.supervisor_connection(&self.layout());
         let report = |accepted| {
             self.state.send_replace(match accepted {
                 Ok(()) => ServerState::Running,
@@ -455,27 +436,25 @@ impl EmbeddedInner {
 
     /// Waits until the server accepts connections. Recovery after a crash has no time limit: a
     /// server that is still recovering is reported, and waited for.
-    async fn until_ready(
+    async fn await_ready(
         &self,
         postmaster: &Postmaster,
         layout: &Layout,
     ) -> Result<(), PostgresError> {
-        let slow = Condition::new("postgres_starting_slowly", "postgres");
+        let slow_start = Condition::new("postgres_starting_slowly", "postgres");
         loop {
             let timeout = self.config.start_timeout.duration();
-            match postmaster.ready(timeout, &layout.log_file).await {
+            match postmaster.await_ready(timeout, &layout.log_file).await {
                 Err(PostgresError::StartTimeout { waited_ms, .. }) => {
                     let reason = format_args!("not ready after {waited_ms} ms");
-                    slow.fail(reason, "the embedded server is still starting");
+                    slow_start.fail(reason, "the embedded server is still starting");
                 }
                 Err(error) => {
-                    postmaster
-                        .stop(StopMode::Fast, self.config.stop_timeout.duration())
-                        .await;
+                    postmaster.stop(StopMode::Fast, self.config.stop_timeout.duration()).await;
                     return Err(error);
                 }
                 Ok(()) => {
-                    slow.recover("the embedded server has started");
+                    slow_start.recover("the embedded server has started");
                     return Ok(());
                 }
             }

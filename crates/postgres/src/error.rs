@@ -306,19 +306,13 @@ impl PostgresError {
     /// This error for a session in a database: it names the database if the server refuses sessions
     /// there, because it accepts no connections or a library to be loaded is missing.
     #[must_use]
-    pub fn of_session_in(self, database: &str) -> Self {
-        let refusals = [
-            SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
-            SqlState::UNDEFINED_FILE,
-        ];
+    pub fn in_database(self, database: &str) -> Self {
+        let refusals = [SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, SqlState::UNDEFINED_FILE];
         match self {
             Self::Server { error, .. } | Self::NoHost { error, .. }
                 if error.code().is_some_and(|code| refusals.contains(code)) =>
             {
-                Self::NoSession {
-                    database: database.to_owned(),
-                    error,
-                }
+                Self::NoSession { database: database.to_owned(), error }
             }
             other => other,
         }
@@ -417,26 +411,21 @@ pub(crate) fn is_unknown_database(error: &tokio_postgres::Error) -> bool {
 pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(answer) => format!("{} (SQLSTATE {})", answer.message(), answer.code().code()),
-        None => {
-            crate::tls_error::of_driver(error).unwrap_or_else(|| egret_base::error::chain(error))
-        }
+        None => crate::tls_error::describe_driver_error(error)
+            .unwrap_or_else(|| egret_base::error::chain(error)),
     }
 }
 
 /// Wraps an operating-system error with what was attempted on which path.
-pub(crate) fn io(
+pub(crate) fn io_error(
     doing: &'static str,
     path: &std::path::Path,
 ) -> impl FnOnce(std::io::Error) -> PostgresError {
     let path = path.to_owned();
-    move |source| PostgresError::Io {
-        doing,
-        path,
-        source,
-    }
+    move |source| PostgresError::Io { doing, path, source }
 }
 
 /// Wraps a driver error with what was attempted.
-pub fn server(doing: &'static str) -> impl FnOnce(tokio_postgres::Error) -> PostgresError {
+pub fn server_error(doing: &'static str) -> impl FnOnce(tokio_postgres::Error) -> PostgresError {
     move |error| PostgresError::Server { doing, error }
 }

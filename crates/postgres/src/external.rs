@@ -15,10 +15,10 @@ pub use self::connect::connect;
 use self::connect::keeps_session;
 pub use self::managed_lock::ManagedLock;
 use self::tls::TlsSettings;
-use crate::error::{PostgresError, TRANSACTION_MODE, server};
+use crate::error::{PostgresError, TRANSACTION_MODE, server_error};
 use crate::installation::{self, EXAMINATION_STEP_MAX};
 use crate::pool::{self, CONNECT_TIMEOUT, within_answer_time};
-use crate::provision::SUPPORTED;
+use crate::provision::SUPPORTED_MAJORS;
 use crate::session_settings;
 
 /// The result of one check of a server: a line of the report.
@@ -27,7 +27,7 @@ pub struct Check {
     /// Name of the requirement.
     pub subject: &'static str,
     /// Whether the server meets the requirement.
-    pub verdict: CheckStatus,
+    pub status: CheckStatus,
     /// What was found and, if the requirement is not met, what to do.
     pub detail: String,
 }
@@ -49,17 +49,15 @@ pub struct CompatibilityReport {
     /// The server's version as it prints it.
     pub version: String,
     /// Every requirement with what was found.
-    pub findings: Vec<Check>,
+    pub checks: Vec<Check>,
     /// Each GRANT that Egret's role lacks for some view or metric; not needed without those.
     pub grants: Vec<Check>,
 }
 
 impl CompatibilityReport {
     /// Whether Egret can work with the server.
-    pub fn usable(&self) -> bool {
-        self.findings
-            .iter()
-            .all(|finding| finding.verdict != CheckStatus::Missing)
+    pub fn is_usable(&self) -> bool {
+        self.checks.iter().all(|finding| finding.status != CheckStatus::Missing)
     }
 }
 
@@ -90,22 +88,19 @@ pub fn parse_with_timeout(
     engine: &str,
     connect_timeout: Duration,
 ) -> Result<tokio_postgres::Config, PostgresError> {
-    let refused = |reason: String| PostgresError::Url { reason };
+    let url_error = |reason: String| PostgresError::Url { reason };
     // A variable that is not UTF-8 is none of libpq's.
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let mut parameters = parameters::read(url, &variable).map_err(refused)?;
-    parameters::adapt(&mut parameters).map_err(refused)?;
-    let tls = TlsSettings::take(&mut parameters).map_err(refused)?;
-    let user_timeout = parameters::take_user_timeout(&mut parameters).map_err(refused)?;
-    let mut connection: tokio_postgres::Config = parameters::keywords(&parameters)
+    let mut parameters = parameters::parse(url, &variable).map_err(url_error)?;
+    parameters::adapt_for_driver(&mut parameters).map_err(url_error)?;
+    let tls = TlsSettings::take_from(&mut parameters).map_err(url_error)?;
+    let user_timeout = parameters::take_user_timeout(&mut parameters).map_err(url_error)?;
+    let mut connection: tokio_postgres::Config = parameters::to_keywords(&parameters)
         .parse()
-        .map_err(|error: tokio_postgres::Error| refused(egret_base::error::chain(&error)))?;
-    tls::remember(&connection, &tls).map_err(refused)?;
+        .map_err(|error: tokio_postgres::Error| url_error(egret_base::error::chain(&error)))?;
+    tls::register_config(&connection, &tls).map_err(url_error)?;
     connection.application_name(format!("egret/{engine}"));
-    let hosts = connection
-        .get_hosts()
-        .len()
-        .max(connection.get_hostaddrs().len());
+    let hosts = connection.get_hosts().len().max(connection.get_hostaddrs().len());
     if hosts > 1 && connection.get_target_session_attrs() == TargetSessionAttrs::Any {
         connection.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
@@ -142,24 +137,20 @@ pub async fn check_within(
     let (reading_version, reading_rights) = ("read the version", "read the rights");
     let version = read_version(&client);
     let version = within_answer_time(step_max, reading_version, version).await?;
-    let of_version = check_version(&client, &version);
-    let of_right = check_schema_right(&client);
-    let of_primary = check_primary(&client);
-    let mut findings = vec![
-        within_answer_time(step_max, reading_version, of_version).await?,
-        within_answer_time(step_max, reading_rights, of_right).await?,
-        within_answer_time(step_max, "ask for the server's role", of_primary).await?,
-        pooling(in_session_mode),
+    let checking_version = check_version(&client, &version);
+    let checking_right = check_schema_right(&client);
+    let checking_primary = check_primary(&client);
+    let mut checks = vec![
+        within_answer_time(step_max, reading_version, checking_version).await?,
+        within_answer_time(step_max, reading_rights, checking_right).await?,
+        within_answer_time(step_max, "ask for the server's role", checking_primary).await?,
+        check_pooling(in_session_mode),
     ];
-    let of_schema = check_schema_objects(&client);
-    findings.extend(within_answer_time(step_max, "look at schema egret", of_schema).await?);
+    let checking_schema = check_schema_objects(&client);
+    checks.extend(within_answer_time(step_max, "look at schema egret", checking_schema).await?);
     let grants = missing_grants(&client);
     let grants = within_answer_time(step_max, reading_rights, grants).await?;
-    Ok(CompatibilityReport {
-        version,
-        findings,
-        grants,
-    })
+    Ok(CompatibilityReport { version, checks, grants })
 }
 
 /// Gives the session of a check its settings. Returns whether it stays one session.
@@ -169,12 +160,12 @@ async fn begin_check(
 ) -> Result<bool, PostgresError> {
     let in_session_mode = keeps_session(connection, client).await?;
     if in_session_mode {
-        session_settings::pin(connection, client).await?;
+        session_settings::apply(connection, client).await?;
     } else {
         // `SET` would change the session for other clients, too. This transaction never commits.
         let begin = "BEGIN; SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL quote_all_identifiers = off";
-        let begun = client.batch_execute(begin).await;
-        begun.map_err(server("begin"))?;
+        let result = client.batch_execute(begin).await;
+        result.map_err(server_error("begin"))?;
     }
     Ok(in_session_mode)
 }
@@ -182,7 +173,7 @@ async fn begin_check(
 async fn read_version(client: &Client) -> Result<String, PostgresError> {
     let sql = "SELECT pg_catalog.current_setting('server_version')";
     let row = client.query_one(sql, &[]).await;
-    Ok(row.map_err(server("read the version"))?.get(0))
+    Ok(row.map_err(server_error("read the version"))?.get(0))
 }
 
 /// Privileges that the role lacks for views and metrics, the first ones only.
@@ -190,47 +181,36 @@ async fn missing_grants(client: &Client) -> Result<Vec<Check>, PostgresError> {
     let rows = client
         .query(include_str!("external/missing_grants.sql"), &[])
         .await
-        .map_err(server("read the rights"))?;
+        .map_err(server_error("read the rights"))?;
     let mut details: Vec<String> = rows
         .iter()
         .map(|row| format!("{}: {}", row.get::<_, &str>(1), row.get::<_, &str>(0)))
         .collect();
     let total: i64 = rows.first().map_or(0, |row| row.get(2));
-    let more = usize::try_from(total)
-        .unwrap_or(0)
-        .saturating_sub(rows.len());
+    let more = usize::try_from(total).unwrap_or(0).saturating_sub(rows.len());
     if more > 0 {
-        details.push(format!(
-            "{more} more, which are shown once these are granted"
-        ));
+        details.push(format!("{more} more, which are shown once these are granted"));
     }
-    let findings = details.into_iter().map(|detail| Check {
+    let checks = details.into_iter().map(|detail| Check {
         subject: "grants",
-        verdict: CheckStatus::Reduced,
+        status: CheckStatus::Reduced,
         detail,
     });
-    Ok(findings.collect())
+    Ok(checks.collect())
 }
 
 async fn check_version(client: &Client, version: &str) -> Result<Check, PostgresError> {
     let number: i32 = client
-        .query_one(
-            "SELECT pg_catalog.current_setting('server_version_num')::int4",
-            &[],
-        )
+        .query_one("SELECT pg_catalog.current_setting('server_version_num')::int4", &[])
         .await
-        .map_err(server("read the version"))?
+        .map_err(server_error("read the version"))?
         .get(0);
     let major = u32::try_from(number / 10_000).unwrap_or(0);
-    let supported = SUPPORTED.contains(&major);
+    let is_supported = SUPPORTED_MAJORS.contains(&major);
     Ok(Check {
         subject: "version",
-        verdict: if supported {
-            CheckStatus::Met
-        } else {
-            CheckStatus::Missing
-        },
-        detail: if supported {
+        status: if is_supported { CheckStatus::Met } else { CheckStatus::Missing },
+        detail: if is_supported {
             format!("PostgreSQL {version}")
         } else {
             format!("PostgreSQL {version}: Egret works with 15, 16, 17 and 18")
@@ -242,11 +222,11 @@ async fn check_schema_right(client: &Client) -> Result<Check, PostgresError> {
     let row = client
         .query_one(include_str!("external/schema_right.sql"), &[])
         .await
-        .map_err(server("read the rights"))?;
+        .map_err(server_error("read the rights"))?;
     let (role, database): (String, String) = (row.get(0), row.get(1));
     let (may_create, exists, owns): (bool, bool, bool) = (row.get(2), row.get(3), row.get(4));
-    let met = if exists { owns } else { may_create };
-    let detail = match (exists, met) {
+    let is_met = if exists { owns } else { may_create };
+    let detail = match (exists, is_met) {
         (true, true) => format!("{role} owns schema egret in {database}"),
         (true, false) => {
             format!("schema egret in {database} belongs to another role: grant that role to {role}")
@@ -258,29 +238,25 @@ async fn check_schema_right(client: &Client) -> Result<Check, PostgresError> {
     };
     Ok(Check {
         subject: "rights",
-        verdict: if met {
-            CheckStatus::Met
-        } else {
-            CheckStatus::Missing
-        },
+        status: if is_met { CheckStatus::Met } else { CheckStatus::Missing },
         detail,
     })
 }
 
 /// Looks for objects of users in schema `egret`; `None` if there is no such schema.
 async fn check_schema_objects(client: &Client) -> Result<Option<Check>, PostgresError> {
-    let found = match installation::inventory(client).await {
+    let inventory = match installation::inventory(client).await {
         Ok(found) => found,
         Err(error @ PostgresError::ForeignSchema { .. }) => {
             return Ok(Some(Check {
                 subject: "schema",
-                verdict: CheckStatus::Missing,
+                status: CheckStatus::Missing,
                 detail: error.to_string(),
             }));
         }
         Err(error) => return Err(error),
     };
-    let Some(found) = found else {
+    let Some(found) = inventory else {
         return Ok(None);
     };
     let strays: Vec<String> = found
@@ -291,16 +267,9 @@ async fn check_schema_objects(client: &Client) -> Result<Option<Check>, Postgres
         .collect();
     Ok(Some(Check {
         subject: "schema",
-        verdict: if strays.is_empty() {
-            CheckStatus::Met
-        } else {
-            CheckStatus::Reduced
-        },
+        status: if strays.is_empty() { CheckStatus::Met } else { CheckStatus::Reduced },
         detail: if strays.is_empty() {
-            let indexes = found
-                .indexes
-                .iter()
-                .map(|index| format!("; index {index} is yours"));
+            let indexes = found.indexes.iter().map(|index| format!("; index {index} is yours"));
             let indexes: String = indexes.collect();
             format!("schema egret contains only objects of Egret{indexes}")
         } else {
@@ -313,19 +282,15 @@ async fn check_schema_objects(client: &Client) -> Result<Option<Check>, Postgres
 }
 
 async fn check_primary(client: &Client) -> Result<Check, PostgresError> {
-    let standby: bool = client
+    let is_standby: bool = client
         .query_one("SELECT pg_catalog.pg_is_in_recovery()", &[])
         .await
-        .map_err(server("ask for the server's role"))?
+        .map_err(server_error("ask for the server's role"))?
         .get(0);
     Ok(Check {
         subject: "primary",
-        verdict: if standby {
-            CheckStatus::Missing
-        } else {
-            CheckStatus::Met
-        },
-        detail: if standby {
+        status: if is_standby { CheckStatus::Missing } else { CheckStatus::Met },
+        detail: if is_standby {
             "this is a standby: add target_session_attrs=read-write and the primary's host"
                 .to_owned()
         } else {
@@ -334,14 +299,10 @@ async fn check_primary(client: &Client) -> Result<Check, PostgresError> {
     })
 }
 
-fn pooling(in_session_mode: bool) -> Check {
+fn check_pooling(in_session_mode: bool) -> Check {
     Check {
         subject: "session",
-        verdict: if in_session_mode {
-            CheckStatus::Met
-        } else {
-            CheckStatus::Missing
-        },
+        status: if in_session_mode { CheckStatus::Met } else { CheckStatus::Missing },
         detail: if in_session_mode {
             "a connection keeps its session".to_owned()
         } else {

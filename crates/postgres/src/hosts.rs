@@ -6,7 +6,7 @@ use tokio_postgres::config::{Host, LoadBalanceHosts, TargetSessionAttrs};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Config, Connection, Socket};
 
-use crate::error::{PostgresError, describe, is_unknown_database, server};
+use crate::error::{PostgresError, describe, is_unknown_database, server_error};
 use crate::retry;
 
 /// The database of every server, which is used to list the other databases.
@@ -19,10 +19,8 @@ const HOSTS_SHOWN_MAX: usize = 10;
 const REASON_BYTES_MAX: usize = 300;
 
 /// A session and the connection that drives it.
-type Session<T> = (
-    tokio_postgres::Client,
-    Connection<Socket, <T as MakeTlsConnect<Socket>>::Stream>,
-);
+type Session<T> =
+    (tokio_postgres::Client, Connection<Socket, <T as MakeTlsConnect<Socket>>::Stream>);
 
 /// Connects to the first host that takes the session, in the order of the connection string.
 ///
@@ -32,11 +30,11 @@ pub(crate) async fn connect<T>(connection: &Config, tls: T) -> Result<Session<T>
 where
     T: MakeTlsConnect<Socket> + Clone,
 {
-    let hosts = split(connection);
+    let hosts = split_hosts(connection);
     // The driver draws the order of hosts among which the load is balanced.
     let is_balanced = connection.get_load_balance_hosts() == LoadBalanceHosts::Random;
     if hosts.len() < 2 || is_balanced {
-        return connection.connect(tls).await.map_err(server("connect"));
+        return connection.connect(tls).await.map_err(server_error("connect"));
     }
     let mut failures = Vec::new();
     for (name, host) in hosts {
@@ -45,12 +43,9 @@ where
             Err(error) => failures.push(Failure { name, host, error }),
         }
     }
-    let reasons = reasons(&failures);
-    let decisive = decisive(&failures, &tls).await;
-    Err(PostgresError::NoHost {
-        reasons,
-        error: failures.swap_remove(decisive).error,
-    })
+    let reasons = describe_failures(&failures);
+    let decisive = decisive_index(&failures, &tls).await;
+    Err(PostgresError::NoHost { reasons, error: failures.swap_remove(decisive).error })
 }
 
 /// A host that opened no session.
@@ -61,7 +56,7 @@ struct Failure {
 }
 
 /// Each host with its error, as far as there is room.
-fn reasons(failures: &[Failure]) -> String {
+fn describe_failures(failures: &[Failure]) -> String {
     let shown = failures.iter().take(HOSTS_SHOWN_MAX);
     let mut reasons: Vec<String> = shown
         .map(|failure| {
@@ -83,21 +78,21 @@ fn reasons(failures: &[Failure]) -> String {
 
 /// Index of the failure that says most about all hosts. If the primary does not have the database,
 /// it is gone, whatever the other hosts answer.
-async fn decisive<T>(failures: &[Failure], tls: &T) -> usize
+async fn decisive_index<T>(failures: &[Failure], tls: &T) -> usize
 where
     T: MakeTlsConnect<Socket> + Clone,
 {
-    let lacks_it = |failure: &Failure| is_unknown_database(&failure.error);
-    if !failures.iter().all(lacks_it) {
-        for (place, failure) in failures.iter().enumerate() {
-            if lacks_it(failure) && is_primary(&failure.host, tls.clone()).await {
-                return place;
+    let lacks_database = |failure: &Failure| is_unknown_database(&failure.error);
+    if !failures.iter().all(lacks_database) {
+        for (index, failure) in failures.iter().enumerate() {
+            if lacks_database(failure) && is_primary(&failure.host, tls.clone()).await {
+                return index;
             }
         }
     }
-    let places = failures.iter().enumerate();
+    let indexed = failures.iter().enumerate();
     // The first of those with the largest weight.
-    let decisive = places.min_by_key(|(_, failure)| Reverse(weight(&failure.error)));
+    let decisive = indexed.min_by_key(|(_, failure)| Reverse(weight(&failure.error)));
     decisive.map_or(0, |(place, _)| place)
 }
 
@@ -107,9 +102,7 @@ where
     T: MakeTlsConnect<Socket>,
 {
     let mut maintenance = host.clone();
-    maintenance
-        .dbname(MAINTENANCE)
-        .target_session_attrs(TargetSessionAttrs::ReadWrite);
+    maintenance.dbname(MAINTENANCE).target_session_attrs(TargetSessionAttrs::ReadWrite);
     maintenance.connect(tls).await.is_ok()
 }
 
@@ -117,21 +110,20 @@ where
 /// may; and unless the primary answers, a database is gone only if no host has it, as a standby may
 /// lag behind.
 fn weight(error: &tokio_postgres::Error) -> u8 {
-    if retry::is_transient(error) {
-        2
-    } else {
-        u8::from(!is_unknown_database(error))
-    }
+    if retry::is_transient(error) { 2 } else { u8::from(!is_unknown_database(error)) }
 }
 
 /// A connection for each host with its name; none where the numbers of hosts, addresses and ports
 /// do not match, which the driver reports.
-fn split(connection: &Config) -> Vec<(String, Config)> {
+fn split_hosts(connection: &Config) -> Vec<(String, Config)> {
     let (hosts, addresses) = (connection.get_hosts(), connection.get_hostaddrs());
     let ports = connection.get_ports();
     let count = hosts.len().max(addresses.len());
-    let fits = |length: usize| length == 0 || length == count;
-    if !fits(hosts.len()) || !fits(addresses.len()) || !(ports.len() == 1 || fits(ports.len())) {
+    let matches_count = |length: usize| length == 0 || length == count;
+    if !matches_count(hosts.len())
+        || !matches_count(addresses.len())
+        || !(ports.len() == 1 || matches_count(ports.len()))
+    {
         return Vec::new();
     }
     (0..count)

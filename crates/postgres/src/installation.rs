@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, GenericClient, Transaction};
 
-use crate::error::{PostgresError, server};
+use crate::error::{PostgresError, server_error};
 use crate::listen::quote_identifier;
-use crate::migrate::{LOCK_KEY, check_owner, lock_schema};
+use crate::migrate::{LOCK_KEY, check_schema_owner, lock_schema};
 use crate::pool::within_answer_time;
 use crate::user_triggers::UserTriggers;
 
@@ -102,36 +102,34 @@ pub async fn inventory(client: &impl GenericClient) -> Result<Option<Installatio
     if !has_schema(client).await? {
         return Ok(None);
     }
-    check_owner(client).await?;
-    let known = known_views(client).await?;
-    Ok(Some(objects_of(client, &known).await?))
+    check_schema_owner(client).await?;
+    let known = read_known_views(client).await?;
+    Ok(Some(collect_objects(client, &known).await?))
 }
 
-async fn objects_of(
+async fn collect_objects(
     client: &impl GenericClient,
     known: &KnownViews,
 ) -> Result<Installation, PostgresError> {
-    let objects = schema_objects(client, known).await?;
-    let mut found = Installation::default();
+    let objects = list_schema_objects(client, known).await?;
+    let mut installation = Installation::default();
     for object in objects {
         if object.is_own {
-            found
-                .objects
-                .push(format!("{} {}", object.kind, object.identity));
+            installation.objects.push(format!("{} {}", object.kind, object.identity));
         } else {
-            found.obstacles.push(Obstacle {
+            installation.obstacles.push(Obstacle {
                 object: format!("{} {}", object.kind, object.identity),
                 command: Some(object.command),
             });
         }
     }
-    found.views = names_of(client, &known.relations).await?;
+    installation.views = relation_names(client, &known.relations).await?;
     // Objects are described with their schemas only where the search path does not lead to them.
-    let found_path = set_search_path(client, "pg_catalog").await?;
-    add_additions(client, &mut found).await?;
-    found.obstacles.extend(dependents(client, known).await?);
-    set_search_path(client, &found_path).await?;
-    Ok(found)
+    let previous_path = set_search_path(client, "pg_catalog").await?;
+    add_user_additions(client, &mut installation).await?;
+    installation.obstacles.extend(list_dependents(client, known).await?);
+    set_search_path(client, &previous_path).await?;
+    Ok(installation)
 }
 
 /// Removes the objects that Egret has made in a database, and nothing else; views of Egret in other
@@ -144,31 +142,25 @@ pub async fn uninstall(
     client: &mut Client,
     force: bool,
 ) -> Result<Option<Installation>, PostgresError> {
-    let transaction = client.transaction().await.map_err(server("begin"))?;
+    let transaction = client.transaction().await.map_err(server_error("begin"))?;
     lock_schema(&transaction).await?;
-    let Some(found) = inventory(&transaction).await? else {
+    let Some(installation) = inventory(&transaction).await? else {
         return Ok(None);
     };
-    refuse_obstacles(&found)?;
-    if !force && !found.views.is_empty() {
-        return Err(PostgresError::SchemaInUse {
-            dependents: found.views.join(", "),
-        });
+    refuse_obstacles(&installation)?;
+    if !force && !installation.views.is_empty() {
+        return Err(PostgresError::SchemaInUse { dependents: installation.views.join(", ") });
     }
-    let listed = "list the triggers of users";
-    let triggers = UserTriggers::list(&transaction)
-        .await
-        .map_err(server(listed))?;
-    drop_all(&transaction, &found).await?;
-    let lost = triggers.lost(&transaction).await.map_err(server(listed))?;
-    if !lost.is_empty() {
-        let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
-        return Err(PostgresError::UserObjects {
-            objects: lost.join("; "),
-        });
+    let doing = "list the triggers of users";
+    let triggers = UserTriggers::list(&transaction).await.map_err(server_error(doing))?;
+    drop_all(&transaction, &installation).await?;
+    let lost_triggers = triggers.find_missing(&transaction).await.map_err(server_error(doing))?;
+    if !lost_triggers.is_empty() {
+        let lost: Vec<String> = lost_triggers.iter().map(ToString::to_string).collect();
+        return Err(PostgresError::UserObjects { objects: lost.join("; ") });
     }
-    transaction.commit().await.map_err(server("commit"))?;
-    Ok(Some(found))
+    transaction.commit().await.map_err(server_error("commit"))?;
+    Ok(Some(installation))
 }
 
 /// As [`uninstall`], but waits for each lock at most `lock_wait_max`; the session keeps that
@@ -185,15 +177,15 @@ pub async fn uninstall_within(
     let statement = format!("SET lock_timeout = {}", lock_wait_max.as_millis());
     let setting = async {
         let set = client.batch_execute(&statement).await;
-        set.map_err(server(doing))
+        set.map_err(server_error(doing))
     };
     within_answer_time(EXAMINATION_STEP_MAX, doing, setting).await?;
     match uninstall(client, force).await {
         Err(PostgresError::Server { error, .. })
             if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) =>
         {
-            let looking = lock_holders(client);
-            let holders = within_answer_time(EXAMINATION_STEP_MAX, "list locks", looking).await?;
+            let listing = lock_holders(client);
+            let holders = within_answer_time(EXAMINATION_STEP_MAX, "list locks", listing).await?;
             Err(PostgresError::LockTimeout {
                 holders: holders.unwrap_or_else(|| "another session".to_owned()),
                 timeout: lock_wait_max,
@@ -207,21 +199,19 @@ pub async fn uninstall_within(
 async fn lock_holders(client: &Client) -> Result<Option<String>, PostgresError> {
     let sql = include_str!("installation/holders.sql");
     let row = client.query_one(sql, &[&LOCK_KEY]).await;
-    Ok(row.map_err(server("list locks"))?.get(0))
+    Ok(row.map_err(server_error("list locks"))?.get(0))
 }
 
 /// Fails where objects of users are in the way of a removal.
 ///
 /// # Errors
 /// [`PostgresError::UserObjects`].
-pub fn refuse_obstacles(found: &Installation) -> Result<(), PostgresError> {
-    if found.obstacles.is_empty() {
+pub fn refuse_obstacles(installation: &Installation) -> Result<(), PostgresError> {
+    if installation.obstacles.is_empty() {
         return Ok(());
     }
-    let objects: Vec<String> = found.obstacles.iter().map(Obstacle::to_string).collect();
-    Err(PostgresError::UserObjects {
-        objects: objects.join("; "),
-    })
+    let objects: Vec<String> = installation.obstacles.iter().map(Obstacle::to_string).collect();
+    Err(PostgresError::UserObjects { objects: objects.join("; ") })
 }
 
 /// Drops what an inventory has found. RESTRICT is the default: a statement fails where something
@@ -234,7 +224,7 @@ async fn drop_all(
     let triggers = transaction
         .query(include_str!("installation/triggers.sql"), &[])
         .await
-        .map_err(server("list the triggers of Egret"))?;
+        .map_err(server_error("list the triggers of Egret"))?;
     statements.extend(triggers.iter().map(|row| row.get::<_, String>(0)));
     let mut views: Vec<&str> = found.views.iter().map(String::as_str).collect();
     views.extend(found.identities("view"));
@@ -251,12 +241,12 @@ async fn drop_all(
     let rights = transaction
         .query(include_str!("installation/rights.sql"), &[])
         .await
-        .map_err(server("list the rights of egret_views"))?;
+        .map_err(server_error("list the rights of egret_views"))?;
     statements.extend(rights.iter().map(|row| row.get::<_, String>(0)));
     statements.push("DROP SCHEMA egret".to_owned());
     for statement in statements {
         let dropped = transaction.batch_execute(&statement).await;
-        dropped.map_err(server("drop an object of Egret"))?;
+        dropped.map_err(server_error("drop an object of Egret"))?;
     }
     Ok(())
 }
@@ -265,9 +255,7 @@ impl Installation {
     /// The identities of the objects of a kind.
     fn identities(&self, kind: &str) -> Vec<&str> {
         let names = self.objects.iter();
-        names
-            .filter_map(|name| name.strip_prefix(kind)?.strip_prefix(' '))
-            .collect()
+        names.filter_map(|name| name.strip_prefix(kind)?.strip_prefix(' ')).collect()
     }
 }
 
@@ -276,95 +264,76 @@ impl Installation {
 ///
 /// # Errors
 /// [`PostgresError::Server`].
-pub async fn guard(client: &impl GenericClient) -> Result<(), PostgresError> {
+pub(crate) async fn install_guard(client: &impl GenericClient) -> Result<(), PostgresError> {
     let sql = "SELECT current_user = 'egret' AND rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user";
     let row = client.query_one(sql, &[]).await;
-    if !row
-        .map_err(server("look for the role of this session"))?
-        .get::<_, bool>(0)
-    {
+    if !row.map_err(server_error("look for the role of this session"))?.get::<_, bool>(0) {
         return Ok(());
     }
     let text = include_str!("installation/guard.sql")
         .replace("RELATIONS", RELATIONS)
         .replace("FUNCTIONS", FUNCTIONS)
         .replace("NUMBERED", NUMBERED);
-    let made = client.batch_execute(&text).await;
-    made.map_err(server("guard schema egret"))
+    let created = client.batch_execute(&text).await;
+    created.map_err(server_error("guard schema egret"))
 }
 
 /// Whether a statement failed because an object of schema `egret` has been removed.
 pub fn is_removed(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some_and(|answer| {
-        let gone = [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION];
+        let undefined = [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION];
         let message = answer.message();
         match answer.code() {
-            code if gone.contains(code) => names_egret(message, true),
-            code => *code == SqlState::INVALID_SCHEMA_NAME && names_egret(message, false),
+            code if undefined.contains(code) => mentions_egret(message, true),
+            code => *code == SqlState::INVALID_SCHEMA_NAME && mentions_egret(message, false),
         }
     })
 }
 
 /// Whether a message of the server, in any language and its quotes, names schema `egret` or
 /// something in it, and not another name that has these letters.
-fn names_egret(message: &str, something_in_it: bool) -> bool {
+fn mentions_egret(message: &str, something_in_it: bool) -> bool {
     let is_of_name =
         |character: char| character.is_ascii_alphanumeric() || "_$.".contains(character);
     message.match_indices("egret").any(|(start, name)| {
         let before = message[..start].chars().next_back();
         let after = message[start + name.len()..].chars().next();
-        let is_ended = if something_in_it {
-            after == Some('.')
-        } else {
-            !after.is_some_and(is_of_name)
-        };
-        is_ended && !before.is_some_and(is_of_name)
+        let ends_name =
+            if something_in_it { after == Some('.') } else { !after.is_some_and(is_of_name) };
+        ends_name && !before.is_some_and(is_of_name)
     })
 }
 
 async fn has_schema(client: &impl GenericClient) -> Result<bool, PostgresError> {
     let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'egret')";
     let row = client.query_one(sql, &[]).await;
-    Ok(row.map_err(server("look for schema egret"))?.get(0))
+    Ok(row.map_err(server_error("look for schema egret"))?.get(0))
 }
 
-async fn known_views(client: &impl GenericClient) -> Result<KnownViews, PostgresError> {
+async fn read_known_views(client: &impl GenericClient) -> Result<KnownViews, PostgresError> {
     let sql = "SELECT pg_catalog.to_regclass('egret.view') IS NOT NULL AND pg_catalog.to_regclass('egret.view_capture') IS NOT NULL";
     let row = client.query_one(sql, &[]).await;
-    if !row
-        .map_err(server("look for egret.view"))?
-        .get::<_, bool>(0)
-    {
+    if !row.map_err(server_error("look for egret.view"))?.get::<_, bool>(0) {
         return Ok(KnownViews::default());
     }
     let row = client
         .query_one(include_str!("installation/views.sql"), &[])
         .await
-        .map_err(server("list the views of Egret"))?;
-    Ok(KnownViews {
-        ids: row.get(0),
-        captures: row.get(1),
-        relations: row.get(2),
-    })
+        .map_err(server_error("list the views of Egret"))?;
+    Ok(KnownViews { ids: row.get(0), captures: row.get(1), relations: row.get(2) })
 }
 
-async fn schema_objects(
+async fn list_schema_objects(
     client: &impl GenericClient,
     known: &KnownViews,
 ) -> Result<Vec<SchemaObject>, PostgresError> {
     let rows = client
         .query(
             include_str!("installation/objects.sql"),
-            &[
-                &RELATIONS,
-                &FUNCTIONS,
-                &NUMBERED,
-                &known.ids,
-                &known.captures,
-            ],
+            &[&RELATIONS, &FUNCTIONS, &NUMBERED, &known.ids, &known.captures],
         )
         .await
-        .map_err(server("list the objects of schema egret"))?;
+        .map_err(server_error("list the objects of schema egret"))?;
     let object = |row: &tokio_postgres::Row| SchemaObject {
         kind: row.get("kind"),
         identity: row.get("identity"),
@@ -375,7 +344,7 @@ async fn schema_objects(
 }
 
 /// Adds what users have added to tables of Egret's.
-async fn add_additions(
+async fn add_user_additions(
     client: &impl GenericClient,
     found: &mut Installation,
 ) -> Result<(), PostgresError> {
@@ -383,22 +352,19 @@ async fn add_additions(
     let rows = client
         .query(sql, &[&RELATIONS, &NUMBERED, &INDEXES])
         .await
-        .map_err(server("look for what was added to schema egret"))?;
+        .map_err(server_error("look for what was added to schema egret"))?;
     for row in rows {
         let object: String = row.get("object");
         if row.get::<_, &str>("kind") == "index" {
             found.indexes.push(object);
         } else {
-            found.obstacles.push(Obstacle {
-                object,
-                command: row.get("command"),
-            });
+            found.obstacles.push(Obstacle { object, command: row.get("command") });
         }
     }
     Ok(())
 }
 
-async fn dependents(
+async fn list_dependents(
     client: &impl GenericClient,
     known: &KnownViews,
 ) -> Result<Vec<Obstacle>, PostgresError> {
@@ -416,13 +382,9 @@ async fn dependents(
             ],
         )
         .await
-        .map_err(server("look for what depends on schema egret"))?;
+        .map_err(server_error("look for what depends on schema egret"))?;
     let obstacle = |row: &tokio_postgres::Row| Obstacle {
-        object: format!(
-            "{}, which depends on {}",
-            row.get::<_, &str>(0),
-            row.get::<_, &str>(1)
-        ),
+        object: format!("{}, which depends on {}", row.get::<_, &str>(0), row.get::<_, &str>(1)),
         command: row.get(2),
     };
     Ok(rows.iter().map(obstacle).collect())
@@ -433,19 +395,17 @@ async fn set_search_path(client: &impl GenericClient, path: &str) -> Result<Stri
     let set = "SELECT former.path, pg_catalog.set_config('search_path', $1, false)
         FROM (SELECT pg_catalog.current_setting('search_path') AS path OFFSET 0) AS former";
     let row = client.query_one(set, &[&path]).await;
-    Ok(row.map_err(server("pin the search path"))?.get(0))
+    Ok(row.map_err(server_error("pin the search path"))?.get(0))
 }
 
-async fn names_of(
+async fn relation_names(
     client: &impl GenericClient,
     relations: &[u32],
 ) -> Result<Vec<String>, PostgresError> {
     let sql = "SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class c \
                JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY ($1) ORDER BY 1, 2";
-    let rows = client
-        .query(sql, &[&relations])
-        .await
-        .map_err(server("name the views of Egret"))?;
+    let rows =
+        client.query(sql, &[&relations]).await.map_err(server_error("name the views of Egret"))?;
     let name = |row: &tokio_postgres::Row| {
         let [schema, name] = [0, 1].map(|column| quote_if_needed(row.get(column)));
         format!("{schema}.{name}")
@@ -459,11 +419,7 @@ fn quote_if_needed(name: &str) -> String {
         && name
             .chars()
             .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_');
-    if is_plain {
-        name.to_owned()
-    } else {
-        quote_identifier(name)
-    }
+    if is_plain { name.to_owned() } else { quote_identifier(name) }
 }
 
 #[cfg(test)]

@@ -26,12 +26,12 @@ use egret_linux::confine::{
 use rustix::thread::CapabilitySet;
 
 use crate::control_groups::ControlGroups;
-use crate::error::{PostgresError, io};
-use crate::owner::{RunAsUser, own_user_name};
+use crate::error::{PostgresError, io_error};
+use crate::owner::{RunAsUser, current_user_name};
 use crate::provision::Binaries;
 
 /// Where programs of every package are read and run from.
-const LIBRARIES: [&str; 4] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
+const LIBRARY_DIRECTORIES: [&str; 4] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
 
 /// What the server and its libraries read.
 const SHARED_FILES: [&str; 12] = [
@@ -50,10 +50,10 @@ const SHARED_FILES: [&str; 12] = [
 ];
 
 /// The file in which the server looks up the name of a connecting process (`peer` authentication).
-const ACCOUNTS: &str = "/etc/passwd";
+const PASSWD_FILE: &str = "/etc/passwd";
 
 /// Says where accounts are, for a server that is shown those of the machine.
-const ACCOUNT_SOURCES: &str = "/etc/nsswitch.conf";
+const NSSWITCH_FILE: &str = "/etc/nsswitch.conf";
 
 /// Devices without an effect on anything else.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
@@ -63,7 +63,7 @@ const SCRATCH_BYTES: u64 = 1 << 20;
 const SCRATCH_FILES: u64 = 64;
 
 /// Directory of the lock files of user ids in use: one file for each, owned by root.
-const CLAIMS: &str = "/run/egret-users";
+const UID_LOCKS_DIRECTORY: &str = "/run/egret-users";
 
 /// How often the remaining processes of a user are killed before its id is given up.
 const KILL_ROUNDS: u32 = 200;
@@ -91,16 +91,16 @@ pub struct Isolation {
     shared_user: Option<String>,
     /// Whether this process finds files of a server's root file system (CAP_SYS_PTRACE, see
     /// proc_pid_root(5)).
-    enters_roots: bool,
+    can_enter_roots: bool,
     limits: ProcessLimits,
     /// The only account that a server is shown: Egret's own.
-    accounts: PathBuf,
+    accounts_file: PathBuf,
     /// User id and group id that own the files on the disk.
-    stored: (u32, u32),
+    file_owner: (u32, u32),
     users: Arc<Users>,
     groups: ControlGroups,
     /// The paths that the last server reached as most others do.
-    paths: Mutex<Option<Arc<PathTable>>>,
+    path_table: Mutex<Option<Arc<PathTable>>>,
 }
 
 /// The ids of [`IsolationLimits`].
@@ -109,7 +109,7 @@ struct Users {
     base: u32,
     count: u32,
     /// Ids that servers of this Egret have.
-    taken: Mutex<BTreeSet<u32>>,
+    leased_ids: Mutex<BTreeSet<u32>>,
 }
 
 /// A user id of one server's own.
@@ -117,7 +117,7 @@ struct Users {
 pub(crate) struct UserLease {
     id: u32,
     /// Locked while the lease lives, against other Egrets of this machine.
-    _claim: Option<File>,
+    _lock_file: Option<File>,
     users: Arc<Users>,
 }
 
@@ -135,37 +135,34 @@ impl Isolation {
         run: &Path,
         owner: &RunAsUser,
     ) -> Result<Self, PostgresError> {
-        let accounts = run.join("accounts");
+        let accounts_file = run.join("accounts");
         let uid = rustix::process::geteuid().as_raw();
-        let line = format!(
-            "{}:x:{uid}:{uid}::/nonexistent:/nonexistent\n",
-            own_user_name()
-        );
-        fs::write(&accounts, line).map_err(io("write", &accounts))?;
-        let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-        fs::set_permissions(&accounts, readable).map_err(io("write", &accounts))?;
-        let memory = crate::tuning::this_machine(data).memory.bytes() / 4;
+        let line = format!("{}:x:{uid}:{uid}::/nonexistent:/nonexistent\n", current_user_name());
+        fs::write(&accounts_file, line).map_err(io_error("write", &accounts_file))?;
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        fs::set_permissions(&accounts_file, mode).map_err(io_error("write", &accounts_file))?;
+        let memory = crate::tuning::detect_machine(data).memory.bytes() / 4;
         let users = Arc::new(Users {
             base: limits.uid_base,
             count: limits.uid_count,
-            taken: Mutex::default(),
+            leased_ids: Mutex::default(),
         });
         let limits = ProcessLimits {
             memory_bytes_max: limits.process_memory_max.map_or(memory, ByteSize::bytes),
             processes_max: limits.processes_max.into(),
         };
-        let shared_user = users.try_on(data, owner, limits).err();
+        let shared_user = users.probe(data, owner, limits).err();
         Ok(Self {
             landlock: landlock_version(),
             shared_user,
-            enters_roots: rustix::thread::capabilities(None)
+            can_enter_roots: rustix::thread::capabilities(None)
                 .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE)),
             limits,
-            accounts,
-            stored: (owner.uid, owner.gid),
+            accounts_file,
+            file_owner: (owner.uid, owner.gid),
             users,
             groups,
-            paths: Mutex::default(),
+            path_table: Mutex::default(),
         })
     }
 
@@ -213,41 +210,39 @@ impl Isolation {
         if self.shared_user.is_some() {
             return Ok(None);
         }
-        let mut taken = lock(&self.users.taken);
+        let mut leased_ids = lock(&self.users.leased_ids);
         let mut ids = self.users.base..self.users.base.saturating_add(self.users.count);
-        let found = ids.find_map(|id| {
-            if taken.contains(&id) {
+        let free_id = ids.find_map(|id| {
+            if leased_ids.contains(&id) {
                 return None;
             }
-            let claim = claim(id).ok().flatten()?;
-            (!has_processes(id)).then_some((id, claim))
+            let lock_file = lock_uid(id).ok().flatten()?;
+            (!has_processes(id)).then_some((id, lock_file))
         });
-        let (id, claim) = found.ok_or(PostgresError::NoUserLeft {
-            count: self.users.count,
-        })?;
-        taken.insert(id);
-        Ok(Some(self.users.leased(id, Some(claim))))
+        let (id, claim) = free_id.ok_or(PostgresError::NoUserLeft { count: self.users.count })?;
+        leased_ids.insert(id);
+        Ok(Some(self.users.new_lease(id, Some(claim))))
     }
 
     /// The lease of a process that an earlier Egret started.
-    pub(crate) fn lease_of(&self, pid: i32) -> Option<UserLease> {
+    pub(crate) fn lease_of_process(&self, pid: i32) -> Option<UserLease> {
         let id = user_of(pid)?;
-        let ours = id >= self.users.base && id - self.users.base < self.users.count;
-        if !ours {
+        let is_ours = id >= self.users.base && id - self.users.base < self.users.count;
+        if !is_ours {
             return None;
         }
-        lock(&self.users.taken).insert(id);
-        Some(self.users.leased(id, claim(id).ok().flatten()))
+        lock(&self.users.leased_ids).insert(id);
+        Some(self.users.new_lease(id, lock_uid(id).ok().flatten()))
     }
 
     /// A small file system in memory for the socket and the log of a server: what it writes there
     /// is bounded, and not on the disk of Egret's own files. `None` where this process would not
     /// find the socket in it.
-    pub(crate) fn scratch(&self, lease: &UserLease) -> std::io::Result<Option<OwnedFd>> {
-        let made = self
-            .enters_roots
+    pub(crate) fn mount_scratch(&self, lease: &UserLease) -> std::io::Result<Option<OwnedFd>> {
+        let mounted = self
+            .can_enter_roots
             .then(|| mount::small_tmpfs(lease.id, SCRATCH_BYTES, SCRATCH_FILES));
-        made.transpose()
+        mounted.transpose()
     }
 
     /// Prepares what bounds a server. `scratch` takes the place of `socket_dir`, where there is
@@ -260,7 +255,7 @@ impl Isolation {
         preload_libraries: &str,
         user: Option<(&UserLease, Option<OwnedFd>)>,
     ) -> Result<Confinement, PostgresError> {
-        let fail = io("confine the server of", data);
+        let fail = io_error("confine the server of", data);
         let lease = user.as_ref().map(|(lease, _)| *lease);
         let mut writable = vec![data.to_owned()];
         let user = match user {
@@ -278,8 +273,8 @@ impl Isolation {
         }
         let common = self
             .common_paths(binaries, preload_libraries, lease.is_some())
-            .map_err(io("confine the server of", data))?;
-        let reach = Reach { common, writable };
+            .map_err(io_error("confine the server of", data))?;
+        let reach = Reach { common_paths: common, writable };
         Confinement::new(&reach, self.limits, user).map_err(fail)
     }
 
@@ -290,52 +285,48 @@ impl Isolation {
         preload_libraries: &str,
         has_own_user: bool,
     ) -> std::io::Result<Arc<PathTable>> {
-        let mut wanted = CommonPaths {
-            executable: paths(&LIBRARIES),
-            readable: paths(&SHARED_FILES),
-            devices: paths(&DEVICES),
+        let mut common = CommonPaths {
+            executable: to_paths(&LIBRARY_DIRECTORIES),
+            readable: to_paths(&SHARED_FILES),
+            devices: to_paths(&DEVICES),
             replacements: Vec::new(),
         };
-        wanted.executable.extend(own_directories(binaries));
-        wanted.executable.extend(directories_of(preload_libraries));
+        common.executable.extend(installation_directories(binaries));
+        common.executable.extend(directories_of(preload_libraries));
         if has_own_user {
-            wanted.replacements.push(Replacement {
-                path: self.accounts.clone(),
-                shown_at: ACCOUNTS.into(),
+            common.replacements.push(Replacement {
+                path: self.accounts_file.clone(),
+                shown_at: PASSWD_FILE.into(),
             });
         } else {
-            wanted.readable.extend(paths(&[ACCOUNTS, ACCOUNT_SOURCES]));
+            common.readable.extend(to_paths(&[PASSWD_FILE, NSSWITCH_FILE]));
         }
-        let known = lock(&self.paths).clone();
-        if let Some(table) = known.filter(|table| table.holds(&wanted)) {
+        let cached = lock(&self.path_table).clone();
+        if let Some(table) = cached.filter(|table| table.is_current(&common)) {
             return Ok(table);
         }
-        let table = Arc::new(PathTable::look_up(wanted)?);
-        *lock(&self.paths) = Some(table.clone());
+        let table = Arc::new(PathTable::look_up(common)?);
+        *lock(&self.path_table) = Some(table.clone());
         Ok(table)
     }
 
     fn private_user(&self, lease: &UserLease, data: &Path) -> std::io::Result<PrivateUser> {
-        let mapping = mount::owner_mapping(self.stored.0, self.stored.1, lease.id)?;
+        let mapping = mount::owner_mapping(self.file_owner.0, self.file_owner.1, lease.id)?;
         Ok(PrivateUser {
             id: lease.id,
-            mounts: vec![(mount::with_owner(data, &mapping)?, data.to_owned())],
+            mounts: vec![(mount::mount_with_owner(data, &mapping)?, data.to_owned())],
             scratch: None,
         })
     }
 }
 
 impl Users {
-    fn leased(self: &Arc<Self>, id: u32, claim: Option<File>) -> UserLease {
-        UserLease {
-            id,
-            _claim: claim,
-            users: self.clone(),
-        }
+    fn new_lease(self: &Arc<Self>, id: u32, lock_file: Option<File>) -> UserLease {
+        UserLease { id, _lock_file: lock_file, users: self.clone() }
     }
 
     /// Whether servers can have users of their own, else why not.
-    fn try_on(&self, data: &Path, owner: &RunAsUser, limits: ProcessLimits) -> Result<(), String> {
+    fn probe(&self, data: &Path, owner: &RunAsUser, limits: ProcessLimits) -> Result<(), String> {
         if !rustix::process::geteuid().is_root() {
             return Err("Egret is not root".to_owned());
         }
@@ -343,7 +334,7 @@ impl Users {
             return Err("branches.uid_count is 0".to_owned());
         }
         let last = self.base.saturating_add(self.count - 1);
-        claim(last).map_err(|error| format!("{CLAIMS} cannot be used: {error}"))?;
+        lock_uid(last).map_err(|error| format!("{UID_LOCKS_DIRECTORY} cannot be used: {error}"))?;
         try_private_user(data, owner, last, limits).map_err(|error| {
             format!("a user and a root file system of its own do not work here: {error}; they need CAP_SYS_ADMIN and a file system that maps owners")
         })
@@ -357,7 +348,7 @@ impl UserLease {
     }
 
     /// Kills the processes that the user has at this moment. Returns whether there were none.
-    pub(crate) fn kill_present(&self) -> bool {
+    pub(crate) fn kill_current(&self) -> bool {
         !has_processes(self.id) || kill_processes_of(self.id) == 0
     }
 
@@ -365,7 +356,7 @@ impl UserLease {
     /// does not know. Waits for their ends.
     pub(crate) async fn end_processes(&self) {
         for _ in 0..KILL_ROUNDS {
-            if self.kill_present() {
+            if self.kill_current() {
                 return;
             }
             tokio::time::sleep(KILL_PAUSE).await;
@@ -375,7 +366,7 @@ impl UserLease {
     /// As [`UserLease::end_processes`], on a thread that may wait.
     fn kill_processes(&self) {
         for _ in 0..KILL_ROUNDS {
-            if self.kill_present() {
+            if self.kill_current() {
                 return;
             }
             std::thread::sleep(KILL_PAUSE);
@@ -391,7 +382,7 @@ impl UserLease {
         self.kill_processes();
         // An id whose processes are still ending is passed over by `Isolation::lease`, and only as
         // long as they are.
-        lock(&self.users.taken).remove(&self.id);
+        lock(&self.users.leased_ids).remove(&self.id);
     }
 }
 
@@ -405,23 +396,21 @@ fn try_private_user(
     let mapping = mount::owner_mapping(owner.uid, owner.gid, id)?;
     let user = PrivateUser {
         id,
-        mounts: vec![(mount::with_owner(data, &mapping)?, data.to_owned())],
+        mounts: vec![(mount::mount_with_owner(data, &mapping)?, data.to_owned())],
         scratch: None,
     };
-    let common = CommonPaths {
-        executable: paths(&LIBRARIES),
-        ..CommonPaths::default()
-    };
+    let common =
+        CommonPaths { executable: to_paths(&LIBRARY_DIRECTORIES), ..CommonPaths::default() };
     let reach = Reach {
-        common: Arc::new(PathTable::look_up(common)?),
+        common_paths: Arc::new(PathTable::look_up(common)?),
         writable: vec![data.to_owned()],
     };
-    Confinement::new(&reach, limits, Some(user))?.try_out()
+    Confinement::new(&reach, limits, Some(user))?.try_in_child()
 }
 
 /// Locks an id against other Egrets of this machine; `None` when one of them has it.
-fn claim(id: u32) -> std::io::Result<Option<File>> {
-    let directory = Path::new(CLAIMS);
+fn lock_uid(id: u32) -> std::io::Result<Option<File>> {
+    let directory = Path::new(UID_LOCKS_DIRECTORY);
     match fs::DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -440,12 +429,9 @@ fn claim(id: u32) -> std::io::Result<Option<File>> {
 }
 
 /// Directories of the installation that the programs belong to.
-fn own_directories(binaries: &Binaries) -> Vec<PathBuf> {
-    let named_bin = binaries
-        .directory
-        .file_name()
-        .is_some_and(|name| name == "bin");
-    let prefix = binaries.directory.parent().filter(|_| named_bin);
+fn installation_directories(binaries: &Binaries) -> Vec<PathBuf> {
+    let is_bin = binaries.directory.file_name().is_some_and(|name| name == "bin");
+    let prefix = binaries.directory.parent().filter(|_| is_bin);
     vec![prefix.unwrap_or(&binaries.directory).to_owned()]
 }
 
@@ -459,6 +445,6 @@ fn directories_of(libraries: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-fn paths(names: &[&str]) -> Vec<PathBuf> {
+fn to_paths(names: &[&str]) -> Vec<PathBuf> {
     names.iter().map(PathBuf::from).collect()
 }

@@ -12,7 +12,7 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::error::{PostgresError, describe, server};
+use crate::error::{PostgresError, describe, server_error};
 use crate::external::tls;
 use crate::hosts;
 use crate::pool::within_timeout;
@@ -39,41 +39,43 @@ pub enum ListenEvent {
 
 /// Listens on channels for as long as it is kept.
 pub struct Listener {
-    heard: mpsc::Receiver<ListenEvent>,
+    events: mpsc::Receiver<ListenEvent>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Listener {
     /// Starts listening; the first report is [`ListenEvent::Connected`].
     pub fn start(connection: tokio_postgres::Config, channels: Vec<String>) -> Self {
-        let (reports, heard) = mpsc::channel(NOTIFICATIONS_WAITING_MAX);
+        let (event_sender, events) = mpsc::channel(NOTIFICATIONS_WAITING_MAX);
         let task = tokio::spawn(async move {
             let policy = Policy::default();
             let mut failures = 0;
-            while !reports.is_closed() {
-                let listened = match connection.get_ssl_mode() {
-                    SslMode::Disable => listen_once(&connection, NoTls, &channels, &reports).await,
-                    _ => match tls::config_of(&connection).map(MakeRustlsConnect::new) {
-                        Ok(tls) => listen_once(&connection, tls, &channels, &reports).await,
+            while !event_sender.is_closed() {
+                let result = match connection.get_ssl_mode() {
+                    SslMode::Disable => {
+                        listen_once(&connection, NoTls, &channels, &event_sender).await
+                    }
+                    _ => match tls::tls_config(&connection).map(MakeRustlsConnect::new) {
+                        Ok(tls) => listen_once(&connection, tls, &channels, &event_sender).await,
                         Err(error) => Err(error),
                     },
                 };
-                match listened {
+                match result {
                     Ok(()) => failures = 0,
                     Err(error) => {
                         failures += 1;
                         tracing::debug!(%error, "listening was interrupted");
-                        tokio::time::sleep(policy.wait(failures)).await;
+                        tokio::time::sleep(policy.wait_after(failures)).await;
                     }
                 }
             }
         });
-        Self { heard, task }
+        Self { events, task }
     }
 
     /// Waits for the next event; `None` once the listener has ended.
     pub async fn next(&mut self) -> Option<ListenEvent> {
-        self.heard.recv().await
+        self.events.recv().await
     }
 }
 
@@ -88,7 +90,7 @@ pub struct ListeningSession {
     /// Client of the session, for statements.
     pub client: Client,
     /// Notified by each notification, and by the end of the connection.
-    pub heard: Arc<Notify>,
+    pub wakeup: Arc<Notify>,
 }
 
 /// Opens a session that listens on a channel. Its connection is dropped as soon as `end` is over.
@@ -102,15 +104,15 @@ pub async fn connect_listening(
     end: impl Future<Output = ()> + Send + 'static,
 ) -> Result<ListeningSession, PostgresError> {
     match connection.get_ssl_mode() {
-        SslMode::Disable => attend_over(connection, NoTls, channel, end).await,
+        SslMode::Disable => connect_listening_over(connection, NoTls, channel, end).await,
         _ => {
-            let tls = MakeRustlsConnect::new(tls::config_of(connection)?);
-            attend_over(connection, tls, channel, end).await
+            let tls = MakeRustlsConnect::new(tls::tls_config(connection)?);
+            connect_listening_over(connection, tls, channel, end).await
         }
     }
 }
 
-async fn attend_over<T>(
+async fn connect_listening_over<T>(
     connection: &tokio_postgres::Config,
     tls: T,
     channel: &str,
@@ -122,8 +124,8 @@ where
 {
     let connecting = hosts::connect(connection, tls);
     let (client, mut driver) = within_timeout(connection, connecting).await?;
-    let heard = Arc::new(Notify::new());
-    let tell = heard.clone();
+    let wakeup = Arc::new(Notify::new());
+    let notifier = wakeup.clone();
     tokio::spawn(async move {
         let mut messages = stream::poll_fn(move |context| driver.poll_message(context));
         let mut end = std::pin::pin!(end);
@@ -133,7 +135,7 @@ where
                 () = &mut end => None,
             };
             match message {
-                Some(Ok(AsyncMessage::Notification(_))) => tell.notify_one(),
+                Some(Ok(AsyncMessage::Notification(_))) => notifier.notify_one(),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => {
                     tracing::debug!(error = describe(&error), "a listening connection ended");
@@ -143,11 +145,11 @@ where
             }
         }
         drop(messages);
-        tell.notify_one();
+        notifier.notify_one();
     });
     let command = format!("LISTEN {}", quote_identifier(channel));
     within_timeout(connection, listen(connection, &client, &command)).await?;
-    Ok(ListeningSession { client, heard })
+    Ok(ListeningSession { client, wakeup })
 }
 
 /// Returns `Ok` when a connection that had worked ended.
@@ -155,7 +157,7 @@ async fn listen_once<T: MakeTlsConnect<Socket> + Clone>(
     connection: &tokio_postgres::Config,
     tls: T,
     channels: &[String],
-    reports: &mpsc::Sender<ListenEvent>,
+    event_sender: &mpsc::Sender<ListenEvent>,
 ) -> Result<(), PostgresError> {
     let connecting = hosts::connect(connection, tls);
     let (client, mut driver) = within_timeout(connection, connecting).await?;
@@ -167,23 +169,23 @@ async fn listen_once<T: MakeTlsConnect<Socket> + Clone>(
         .join("; ");
     let listening = within_timeout(connection, listen(connection, &client, &commands));
     let mut listening = std::pin::pin!(listening);
-    let mut connected = false;
+    let mut is_listening = false;
     loop {
         tokio::select! {
-            result = &mut listening, if !connected => {
+            result = &mut listening, if !is_listening => {
                 result?;
-                connected = true;
-                if reports.send(ListenEvent::Connected).await.is_err() {
+                is_listening = true;
+                if event_sender.send(ListenEvent::Connected).await.is_err() {
                     return Ok(());
                 }
             }
             message = messages.next() => match message {
-                Some(Ok(AsyncMessage::Notification(note))) => {
-                    let report = ListenEvent::Notified {
-                        channel: note.channel().to_owned(),
-                        payload: note.payload().to_owned(),
+                Some(Ok(AsyncMessage::Notification(notification))) => {
+                    let event = ListenEvent::Notified {
+                        channel: notification.channel().to_owned(),
+                        payload: notification.payload().to_owned(),
                     };
-                    if reports.send(report).await.is_err() {
+                    if event_sender.send(event).await.is_err() {
                         return Ok(());
                     }
                 }
@@ -204,9 +206,9 @@ async fn listen(
     client: &Client,
     commands: &str,
 ) -> Result<(), PostgresError> {
-    session_settings::pin(connection, client).await?;
+    session_settings::apply(connection, client).await?;
     let listening = client.batch_execute(commands).await;
-    listening.map_err(server("LISTEN"))
+    listening.map_err(server_error("LISTEN"))
 }
 
 /// An identifier in double quotes, for SQL texts that cannot take a parameter.

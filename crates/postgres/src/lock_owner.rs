@@ -15,7 +15,7 @@ use tokio_postgres::{Client, Error};
 use crate::error::PostgresError;
 
 /// How often a lock is tried while an earlier session of its owner has it.
-const ATTEMPTS: u32 = 3;
+const ATTEMPTS_MAX: u32 = 3;
 
 /// The wait before the next attempt.
 const RETRY_WAIT: Duration = Duration::from_millis(100);
@@ -44,13 +44,11 @@ pub enum LockOutcome {
 impl LockOwner {
     /// An owner with a key of its own, drawn at random.
     pub fn unique() -> Self {
-        Self {
-            key: AtomicI64::new(random_key()),
-        }
+        Self { key: AtomicI64::new(random_key()) }
     }
 
     /// Takes the shared lock that marks sessions of this owner; returns its key.
-    async fn mark(&self, client: &Client) -> Result<i64, Error> {
+    async fn mark_session(&self, client: &Client) -> Result<i64, Error> {
         let own = "SELECT pg_catalog.pg_try_advisory_lock_shared($1)";
         loop {
             let key = self.key.load(Ordering::Relaxed);
@@ -65,8 +63,8 @@ impl LockOwner {
     /// Takes a lock until the session ends, unless another owner has it. An earlier session of this
     /// owner that has it is ended.
     pub async fn try_lock(&self, client: &Client, lock: i64) -> Result<LockOutcome, Error> {
-        let key = self.mark(client).await?;
-        for _ in 0..ATTEMPTS {
+        let key = self.mark_session(client).await?;
+        for _ in 0..ATTEMPTS_MAX {
             let sql = "SELECT pg_catalog.pg_try_advisory_lock($1)";
             if client.query_one(sql, &[&lock]).await?.get(0) {
                 return Ok(LockOutcome::Taken);
@@ -95,7 +93,7 @@ fn random_key() -> i64 {
 }
 
 /// The error about [`LockOutcome::HeldByOwnSession`].
-pub fn held_by_own_session() -> PostgresError {
+pub fn own_session_error() -> PostgresError {
     PostgresError::NotRunning {
         reason: "a lost session of this Egret has not ended yet, and keeps its lock".to_owned(),
     }

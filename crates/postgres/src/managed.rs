@@ -16,7 +16,7 @@ use crate::lock_owner::LockOwner;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why the server is not ready while Egret reconnects.
-const LOST: &str = "the connection to the server is lost";
+const LOST_REASON: &str = "the connection to the server is lost";
 
 /// The user's own server.
 pub struct ManagedServer {
@@ -45,11 +45,11 @@ impl ManagedServer {
 
     /// Completes when the server, which is ready now, does not answer or has lost the lock: the
     /// work of Egret in its sessions must end then.
-    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+    pub fn await_loss(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut state = self.state.subscribe();
         async move {
-            let lost = state.wait_for(|readiness| *readiness != Readiness::Ready);
-            let is_unwatched = lost.await.is_err();
+            let loss = state.wait_for(|readiness| *readiness != Readiness::Ready);
+            let is_unwatched = loss.await.is_err();
             if is_unwatched {
                 std::future::pending::<()>().await;
             }
@@ -71,7 +71,8 @@ impl Service for ManagedServer {
 
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
         Box::pin(async move {
-            let unreachable = Condition::new("postgres_unreachable", place(&self.connection));
+            let unreachable =
+                Condition::new("postgres_unreachable", server_address(&self.connection));
             let lock = match ManagedLock::acquire(&self.connection, &self.owner).await {
                 Err(error @ PostgresError::ManagedElsewhere { .. }) => {
                     return Err(StartError {
@@ -86,8 +87,7 @@ impl Service for ManagedServer {
                 }
                 Err(error) => {
                     unreachable.fail(&error, "cannot reach the server; retrying until it answers");
-                    self.state
-                        .send_replace(Readiness::NotReady(error.to_string()));
+                    self.state.send_replace(Readiness::NotReady(error.to_string()));
                     None
                 }
             };
@@ -97,13 +97,13 @@ impl Service for ManagedServer {
                 let lock = match lock {
                     Some(lock) => lock,
                     None => {
-                        let lock = take_again(&connection, &owner, &state, &unreachable).await;
+                        let lock = reacquire_lock(&connection, &owner, &state, &unreachable).await;
                         unreachable.recover("connected to the server and took its lock");
                         state.send_replace(Readiness::Ready);
                         lock
                     }
                 };
-                keep(lock, &connection, &owner, &state, &unreachable).await;
+                watch_lock(lock, &connection, &owner, &state, &unreachable).await;
             })));
             Ok(())
         })
@@ -119,7 +119,7 @@ impl Service for ManagedServer {
 }
 
 /// Address of a server, as a condition's subject.
-fn place(connection: &tokio_postgres::Config) -> String {
+fn server_address(connection: &tokio_postgres::Config) -> String {
     let port = connection.get_ports().first().copied().unwrap_or(5432);
     match connection.get_hosts().first() {
         Some(tokio_postgres::config::Host::Tcp(host)) => format!("{host}:{port}"),
@@ -128,7 +128,7 @@ fn place(connection: &tokio_postgres::Config) -> String {
 }
 
 /// Checks the lock for as long as the service runs.
-async fn keep(
+async fn watch_lock(
     mut lock: ManagedLock,
     connection: &tokio_postgres::Config,
     owner: &LockOwner,
@@ -141,26 +141,26 @@ async fn keep(
             continue;
         }
         unreachable.fail(
-            LOST,
+            LOST_REASON,
             "lost the connection that holds the lock against other egrets; reconnecting",
         );
-        state.send_replace(Readiness::NotReady(LOST.to_owned()));
+        state.send_replace(Readiness::NotReady(LOST_REASON.to_owned()));
         // The server may answer again at any moment, and would find this connection open.
         drop(lock);
-        lock = take_again(connection, owner, state, unreachable).await;
+        lock = reacquire_lock(connection, owner, state, unreachable).await;
         unreachable.recover("connected to the server again and took its lock again");
         state.send_replace(Readiness::Ready);
     }
 }
 
 /// Retries until the lock is taken; the reason names another Egret that holds it.
-async fn take_again(
+async fn reacquire_lock(
     connection: &tokio_postgres::Config,
     owner: &LockOwner,
     state: &watch::Sender<Readiness>,
     unreachable: &Condition,
 ) -> ManagedLock {
-    let taken_over = Condition::new("postgres_taken_over", place(connection));
+    let taken_over = Condition::new("postgres_taken_over", server_address(connection));
     loop {
         match ManagedLock::acquire(connection, owner).await {
             Ok(lock) => {
@@ -175,11 +175,11 @@ async fn take_again(
                 // The latest reason is shown; the first one was logged.
                 let reason = error.to_string();
                 unreachable.begin(&reason);
-                let shown = match error {
+                let visible_reason = match error {
                     PostgresError::TransactionMode => reason,
-                    _ => LOST.to_owned(),
+                    _ => LOST_REASON.to_owned(),
                 };
-                state.send_replace(Readiness::NotReady(shown));
+                state.send_replace(Readiness::NotReady(visible_reason));
             }
         }
         tokio::time::sleep(CHECK_INTERVAL).await;

@@ -5,7 +5,7 @@
 use sha2::{Digest, Sha256};
 use tokio_postgres::{Client, GenericClient, Transaction};
 
-use crate::error::{PostgresError, server};
+use crate::error::{PostgresError, server_error};
 use crate::installation;
 use crate::user_triggers::UserTriggers;
 
@@ -31,7 +31,7 @@ pub async fn migrate(
     engine: &str,
     migrations: &[Migration],
 ) -> Result<(), PostgresError> {
-    let transaction = client.transaction().await.map_err(server("begin"))?;
+    let transaction = client.transaction().await.map_err(server_error("begin"))?;
     lock_schema(&transaction).await?;
     // Functions and operators of users must not stand in for the system's.
     transaction
@@ -39,30 +39,30 @@ pub async fn migrate(
             "SET LOCAL search_path = pg_catalog, pg_temp; CREATE SCHEMA IF NOT EXISTS egret",
         )
         .await
-        .map_err(server("create schema egret"))?;
-    check_owner(&transaction).await?;
+        .map_err(server_error("create schema egret"))?;
+    check_schema_owner(&transaction).await?;
     transaction
         .batch_execute(include_str!("migrate/schema.sql"))
         .await
-        .map_err(server("create schema egret"))?;
+        .map_err(server_error("create schema egret"))?;
     let rows = transaction
         .query(
             "SELECT checksum FROM egret.migration WHERE engine = $1 ORDER BY position",
             &[&engine],
         )
         .await
-        .map_err(server("read egret.migration"))?;
-    let done: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
-    if done.len() > migrations.len() {
+        .map_err(server_error("read egret.migration"))?;
+    let applied: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    if applied.len() > migrations.len() {
         return Err(PostgresError::Migration(format!(
             "{engine} was migrated by a newer Egret ({} steps, this one knows {}): use that version",
-            done.len(),
+            applied.len(),
             migrations.len()
         )));
     }
     for (position, migration) in (0_i32..).zip(migrations) {
         let sum = checksum(migration.sql);
-        match done.get(position as usize) {
+        match applied.get(position as usize) {
             Some(found) if *found == sum => continue,
             Some(_) => {
                 return Err(PostgresError::Migration(format!(
@@ -75,17 +75,17 @@ pub async fn migrate(
         transaction
             .batch_execute(migration.sql)
             .await
-            .map_err(server("migrate schema egret"))?;
+            .map_err(server_error("migrate schema egret"))?;
         transaction
             .execute(
                 "INSERT INTO egret.migration (engine, position, name, checksum) VALUES ($1, $2, $3, $4)",
                 &[&engine, &position, &migration.name, &sum],
             )
             .await
-            .map_err(server("record a migration"))?;
+            .map_err(server_error("record a migration"))?;
     }
-    installation::guard(&transaction).await?;
-    transaction.commit().await.map_err(server("commit"))
+    installation::install_guard(&transaction).await?;
+    transaction.commit().await.map_err(server_error("commit"))
 }
 
 /// Refuses a schema `egret` that another role has made or may change: reading its tables would run
@@ -94,11 +94,11 @@ pub async fn migrate(
 ///
 /// # Errors
 /// [`PostgresError::ForeignSchema`] with the roles' names; [`PostgresError::Server`].
-pub async fn check_owner(client: &impl GenericClient) -> Result<(), PostgresError> {
+pub async fn check_schema_owner(client: &impl GenericClient) -> Result<(), PostgresError> {
     let row = client
         .query_one(include_str!("migrate/foreign.sql"), &[])
         .await
-        .map_err(server("look at schema egret"))?;
+        .map_err(server_error("look at schema egret"))?;
     match row.get(0) {
         Some(roles) => Err(PostgresError::ForeignSchema { roles }),
         None => Ok(()),
@@ -110,31 +110,24 @@ pub async fn check_owner(client: &impl GenericClient) -> Result<(), PostgresErro
 /// # Errors
 /// [`PostgresError::UserObjects`] where triggers or rules of users would go with it;
 /// [`PostgresError::Server`].
-pub async fn remove(
+pub async fn remove_engine(
     transaction: &Transaction<'_>,
     engine: &str,
     sql: &str,
 ) -> Result<(), PostgresError> {
     lock_schema(transaction).await?;
-    let listed = "list the triggers of users";
-    let triggers = UserTriggers::list(transaction)
-        .await
-        .map_err(server(listed))?;
-    transaction
-        .batch_execute(sql)
-        .await
-        .map_err(server("remove from schema egret"))?;
-    let lost = triggers.lost(transaction).await.map_err(server(listed))?;
-    if !lost.is_empty() {
-        let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
-        return Err(PostgresError::UserObjects {
-            objects: lost.join("; "),
-        });
+    let doing = "list the triggers of users";
+    let triggers = UserTriggers::list(transaction).await.map_err(server_error(doing))?;
+    transaction.batch_execute(sql).await.map_err(server_error("remove from schema egret"))?;
+    let lost_triggers = triggers.find_missing(transaction).await.map_err(server_error(doing))?;
+    if !lost_triggers.is_empty() {
+        let lost: Vec<String> = lost_triggers.iter().map(ToString::to_string).collect();
+        return Err(PostgresError::UserObjects { objects: lost.join("; ") });
     }
     transaction
         .execute("DELETE FROM egret.migration WHERE engine = $1", &[&engine])
         .await
-        .map_err(server("forget migrations"))?;
+        .map_err(server_error("forget migrations"))?;
     Ok(())
 }
 
@@ -144,13 +137,10 @@ pub async fn remove(
 /// [`PostgresError::Server`].
 pub(crate) async fn lock_schema(transaction: &Transaction<'_>) -> Result<(), PostgresError> {
     let locked = transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK_KEY]);
-    locked.await.map_err(server("lock schema egret"))?;
+    locked.await.map_err(server_error("lock schema egret"))?;
     Ok(())
 }
 
 fn checksum(sql: &str) -> String {
-    Sha256::digest(sql.as_bytes())
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    Sha256::digest(sql.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }

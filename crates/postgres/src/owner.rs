@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::error::{PostgresError, io};
+use crate::error::{PostgresError, io_error};
 
 /// The operating-system user that PostgreSQL processes run as and that owns their files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct RunAsUser {
     /// The numeric primary group id.
     pub gid: u32,
     /// Whether Egret is root and must switch to this user.
-    switch: bool,
+    must_switch: bool,
 }
 
 impl RunAsUser {
@@ -40,7 +40,7 @@ impl RunAsUser {
         let user = match uzers::get_user_by_name(name) {
             Some(user) => user,
             None => {
-                create(name)?;
+                create_user(name)?;
                 uzers::get_user_by_name(name).ok_or_else(|| fail("was created but is not found"))?
             }
         };
@@ -51,7 +51,7 @@ impl RunAsUser {
             name: name.to_owned(),
             uid: user.uid(),
             gid: user.primary_group_id(),
-            switch: true,
+            must_switch: true,
         })
     }
 
@@ -61,66 +61,58 @@ impl RunAsUser {
             name: user_name(uid),
             uid,
             gid: rustix::process::getegid().as_raw(),
-            switch: false,
+            must_switch: false,
         }
     }
 
     /// A user without an account, whose group has the same number. Only root can give it anything.
     pub(crate) fn without_account(id: u32) -> Self {
-        Self {
-            name: id.to_string(),
-            uid: id,
-            gid: id,
-            switch: true,
-        }
+        Self { name: id.to_string(), uid: id, gid: id, must_switch: true }
     }
 
     /// Whether a process of this user has to change to it.
-    pub(crate) fn is_another(&self) -> bool {
-        self.switch
+    pub(crate) fn needs_switch(&self) -> bool {
+        self.must_switch
     }
 
     /// Makes `command` run as this user.
     pub fn apply<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        if self.switch {
+        if self.must_switch {
             command.uid(self.uid).gid(self.gid);
         }
         command
     }
 
     /// The directory above `path` that is closed to this user, as its mode has it.
-    pub(crate) fn barrier(&self, path: &Path) -> Option<PathBuf> {
+    pub(crate) fn closed_ancestor(&self, path: &Path) -> Option<PathBuf> {
         let is_closed = |directory: &&Path| {
             std::fs::metadata(directory).is_ok_and(|metadata| {
-                let search = match (metadata.uid() == self.uid, metadata.gid() == self.gid) {
+                let search_bit = match (metadata.uid() == self.uid, metadata.gid() == self.gid) {
                     (true, _) => 0o100,
                     (false, true) => 0o010,
                     (false, false) => 0o001,
                 };
-                metadata.mode() & search == 0
+                metadata.mode() & search_bit == 0
             })
         };
-        path.ancestors()
-            .skip(1)
-            .find(is_closed)
-            .map(Path::to_path_buf)
+        path.ancestors().skip(1).find(is_closed).map(Path::to_path_buf)
     }
 
     /// Gives the file or directory `path` to this user; a link is not followed.
     ///
     /// # Errors
     /// The operating system's refusal.
-    pub fn own(&self, path: &Path) -> Result<(), PostgresError> {
-        if !self.switch {
+    pub fn chown(&self, path: &Path) -> Result<(), PostgresError> {
+        if !self.must_switch {
             return Ok(());
         }
         std::os::unix::fs::lchown(path, Some(self.uid), Some(self.gid))
-            .map_err(io("change the owner of", path))
+            .map_err(io_error("change the owner of", path))
     }
 
     /// Gives an open file to this user, whatever has its name by now.
-    pub(crate) fn own_open(&self, file: &std::fs::File) -> std::io::Result<()> {
-        if self.switch {
+    pub(crate) fn fchown(&self, file: &std::fs::File) -> std::io::Result<()> {
+        if self.must_switch {
             std::os::unix::fs::fchown(file, Some(self.uid), Some(self.gid))?;
         }
         Ok(())
@@ -128,31 +120,24 @@ impl RunAsUser {
 }
 
 /// The name of the user that Egret itself runs as, for `peer` authentication.
-pub(crate) fn own_user_name() -> String {
+pub(crate) fn current_user_name() -> String {
     user_name(rustix::process::geteuid().as_raw())
 }
 
 /// The home directory of the user that Egret itself runs as, as the user database has it.
-pub(crate) fn own_home() -> PathBuf {
+pub(crate) fn current_home() -> PathBuf {
     use uzers::os::unix::UserExt;
-    uzers::get_user_by_uid(rustix::process::geteuid().as_raw()).map_or_else(
-        || PathBuf::from("/nonexistent"),
-        |user| user.home_dir().to_owned(),
-    )
+    uzers::get_user_by_uid(rustix::process::geteuid().as_raw())
+        .map_or_else(|| PathBuf::from("/nonexistent"), |user| user.home_dir().to_owned())
 }
 
 fn user_name(uid: u32) -> String {
-    uzers::get_user_by_uid(uid).map_or_else(
-        || uid.to_string(),
-        |user| user.name().to_string_lossy().into_owned(),
-    )
+    uzers::get_user_by_uid(uid)
+        .map_or_else(|| uid.to_string(), |user| user.name().to_string_lossy().into_owned())
 }
 
-fn create(name: &str) -> Result<(), PostgresError> {
-    let fail = |reason: String| PostgresError::Owner {
-        name: name.to_owned(),
-        reason,
-    };
+fn create_user(name: &str) -> Result<(), PostgresError> {
+    let fail = |reason: String| PostgresError::Owner { name: name.to_owned(), reason };
     let useradd = egret_linux::trust::find_program("useradd").ok_or_else(|| {
         fail("does not exist, and useradd is in no trusted directory of PATH".to_owned())
     })?;
@@ -162,20 +147,13 @@ fn create(name: &str) -> Result<(), PostgresError> {
         .args(["--", name])
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| {
-            fail(format!(
-                "does not exist, and useradd could not be run: {error}"
-            ))
-        })?;
+        .map_err(|error| fail(format!("does not exist, and useradd could not be run: {error}")))?;
     // Exit code 9: the name exists by now, made by another Egret at the same moment.
     if output.status.success() || output.status.code() == Some(9) {
         return Ok(());
     }
     let message = String::from_utf8_lossy(&output.stderr);
-    Err(fail(format!(
-        "does not exist, and useradd failed: {}",
-        message.trim()
-    )))
+    Err(fail(format!("does not exist, and useradd failed: {}", message.trim())))
 }
 
 #[cfg(test)]
@@ -192,12 +170,8 @@ mod tests {
         create_dir(&above).expect("it is made");
         let data = above.join("data");
         let own = std::fs::metadata(&above).expect("it is there");
-        let owner = |uid, gid| RunAsUser {
-            name: "somebody".to_owned(),
-            uid,
-            gid,
-            switch: true,
-        };
+        let owner =
+            |uid, gid| RunAsUser { name: "somebody".to_owned(), uid, gid, must_switch: true };
         let stranger = owner(own.uid() + 1, own.gid() + 1);
         let colleague = owner(own.uid() + 1, own.gid());
         let mode = |directory, mode| {
@@ -205,11 +179,11 @@ mod tests {
         };
         mode(place.path(), 0o755);
         mode(&above, 0o710);
-        assert_eq!(stranger.barrier(&data), Some(above.clone()));
-        assert_eq!(colleague.barrier(&data), None);
-        assert_eq!(owner(own.uid(), own.gid()).barrier(&data), None);
+        assert_eq!(stranger.closed_ancestor(&data), Some(above.clone()));
+        assert_eq!(colleague.closed_ancestor(&data), None);
+        assert_eq!(owner(own.uid(), own.gid()).closed_ancestor(&data), None);
         mode(&above, 0o701);
-        assert_eq!(stranger.barrier(&data), None);
-        assert_eq!(colleague.barrier(&data), Some(above));
+        assert_eq!(stranger.closed_ancestor(&data), None);
+        assert_eq!(colleague.closed_ancestor(&data), Some(above));
     }
 }

@@ -20,7 +20,7 @@ pub struct PidFile {
     /// The first of its socket directories.
     pub socket_dir: Option<PathBuf>,
     /// Whether the status line says `ready`.
-    pub ready: bool,
+    pub is_ready: bool,
 }
 
 impl PidFile {
@@ -31,30 +31,20 @@ impl PidFile {
         let data = PathBuf::from(lines.next()?.trim_end());
         let started_at_s = lines.next()?.trim().parse().ok()?;
         let port = lines.next().and_then(|line| line.trim().parse().ok());
-        let socket_dir = lines
-            .next()
-            .filter(|line| !line.is_empty())
-            .map(PathBuf::from);
+        let socket_dir = lines.next().filter(|line| !line.is_empty()).map(PathBuf::from);
         let status = lines.nth(2).map_or("", str::trim);
-        Some(Self {
-            pid,
-            data,
-            started_at_s,
-            port,
-            socket_dir,
-            ready: status == "ready",
-        })
+        Some(Self { pid, data, started_at_s, port, socket_dir, is_ready: status == "ready" })
     }
 
     /// Reads the file of a data directory; `None` when there is none or it is incomplete.
     pub fn read(data: &Path) -> Option<Self> {
-        let text = crate::cluster::read_own(&path_in(data)).ok()?;
+        let text = crate::cluster::read_no_follow(&pid_file_path(data)).ok()?;
         Self::parse(&text)
     }
 }
 
 /// Where the file is in a data directory.
-pub fn path_in(data: &Path) -> PathBuf {
+pub fn pid_file_path(data: &Path) -> PathBuf {
     data.join("postmaster.pid")
 }
 

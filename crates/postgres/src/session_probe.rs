@@ -17,7 +17,7 @@ use crate::error::describe;
 use crate::postmaster::Postmaster;
 
 /// How often the postmaster and the session are looked at.
-const ROUND: Duration = Duration::from_secs(1);
+const ROUND_INTERVAL: Duration = Duration::from_secs(1);
 /// After so many rounds the session is replaced by a new one.
 const ROUNDS_PER_SESSION: u32 = 10;
 /// The wait after an attempt that opened no session, before that is reported and the next one
@@ -34,22 +34,22 @@ pub(crate) async fn watch_sessions(
     mut report: impl FnMut(Result<(), SessionRefusal>),
 ) -> Infallible {
     let fault = Condition::new("postgres_not_accepting", "embedded server");
-    let mut held = None;
+    let mut kept_session = None;
     loop {
-        match open(postmaster, connection).await {
+        match open_probe(postmaster, connection).await {
             Ok(session) => {
                 fault.recover("the embedded server accepts sessions again");
                 report(Ok(()));
-                held = hold(postmaster, session.or(held)).await;
+                kept_session = watch_session(postmaster, session.or(kept_session)).await;
             }
             Err(reason) => {
                 // If the postmaster itself has ended, the caller notices that meanwhile.
                 tokio::time::sleep(RETRY_WAIT).await;
                 fault.fail(&reason, "the embedded server does not accept sessions");
-                held = answered(held).await;
+                kept_session = check_session(kept_session).await;
                 report(Err(SessionRefusal {
                     reason,
-                    are_others_answered: held.is_some(),
+                    answers_open_sessions: kept_session.is_some(),
                 }));
             }
         }
@@ -61,7 +61,7 @@ pub(crate) async fn watch_sessions(
 pub(crate) struct SessionRefusal {
     pub(crate) reason: String,
     /// Whether a session that was open before is still answered.
-    pub(crate) are_others_answered: bool,
+    pub(crate) answers_open_sessions: bool,
 }
 
 /// A session and the task that drives its connection, which ends with it.
@@ -72,7 +72,7 @@ struct ProbeSession {
 
 /// Opens a session; `None` where the server refuses this one alone, such as when all connections
 /// are taken.
-async fn open(
+async fn open_probe(
     postmaster: &Postmaster,
     connection: &tokio_postgres::Config,
 ) -> Result<Option<ProbeSession>, String> {
@@ -82,7 +82,7 @@ async fn open(
     let connecting = tokio::time::timeout(ANSWER_MAX, connection.connect(NoTls));
     match connecting.await {
         Err(_) => Err(format!("it does not answer within {ANSWER_MAX:?}")),
-        Ok(Err(error)) if is_answer(&error) => Ok(None),
+        Ok(Err(error)) if shows_live_server(&error) => Ok(None),
         Ok(Err(error)) => Err(describe(&error)),
         Ok(Ok((client, driver))) => {
             let driver = tokio::spawn(async move {
@@ -97,7 +97,7 @@ async fn open(
 
 /// Whether a refusal comes of a server that accepts sessions: the database is gone or closed, all
 /// connections are taken, or the role may not enter.
-fn is_answer(error: &tokio_postgres::Error) -> bool {
+fn shows_live_server(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| {
         [
             SqlState::TOO_MANY_CONNECTIONS,
@@ -110,7 +110,7 @@ fn is_answer(error: &tokio_postgres::Error) -> bool {
 }
 
 /// The session, if it answers.
-async fn answered(session: Option<ProbeSession>) -> Option<ProbeSession> {
+async fn check_session(session: Option<ProbeSession>) -> Option<ProbeSession> {
     let session = session?;
     let answer = tokio::time::timeout(ANSWER_MAX, session.client.batch_execute("")).await;
     matches!(answer, Ok(Ok(()))).then_some(session)
@@ -118,23 +118,26 @@ async fn answered(session: Option<ProbeSession>) -> Option<ProbeSession> {
 
 /// Returns when the session is to be replaced: it has ended, gives no answer or is old, or the
 /// postmaster is stopped. What is returned may still answer.
-async fn hold(postmaster: &Postmaster, session: Option<ProbeSession>) -> Option<ProbeSession> {
+async fn watch_session(
+    postmaster: &Postmaster,
+    session: Option<ProbeSession>,
+) -> Option<ProbeSession> {
     let Some(mut session) = session else {
-        tokio::time::sleep(ROUND).await;
+        tokio::time::sleep(ROUND_INTERVAL).await;
         return None;
     };
     for _ in 0..ROUNDS_PER_SESSION {
-        let ended = tokio::select! {
+        let has_ended = tokio::select! {
             _ = &mut session.driver => true,
-            () = tokio::time::sleep(ROUND) => false,
+            () = tokio::time::sleep(ROUND_INTERVAL) => false,
         };
-        if ended {
+        if has_ended {
             return None;
         }
         if postmaster.is_stopped() {
             break;
         }
-        session = answered(Some(session)).await?;
+        session = check_session(Some(session)).await?;
     }
     Some(session)
 }

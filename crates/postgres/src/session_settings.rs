@@ -7,7 +7,7 @@
 
 use tokio_postgres::{Client, Config, SimpleQueryMessage};
 
-use crate::error::{PostgresError, server};
+use crate::error::{PostgresError, server_error};
 use crate::superuser;
 
 /// What every session of Egret has, as SQL text. An engine may set others afterwards.
@@ -47,22 +47,20 @@ const HAS_ROLE_OF_ITS_OWN: &str = "SELECT EXISTS (\
 ///
 /// # Errors
 /// [`PostgresError::Server`].
-pub(crate) async fn pin(connection: &Config, client: &Client) -> Result<(), PostgresError> {
+pub(crate) async fn apply(connection: &Config, client: &Client) -> Result<(), PostgresError> {
     if superuser::has_superuser_options(connection) {
         return Ok(());
     }
     let doing = "set up a session";
-    let statements = SETTINGS
-        .map(|(name, value)| format!("SET {name} = {value}"))
-        .join("; ");
+    let statements = SETTINGS.map(|(name, value)| format!("SET {name} = {value}")).join("; ");
     // In one round trip, but in transactions of their own: the second one begins with the defaults
     // that the first has set.
-    let (set, told) = tokio::join!(
+    let (set, messages) = tokio::join!(
         client.batch_execute(&statements),
         client.simple_query(NEWER_SETTINGS_AND_ROLE)
     );
-    set.map_err(server(doing))?;
-    let told = told.map_err(server(doing))?;
+    set.map_err(server_error(doing))?;
+    let told = messages.map_err(server_error(doing))?;
     let mut values = told.iter().filter_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,
@@ -72,20 +70,18 @@ pub(crate) async fn pin(connection: &Config, client: &Client) -> Result<(), Post
         return Ok(());
     }
     let row = client.query_one(HAS_ROLE_OF_ITS_OWN, &[]).await;
-    if row.map_err(server(doing))?.get(0) {
+    if row.map_err(server_error(doing))?.get(0) {
         return Ok(());
     }
-    let left = client.batch_execute("SET ROLE NONE").await;
-    left.map_err(server(doing))
+    let reset = client.batch_execute("SET ROLE NONE").await;
+    reset.map_err(server_error(doing))
 }
 
 /// Whether the parameter `options` of a connection names a role to take.
 fn names_role(options: &str) -> bool {
     let words = options.split_whitespace();
     let settings = words.map(|word| word.trim_start_matches("--").trim_start_matches("-c"));
-    settings
-        .into_iter()
-        .any(|setting| setting.starts_with("role="))
+    settings.into_iter().any(|setting| setting.starts_with("role="))
 }
 
 #[cfg(test)]

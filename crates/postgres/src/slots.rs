@@ -63,11 +63,7 @@ impl SlotsTaken {
     /// What an error about it is: the server's fault where all slots are in use, the tenant's where
     /// its share is.
     pub fn kind(&self) -> Kind {
-        if self.is_of_all() {
-            Kind::Unavailable
-        } else {
-            Kind::LimitReached
-        }
+        if self.is_of_all() { Kind::Unavailable } else { Kind::LimitReached }
     }
 }
 
@@ -83,13 +79,13 @@ struct SlotsInner<K: Ord + Clone> {
 
 struct SlotsState<K: Ord + Clone> {
     usage: TenantUsage<K>,
-    waiting: VecDeque<Waiter<K>>,
+    waiters: VecDeque<Waiter<K>>,
 }
 
 struct Waiter<K: Ord + Clone> {
     tenant: K,
     amount: u64,
-    granted: oneshot::Sender<Slot<K>>,
+    grant_sender: oneshot::Sender<Slot<K>>,
 }
 
 /// One or more slots, given back when dropped.
@@ -102,9 +98,7 @@ pub struct Slot<K: Ord + Clone> {
 
 impl<K: Ord + Clone> Clone for TenantSlots<K> {
     fn clone(&self) -> Self {
-        Self {
-            shared: self.shared.clone(),
-        }
+        Self { shared: self.shared.clone() }
     }
 }
 
@@ -112,21 +106,13 @@ impl<K: Ord + Clone> TenantSlots<K> {
     /// As many slots as a setting says, one at least. One tenant takes three quarters at most.
     pub fn new(limit: &'static str, max: u32) -> Self {
         let share = TenantShare::three_quarters(limit, u64::from(max.max(1)));
-        let state = SlotsState {
-            usage: TenantUsage::default(),
-            waiting: VecDeque::new(),
-        };
-        Self {
-            shared: Arc::new(SlotsInner {
-                share,
-                state: Mutex::new(state),
-            }),
-        }
+        let state = SlotsState { usage: TenantUsage::default(), waiters: VecDeque::new() };
+        Self { shared: Arc::new(SlotsInner { share, state: Mutex::new(state) }) }
     }
 
     /// How many one tenant may have, one at least.
     pub fn share(&self) -> usize {
-        usize::try_from(self.shared.share.one.max).unwrap_or(usize::MAX)
+        usize::try_from(self.shared.share.per_tenant.max).unwrap_or(usize::MAX)
     }
 
     /// Takes a slot if one is free at once.
@@ -143,7 +129,7 @@ impl<K: Ord + Clone> TenantSlots<K> {
     /// [`SlotsTaken`].
     pub fn try_take_many(&self, tenant: K, amount: u64) -> Result<Slot<K>, SlotsTaken> {
         let mut state = self.shared.lock();
-        self.shared.check(&state, &tenant, amount)?;
+        self.shared.check_free(&state, &tenant, amount)?;
         Ok(self.shared.grant(&mut state, tenant, amount))
     }
 
@@ -166,47 +152,34 @@ impl<K: Ord + Clone> SlotsInner<K> {
         lock(&self.state)
     }
 
-    fn check(&self, state: &SlotsState<K>, tenant: &K, amount: u64) -> Result<(), SlotsTaken> {
-        let (all, own) = (state.usage.all(), state.usage.of(tenant));
-        let (limit, max) = (self.share.all.name, self.share.all.max);
-        let share = self.share.one.max;
+    fn check_free(&self, state: &SlotsState<K>, tenant: &K, amount: u64) -> Result<(), SlotsTaken> {
+        let (all, own) = (state.usage.total(), state.usage.used_by(tenant));
+        let (limit, max) = (self.share.total.name, self.share.total.max);
+        let share = self.share.per_tenant.max;
         if amount > share {
-            return Err(SlotsTaken::Oversized {
-                limit,
-                max,
-                share,
-                asked: amount,
-            });
+            return Err(SlotsTaken::Oversized { limit, max, share, asked: amount });
         }
         if all + amount > max {
             return Err(SlotsTaken::All { limit, max });
         }
-        let within = self.share.check(all, own, amount);
-        within.map_err(|_| SlotsTaken::Share { limit, max, share })
+        let result = self.share.check(all, own, amount);
+        result.map_err(|_| SlotsTaken::Share { limit, max, share })
     }
 
     fn grant(self: &Arc<Self>, state: &mut SlotsState<K>, tenant: K, amount: u64) -> Slot<K> {
         state.usage.add(tenant.clone(), amount);
-        Slot {
-            shared: Some(self.clone()),
-            tenant,
-            amount,
-        }
+        Slot { shared: Some(self.clone()), tenant, amount }
     }
 
     /// Takes `amount` slots, however long it takes until they are free.
     async fn wait(self: &Arc<Self>, tenant: K, amount: u64) -> Slot<K> {
         let granted = {
             let mut state = self.lock();
-            if self.check(&state, &tenant, amount).is_ok() {
+            if self.check_free(&state, &tenant, amount).is_ok() {
                 return self.grant(&mut state, tenant, amount);
             }
             let (sender, granted) = oneshot::channel();
-            state.waiting.push_back(Waiter {
-                tenant,
-                amount,
-                granted: sender,
-            });
+            state.waiters.push_back(Waiter { tenant, amount, grant_sender: sender });
             granted
         };
         let granted = granted.await;
@@ -214,25 +187,25 @@ impl<K: Ord + Clone> SlotsInner<K> {
     }
 
     /// Takes slots back, and grants free ones to waiters.
-    fn give_back(self: &Arc<Self>, tenant: &K, amount: u64) {
+    fn release(self: &Arc<Self>, tenant: &K, amount: u64) {
         let mut state = self.lock();
         state.usage.subtract(tenant, amount);
         let mut position = 0;
-        while position < state.waiting.len() && state.usage.all() < self.share.all.max {
-            let waiter = &state.waiting[position];
-            let checked = self.check(&state, &waiter.tenant, waiter.amount);
-            if !waiter.granted.is_closed() && checked.is_err() {
+        while position < state.waiters.len() && state.usage.total() < self.share.total.max {
+            let waiter = &state.waiters[position];
+            let checked = self.check_free(&state, &waiter.tenant, waiter.amount);
+            if !waiter.grant_sender.is_closed() && checked.is_err() {
                 position += 1;
                 continue;
             }
-            let Some(waiter) = state.waiting.remove(position) else {
+            let Some(waiter) = state.waiters.remove(position) else {
                 break;
             };
-            if waiter.granted.is_closed() {
+            if waiter.grant_sender.is_closed() {
                 continue;
             }
             let slot = self.grant(&mut state, waiter.tenant, waiter.amount);
-            if let Err(mut unclaimed) = waiter.granted.send(slot) {
+            if let Err(mut unclaimed) = waiter.grant_sender.send(slot) {
                 // The waiter has left at this moment. Dropping the slot would lock the state once
                 // more.
                 unclaimed.shared = None;
@@ -249,7 +222,7 @@ impl<K: Ord + Clone> Slot<K> {
         let Some(shared) = self.shared.take() else {
             return work.await;
         };
-        shared.give_back(&self.tenant, self.amount);
+        shared.release(&self.tenant, self.amount);
         let outcome = work.await;
         *self = shared.wait(self.tenant.clone(), self.amount).await;
         outcome
@@ -259,7 +232,7 @@ impl<K: Ord + Clone> Slot<K> {
 impl<K: Ord + Clone> Drop for Slot<K> {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.take() {
-            shared.give_back(&self.tenant, self.amount);
+            shared.release(&self.tenant, self.amount);
         }
     }
 }

@@ -26,11 +26,7 @@ const SUPERUSER_SETTINGS_17: [(&str, &str); 2] =
 
 /// All of these settings as the parameter `options` of a connection to a server of this version.
 fn superuser_options(postgres_major: u32) -> String {
-    let newer: &[(&str, &str)] = if postgres_major >= 17 {
-        &SUPERUSER_SETTINGS_17
-    } else {
-        &[]
-    };
+    let newer: &[(&str, &str)] = if postgres_major >= 17 { &SUPERUSER_SETTINGS_17 } else { &[] };
     let options: Vec<String> = SETTINGS
         .iter()
         .chain(&SUPERUSER_SETTINGS)

@@ -11,12 +11,12 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Ends within this time count towards a crash loop.
 const WINDOW: Duration = Duration::from_secs(300);
 /// As many ends within the window are a crash loop.
-pub const CRASH_LOOP_ENDS: usize = 5;
+pub const CRASH_LOOP_EXITS_MIN: usize = 5;
 
 /// The recent unexpected ends of one server.
 #[derive(Clone, Debug, Default)]
 pub struct RestartHistory {
-    ends: Vec<Timestamp>,
+    exits: Vec<Timestamp>,
 }
 
 /// What to do after an end.
@@ -25,40 +25,36 @@ pub struct Decision {
     /// How long to wait before starting again.
     pub wait: Duration,
     /// How often it ended within the last five minutes.
-    pub ends: usize,
+    pub exit_count: usize,
     /// Whether the server is in a crash loop, which is reported while the attempts go on.
-    pub crash_loop: bool,
+    pub is_crash_loop: bool,
 }
 
 impl Decision {
     /// The decision for a server that could not be started for an external reason: no end is
     /// counted, and the wait grows.
     #[must_use]
-    pub fn later(self) -> Self {
-        Self {
-            wait: (self.wait * 2).min(LONGEST_WAIT),
-            ..self
-        }
+    pub fn with_longer_wait(self) -> Self {
+        Self { wait: (self.wait * 2).min(LONGEST_WAIT), ..self }
     }
 }
 
 impl RestartHistory {
     /// Records an end at `now` and decides.
-    pub fn ended(&mut self, now: Timestamp) -> Decision {
-        self.ends.push(now);
-        self.put_off(now)
+    pub fn record_exit(&mut self, now: Timestamp) -> Decision {
+        self.exits.push(now);
+        self.decide(now)
     }
 
     /// Decides about a server that could not be started for an external reason: no end is counted.
-    pub fn put_off(&mut self, now: Timestamp) -> Decision {
-        self.ends.retain(|end| now.since(*end) < WINDOW);
-        let doublings = u32::try_from(self.ends.len().saturating_sub(1))
-            .unwrap_or(u32::MAX)
-            .min(16);
+    pub fn decide(&mut self, now: Timestamp) -> Decision {
+        self.exits.retain(|end| now.since(*end) < WINDOW);
+        let doublings =
+            u32::try_from(self.exits.len().saturating_sub(1)).unwrap_or(u32::MAX).min(16);
         Decision {
             wait: (FIRST_WAIT * 2_u32.pow(doublings)).min(LONGEST_WAIT),
-            ends: self.ends.len(),
-            crash_loop: self.ends.len() >= CRASH_LOOP_ENDS,
+            exit_count: self.exits.len(),
+            is_crash_loop: self.exits.len() >= CRASH_LOOP_EXITS_MIN,
         }
     }
 }

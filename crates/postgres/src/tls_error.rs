@@ -38,16 +38,10 @@ fn describe_certificate(reason: &CertificateError) -> String {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "is not valid yet: check the clock of this machine"
         }
-        CertificateError::NotValidForNameContext {
-            expected,
-            presented,
-        } => {
+        CertificateError::NotValidForNameContext { expected, presented } => {
             let presented: Vec<&str> = presented.iter().map(|name| bare_name(name)).collect();
-            let presented = if presented.is_empty() {
-                "no host".to_owned()
-            } else {
-                presented.join(", ")
-            };
+            let presented =
+                if presented.is_empty() { "no host".to_owned() } else { presented.join(", ") };
             let expected = expected.to_str();
             return format!("the server's certificate is for {presented} and not for {expected}");
         }
@@ -58,7 +52,7 @@ fn describe_certificate(reason: &CertificateError) -> String {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "is not for servers (extended key usage)"
         }
-        authority if egret_tls::is_of_authority(authority) => {
+        authority if egret_tls::is_ca_used_as_end_entity(authority) => {
             "is a CA certificate (CA:TRUE) and not in sslrootcert: name this certificate there, \
              or give the server a certificate that is not a CA's"
         }
@@ -106,21 +100,21 @@ pub(crate) fn describe_file(error: &pem::Error) -> String {
 }
 
 /// The error of TLS for which the driver failed, in plain words.
-pub(crate) fn of_driver(error: &tokio_postgres::Error) -> Option<String> {
+pub(crate) fn describe_driver_error(error: &tokio_postgres::Error) -> Option<String> {
     // The library's own is inside of an error of the operating system, which does not name it as
     // its source.
     let cause = error.source()?.downcast_ref::<std::io::Error>()?;
-    Some(format!("TLS: {}", describe(of_io(cause)?)))
+    Some(format!("TLS: {}", describe(rustls_error(cause)?)))
 }
 
-fn of_io(error: &std::io::Error) -> Option<&Error> {
+fn rustls_error(error: &std::io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref::<Error>()
 }
 
 /// Whether one side does not accept the other's certificate, which stays so until a certificate or
 /// a setting is changed.
 pub(crate) fn is_refused_certificate(error: &std::io::Error) -> bool {
-    of_io(error).is_some_and(|error| {
+    rustls_error(error).is_some_and(|error| {
         matches!(
             error,
             Error::InvalidCertificate(_)
@@ -160,9 +154,6 @@ mod tests {
         let cause = std::io::Error::other("CaUsedAsEndEntity");
         let authority = refused(CertificateError::Other(OtherError(Arc::new(cause))));
         assert!(authority.contains("not in sslrootcert"), "{authority}");
-        assert_eq!(
-            refused(CertificateError::Expired),
-            "the server's certificate has expired"
-        );
+        assert_eq!(refused(CertificateError::Expired), "the server's certificate has expired");
     }
 }

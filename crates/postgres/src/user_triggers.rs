@@ -33,10 +33,15 @@ impl UserTriggers {
     }
 
     /// The listed triggers that no longer exist.
-    pub async fn lost(self, client: &impl GenericClient) -> Result<Vec<UserTrigger>, Error> {
-        let left = Self::list(client).await?;
-        let is_left = |one: &UserTrigger| left.0.iter().any(|other| other.address == one.address);
-        Ok(self.0.into_iter().filter(|one| !is_left(one)).collect())
+    pub async fn find_missing(
+        self,
+        client: &impl GenericClient,
+    ) -> Result<Vec<UserTrigger>, Error> {
+        let remaining = Self::list(client).await?;
+        let remains = |trigger: &UserTrigger| {
+            remaining.0.iter().any(|other| other.address == trigger.address)
+        };
+        Ok(self.0.into_iter().filter(|one| !remains(one)).collect())
     }
 }
 

@@ -18,30 +18,30 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// A round takes at most one part in this many of the time: to look at 100,000 files takes a while.
-const SHARE: u32 = 50;
+const TIME_SHARE_DIVISOR: u32 = 50;
 /// Longest wait for that reason: a round that waited for a busy disk must not leave write-back to
 /// the kernel.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// The kernel's time for files moves in steps of at most 10 ms (`CONFIG_HZ=100`).
-const STEP: Duration = Duration::from_millis(20);
+const MTIME_STEP: Duration = Duration::from_millis(20);
 
 /// Rounds over the files of a running server, until [`WriteBack::stop`].
 pub(crate) struct WriteBack {
-    over: watch::Sender<bool>,
+    stop_signal: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
 impl WriteBack {
     /// Begins rounds `interval` apart over the data directory `data`; none when it is zero.
     pub(crate) fn start(data: &Path, interval: Duration) -> Self {
-        let over = watch::Sender::new(interval.is_zero());
-        let task = tokio::spawn(rounds(data.join("base"), interval, over.subscribe()));
-        Self { over, task }
+        let stop_signal = watch::Sender::new(interval.is_zero());
+        let task = tokio::spawn(run_rounds(data.join("base"), interval, stop_signal.subscribe()));
+        Self { stop_signal, task }
     }
 
     /// Ends the rounds. When this returns, none of the server's files is open.
     pub(crate) async fn stop(self) {
-        self.over.send_replace(true);
+        self.stop_signal.send_replace(true);
         // A round in progress runs on a thread of its own: it is waited for, not dropped.
         if let Err(error) = self.task.await {
             tracing::error!(%error, "write-back of the embedded server panicked");
@@ -49,16 +49,17 @@ impl WriteBack {
     }
 }
 
-async fn rounds(base: PathBuf, interval: Duration, mut over: watch::Receiver<bool>) {
+async fn run_rounds(base: PathBuf, interval: Duration, mut stopping: watch::Receiver<bool>) {
     let mut since = SystemTime::now();
     let failing = Condition::new("postgres_write_back_failing", "postgres");
-    while !*over.borrow() {
-        let (began, now) = (Instant::now(), SystemTime::now());
-        let (files, watched) = (base.clone(), over.clone());
-        let result =
-            tokio::task::spawn_blocking(move || round(&files, since - STEP, &|| *watched.borrow()))
-                .await
-                .expect("a round does not panic");
+    while !*stopping.borrow() {
+        let (started_at, now) = (Instant::now(), SystemTime::now());
+        let (files, watched) = (base.clone(), stopping.clone());
+        let result = tokio::task::spawn_blocking(move || {
+            run_round(&files, since - MTIME_STEP, &|| *watched.borrow())
+        })
+        .await
+        .expect("a round does not panic");
         since = now;
         match &result {
             Ok(_) => failing.recover("write-back of the embedded server works again"),
@@ -68,9 +69,9 @@ async fn rounds(base: PathBuf, interval: Duration, mut over: watch::Receiver<boo
                 failing.fail(error, message);
             }
         }
-        let wait = interval.max((began.elapsed() * SHARE).min(WAIT_MAX));
+        let wait = interval.max((started_at.elapsed() * TIME_SHARE_DIVISOR).min(WAIT_MAX));
         // The loop reads `over`, so the result of the wait does not matter.
-        let _ = tokio::time::timeout(wait, over.wait_for(|over| *over)).await;
+        let _ = tokio::time::timeout(wait, stopping.wait_for(|over| *over)).await;
     }
 }
 
@@ -79,10 +80,8 @@ async fn rounds(base: PathBuf, interval: Duration, mut over: watch::Receiver<boo
 ///
 /// # Errors
 /// The kernel's, except for what went meanwhile.
-fn round(base: &Path, since: SystemTime, over: &dyn Fn() -> bool) -> io::Result<usize> {
-    let since = since
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+fn run_round(base: &Path, since: SystemTime, is_stopped: &dyn Fn() -> bool) -> io::Result<usize> {
+    let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut started = 0;
     let Some(databases) = ignore_not_found(Directory::open(base))? else {
         return Ok(started);
@@ -96,11 +95,13 @@ fn round(base: &Path, since: SystemTime, over: &dyn Fn() -> bool) -> io::Result<
             continue;
         };
         for name in files.names()? {
-            if over() {
+            if is_stopped() {
                 return Ok(started);
             }
             let name = name?;
-            if is_kept(&name) && ignore_not_found(start(&files, &name, since))? == Some(true) {
+            if is_permanent(&name)
+                && ignore_not_found(start_file(&files, &name, since))? == Some(true)
+            {
                 started += 1;
             }
         }
@@ -109,16 +110,16 @@ fn round(base: &Path, since: SystemTime, over: &dyn Fn() -> bool) -> io::Result<
 }
 
 /// Whether the file changed since then; if so, its write-back is started.
-fn start(files: &Directory, name: &OsStr, since: Duration) -> io::Result<bool> {
+fn start_file(files: &Directory, name: &OsStr, since: Duration) -> io::Result<bool> {
     let stat = files.stat(name)?;
-    let changed = Duration::new(
+    let modified = Duration::new(
         u64::try_from(stat.st_mtime).unwrap_or_default(),
         u32::try_from(stat.st_mtime_nsec).unwrap_or_default(),
     );
-    if kind_of(&stat) != Kind::File || changed < since {
+    if kind_of(&stat) != Kind::File || modified < since {
         return Ok(false);
     }
-    let (file, _) = files.read(name)?;
+    let (file, _) = files.open_file(name)?;
     egret_linux::write_back::start(&file)?;
     Ok(true)
 }
@@ -130,10 +131,8 @@ fn is_number(name: &OsStr) -> bool {
 
 /// Files of permanent tables have names that begin with a digit; temporary ones, with a letter, may
 /// never have to reach the disk.
-fn is_kept(name: &OsStr) -> bool {
-    name.as_encoded_bytes()
-        .first()
-        .is_some_and(u8::is_ascii_digit)
+fn is_permanent(name: &OsStr) -> bool {
+    name.as_encoded_bytes().first().is_some_and(u8::is_ascii_digit)
 }
 
 /// What is there; a link where a directory was is none of the server's.

@@ -38,16 +38,8 @@ const KINDS: [(&str, EvalTimes, bool); 48] = [
     ("sum(requests_total)", Once, false),
     ("sum by (service) (requests_total)", Once, false),
     ("sum by (service) (requests_total)", Over(1, 15), false),
-    (
-        "sum without (instance, pod) (requests_total)",
-        Over(1, 60),
-        false,
-    ),
-    (
-        "sum by (service, zone, status) (requests_total)",
-        Over(1, 60),
-        false,
-    ),
+    ("sum without (instance, pod) (requests_total)", Over(1, 60), false),
+    ("sum by (service, zone, status) (requests_total)", Over(1, 60), false),
     ("avg by (service) (load)", Over(1, 60), false),
     ("min by (service) (load)", Over(1, 60), false),
     ("max by (service) (load)", Over(1, 60), false),
@@ -62,16 +54,8 @@ const KINDS: [(&str, EvalTimes, bool); 48] = [
     ("rate(requests_total[5m])", Once, false),
     ("rate(requests_total[5m])", Over(1, 15), false),
     ("sum by (service) (rate(requests_total[5m]))", Once, false),
-    (
-        "sum by (service) (rate(requests_total[5m]))",
-        Over(1, 15),
-        false,
-    ),
-    (
-        "sum by (service, status) (increase(requests_total[1h]))",
-        Over(1, 60),
-        false,
-    ),
+    ("sum by (service) (rate(requests_total[5m]))", Over(1, 15), false),
+    ("sum by (service, status) (increase(requests_total[1h]))", Over(1, 60), false),
     ("irate(requests_total[5m])", Over(1, 60), false),
     ("delta(load[10m])", Over(1, 60), false),
     ("idelta(load[5m])", Over(1, 60), false),
@@ -86,37 +70,17 @@ const KINDS: [(&str, EvalTimes, bool); 48] = [
     ("stddev_over_time(load[30m])", Over(1, 60), false),
     ("quantile_over_time(0.9, load[30m])", Over(1, 60), false),
     ("deriv(load[30m])", Over(1, 60), false),
-    (
-        "histogram_quantile(0.9, sum by (service, le) (rate(latency_bucket[5m])))",
-        Once,
-        false,
-    ),
+    ("histogram_quantile(0.9, sum by (service, le) (rate(latency_bucket[5m])))", Once, false),
     (
         "histogram_quantile(0.9, sum by (service, le) (rate(latency_bucket[5m])))",
         Over(1, 60),
         false,
     ),
-    (
-        "histogram_quantile(0.9, rate(latency_bucket[5m]))",
-        Over(1, 60),
-        false,
-    ),
-    (
-        "load / on (instance, pod) group_left sum by (instance, pod) (load)",
-        Over(1, 60),
-        false,
-    ),
+    ("histogram_quantile(0.9, rate(latency_bucket[5m]))", Over(1, 60), false),
+    ("load / on (instance, pod) group_left sum by (instance, pod) (load)", Over(1, 60), false),
     ("load > 50 and load < 80", Over(1, 60), false),
-    (
-        "max_over_time(rate(requests_total{zone=\"z1\"}[5m])[30m:1m])",
-        Over(1, 60),
-        false,
-    ),
-    (
-        "sum by (service) (rate(requests_total[1h]))",
-        Over(24, 300),
-        true,
-    ),
+    ("max_over_time(rate(requests_total{zone=\"z1\"}[5m])[30m:1m])", Over(1, 60), false),
+    ("sum by (service) (rate(requests_total[1h]))", Over(24, 300), true),
     ("avg_over_time(load[24h])", Once, true),
     ("avg_over_time(load[6h])", Over(18, 300), true),
     ("max_over_time(load[24h])", Over(1, 300), true),
@@ -165,11 +129,7 @@ fn source(series: usize, hours: i64) -> Store {
         let counter = labels("requests_total", at, "status", status.clone());
         let gauge = labels("load", at, "status", status);
         let bound = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, f64::INFINITY][at % 8];
-        let bound = if bound.is_finite() {
-            bound.to_string()
-        } else {
-            "+Inf".to_owned()
-        };
+        let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
         let bucket = labels("latency_bucket", at / 8, "le", bound);
         let mut columns: [SampleColumns; 3] = Default::default();
         let (mut total, mut observed) = (0.0, 0.0);
@@ -177,11 +137,7 @@ fn source(series: usize, hours: i64) -> Store {
         for sample in 0..samples {
             let time = sample * STEP_MS + jitter;
             let more = (numbers.next() % 100) as f64;
-            total = if numbers.next().is_multiple_of(5000) {
-                more
-            } else {
-                total + more
-            };
+            total = if numbers.next().is_multiple_of(5000) { more } else { total + more };
             observed += (numbers.next() % 10) as f64 * ((at % 8) + 1) as f64;
             columns[0].push(time, total);
             columns[1].push(time, (numbers.next() % 100_000) as f64 / 1000.0);
@@ -244,8 +200,7 @@ impl Source for Store {
         };
         let metrics = self.metrics.iter().filter(of_name);
         let series: Vec<_> = metrics.flatten().filter(takes).collect();
-        self.series
-            .fetch_add(series.len() as u64, Ordering::Relaxed);
+        self.series.fetch_add(series.len() as u64, Ordering::Relaxed);
         self.count_nanos(began);
         Ok(Box::new(SelectedSeries {
             series,
@@ -304,10 +259,7 @@ fn run(query: &Query, when: EvalTimes, source: &Store, end: i64) -> (Duration, u
 
 fn main() {
     let filter = std::env::args().nth(1).unwrap_or_default();
-    let sources = [
-        (source(5000, 2), 2 * HOUR_MS),
-        (source(200, 26), 26 * HOUR_MS),
-    ];
+    let sources = [(source(5000, 2), 2 * HOUR_MS), (source(200, 26), 26 * HOUR_MS)];
     println!("     ms  ns/sample  ns/point   samples   points  query");
     let mut logarithms = Vec::new();
     for (text, when, is_long) in KINDS.iter().filter(|kind| kind.0.contains(&filter)) {

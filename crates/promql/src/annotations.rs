@@ -20,14 +20,14 @@ pub(crate) enum Severity {
 /// one evaluated stays.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Annotations {
-    notes: BTreeMap<(Severity, String), AnnotationPlace>,
+    entries: BTreeMap<(Severity, String), AnnotationPlace>,
 }
 
 /// Position of an annotation, and details that are merged when its text occurs again.
 #[derive(Clone, Copy, Debug)]
 struct AnnotationPlace {
     position: Position,
-    mended: Option<MonotonicityFixes>,
+    fixes: Option<MonotonicityFixes>,
 }
 
 /// What had to be done to classic histograms whose buckets did not ascend.
@@ -44,7 +44,7 @@ pub(crate) struct MonotonicityFixes {
 }
 
 impl MonotonicityFixes {
-    fn join(&mut self, other: Self) {
+    fn merge(&mut self, other: Self) {
         self.bounds.0 = self.bounds.0.min(other.bounds.0);
         self.bounds.1 = self.bounds.1.max(other.bounds.1);
         self.difference = self.difference.max(other.difference);
@@ -57,8 +57,8 @@ impl MonotonicityFixes {
 impl fmt::Display for MonotonicityFixes {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [lowest, highest] = [self.bounds.0, self.bounds.1].map(number::short);
-        let [first, last] = [self.times.0, self.times.1].map(whole_seconds);
-        let difference = number::of_two_digits(self.difference);
+        let [first, last] = [self.times.0, self.times.1].map(format_seconds);
+        let difference = number::format_two_digits(self.difference);
         write!(
             formatter,
             ", from buckets {lowest} to {highest}, with a max diff of {difference}, over {} samples from {first} to {last}",
@@ -69,76 +69,78 @@ impl fmt::Display for MonotonicityFixes {
 
 impl Annotations {
     pub(crate) fn warn(&mut self, position: Position, text: impl Into<String>) {
-        let mended = None;
-        let place = AnnotationPlace { position, mended };
-        self.add(Severity::Warning, text.into(), place);
+        let fixes = None;
+        let location = AnnotationPlace { position, fixes };
+        self.add(Severity::Warning, text.into(), location);
     }
 
     pub(crate) fn info(&mut self, position: Position, text: impl Into<String>) {
-        let mended = None;
-        let place = AnnotationPlace { position, mended };
-        self.add(Severity::Info, text.into(), place);
+        let fixes = None;
+        let location = AnnotationPlace { position, fixes };
+        self.add(Severity::Info, text.into(), location);
     }
 
     /// An info that says what was mended, of all histograms together.
-    pub(crate) fn mended(&mut self, position: Position, text: String, mended: MonotonicityFixes) {
-        let mended = Some(mended);
-        let place = AnnotationPlace { position, mended };
-        self.add(Severity::Info, text, place);
+    pub(crate) fn info_with_fixes(
+        &mut self,
+        position: Position,
+        text: String,
+        mended: MonotonicityFixes,
+    ) {
+        let fixes = Some(mended);
+        let location = AnnotationPlace { position, fixes };
+        self.add(Severity::Info, text, location);
     }
 
     fn add(&mut self, severity: Severity, text: String, place: AnnotationPlace) {
-        match self.notes.entry((severity, text)) {
+        match self.entries.entry((severity, text)) {
             Entry::Vacant(entry) => {
                 entry.insert(place);
             }
             Entry::Occupied(mut entry) => {
-                let before = entry.get_mut();
-                before.position = place.position;
-                if let (Some(before), Some(mended)) = (&mut before.mended, place.mended) {
-                    before.join(mended);
+                let existing = entry.get_mut();
+                existing.position = place.position;
+                if let (Some(before), Some(fixes)) = (&mut existing.fixes, place.fixes) {
+                    before.merge(fixes);
                 }
             }
         }
     }
 
     pub(crate) fn merge(&mut self, other: Self) {
-        for ((severity, text), place) in other.notes {
+        for ((severity, text), place) in other.entries {
             self.add(severity, text, place);
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.notes.is_empty()
+        self.entries.is_empty()
     }
 
     /// The texts of one severity, with line and column in the query, by their positions.
-    pub(crate) fn texts(&self, gravity: Severity, query: &str) -> Vec<String> {
-        let prefix = match gravity {
+    pub(crate) fn texts(&self, severity: Severity, query: &str) -> Vec<String> {
+        let prefix = match severity {
             Severity::Warning => "PromQL warning",
             Severity::Info => "PromQL info",
         };
-        let mut found: Vec<_> = self
-            .notes
+        let mut entries: Vec<_> = self
+            .entries
             .iter()
-            .filter(|((of, _), _)| *of == gravity)
+            .filter(|((entry_severity, _), _)| *entry_severity == severity)
             .map(|((_, text), place)| (place, text))
             .collect();
-        found.sort_by_key(|(place, _)| place.position);
-        let texts = found.into_iter().map(|(place, text)| {
+        entries.sort_by_key(|(place, _)| place.position);
+        let texts = entries.into_iter().map(|(place, text)| {
             let (line, column) = place.position.line_and_column(query);
-            let more = place
-                .mended
-                .map(|mended| mended.to_string())
-                .unwrap_or_default();
-            format!("{prefix}: {text}{more} ({line}:{column})")
+            let fixes_text = place.fixes.map(|mended| mended.to_string()).unwrap_or_default();
+            format!("{prefix}: {text}{fixes_text} ({line}:{column})")
         });
         texts.collect()
     }
 }
 
 /// A time as RFC 3339 writes it, without what is less than a second.
-fn whole_seconds(time_ms: TimeMs) -> String {
+fn format_seconds(time_ms: TimeMs) -> String {
     match jiff::Timestamp::from_second(time_ms / 1000) {
         Ok(time) => time.to_string(),
         Err(_) => format!("{}s", time_ms / 1000),
@@ -147,11 +149,7 @@ fn whole_seconds(time_ms: TimeMs) -> String {
 
 /// ` for metric name "x"`, or nothing where the name is not known.
 pub(crate) fn for_metric(text: &str, metric: &str) -> String {
-    if metric.is_empty() {
-        text.to_owned()
-    } else {
-        format!("{text} for metric name {metric:?}")
-    }
+    if metric.is_empty() { text.to_owned() } else { format!("{text} for metric name {metric:?}") }
 }
 
 pub(crate) fn mixed_floats_histograms(metric: &str) -> String {

@@ -73,32 +73,28 @@ pub struct SeriesPoints {
     pub histograms: Vec<(TimeMs, Arc<FloatHistogram>)>,
 }
 
-pub(super) fn instant(
+pub(super) fn evaluate_instant(
     query: &Query,
     source: &dyn Source,
     grid: Grid,
     options: &EvalOptions<'_>,
 ) -> std::result::Result<Answer, QueryError> {
-    let root = &*resolved(query, grid)?;
+    let root = &*resolve_root(query, grid)?;
     let env = EvalContext::new(source, options, grid);
     let time = grid.start;
-    let result = match &root.bare().part {
+    let result = match &root.without_parens().kind {
         ExprKind::Range(selector, range) => {
-            let found = env.raw_range(selector, range.ms, grid)?.into_iter();
-            let series = found.map(|(labels, columns)| SeriesPoints {
+            let ranges = env.raw_range(selector, range.ms, grid)?.into_iter();
+            let series = ranges.map(|(labels, columns)| SeriesPoints {
                 labels,
                 floats: columns.times.into_iter().zip(columns.values).collect(),
-                histograms: columns
-                    .histogram_times
-                    .into_iter()
-                    .zip(columns.histograms)
-                    .collect(),
+                histograms: columns.histogram_times.into_iter().zip(columns.histograms).collect(),
             });
-            sorted(series.collect())
+            sorted_matrix(series.collect())
         }
         ExprKind::Subquery(subquery) => {
             let (inner, series) = env.subquery(subquery, grid)?;
-            matrix(finished(series)?, inner)
+            to_matrix(finish_series(series)?, inner)
         }
         _ => match env.eval(root, grid)? {
             ExprValue::Scalar(values) => Result::Scalar(time, values[0]),
@@ -106,61 +102,51 @@ pub(super) fn instant(
                 Result::Text(time, String::from_utf8_lossy(&bytes).into_owned())
             }
             ExprValue::Vector(series) => {
-                let samples = finished(series)?.into_iter().filter_map(|one| {
-                    let value = match one.row.get(0)? {
+                let samples = finish_series(series)?.into_iter().filter_map(|series_row| {
+                    let value = match series_row.row.get(0)? {
                         Point::Float(value) => SampleValue::Float(value),
                         Point::Histogram(histogram) => SampleValue::Histogram(histogram),
                     };
-                    let labels = one.labels;
-                    Some(InstantSample {
-                        labels,
-                        time,
-                        value,
-                    })
+                    let labels = series_row.labels;
+                    Some(InstantSample { labels, time, value })
                 });
                 Result::Vector(samples.collect())
             }
         },
     };
     check_points(&result, options)?;
-    Ok(with_notes(result, env, query))
+    Ok(into_answer(result, env, query))
 }
 
-pub(super) fn range(
+pub(super) fn evaluate_range(
     query: &Query,
     source: &dyn Source,
     grid: Grid,
     options: &EvalOptions<'_>,
 ) -> std::result::Result<Answer, QueryError> {
-    if matches!(query.root.kind(), ValueType::Text | ValueType::Matrix) {
-        let kind = if query.root.kind() == ValueType::Text {
-            "string"
-        } else {
-            "range vector"
-        };
+    if matches!(query.root.value_type(), ValueType::Text | ValueType::Matrix) {
+        let kind =
+            if query.root.value_type() == ValueType::Text { "string" } else { "range vector" };
         return Err(QueryError::Invalid {
             message: format!(
                 "invalid expression type {kind:?} for range query, must be Scalar or instant Vector"
             ),
         });
     }
-    let root = &*resolved(query, grid)?;
+    let root = &*resolve_root(query, grid)?;
     let env = EvalContext::new(source, options, grid);
     let series = match env.eval(root, grid)? {
         ExprValue::Vector(series) => series,
         ExprValue::Scalar(values) => vec![LabeledRow {
             labels: Labels::default(),
             drop_name: false,
-            row: Row {
-                values,
-                histograms: Vec::new(),
-            },
+            row: Row { values, histograms: Vec::new() },
         }],
         ExprValue::Text(_) => Vec::new(),
     };
-    let result = matrix(finished(series)?, grid);
+    let result = to_matrix(finish_series(series)?, grid);
     check_points(&result, options)?;
-    Ok(with_notes(result, env, query))
+    Ok(into_answer(result, env, query))
 }
 
 fn check_points(result: &Result, options: &EvalOptions<'_>) -> std::result::Result<(), QueryError> {
@@ -176,23 +162,17 @@ fn check_points(result: &Result, options: &EvalOptions<'_>) -> std::result::Resu
 }
 
 /// The tree with the lengths of time that only a query's step and range tell.
-fn resolved(query: &Query, grid: Grid) -> std::result::Result<Cow<'_, ExprNode>, QueryError> {
-    if !query.root.has_sums() {
+fn resolve_root(query: &Query, grid: Grid) -> std::result::Result<Cow<'_, ExprNode>, QueryError> {
+    if !query.root.has_duration_exprs() {
         return Ok(Cow::Borrowed(&query.root));
     }
     let mut root = query.root.clone();
-    root.resolve(QuerySpan {
-        step_ms: grid.step_ms,
-        range_ms: grid.end - grid.start,
-    })?;
+    root.resolve_durations(QuerySpan { step_ms: grid.step_ms, range_ms: grid.end - grid.start })?;
     Ok(Cow::Owned(root))
 }
 
-fn with_notes(result: Result, env: EvalContext<'_>, query: &Query) -> Answer {
-    let notes = env
-        .notes
-        .into_inner()
-        .expect("no holder of this lock can panic");
+fn into_answer(result: Result, env: EvalContext<'_>, query: &Query) -> Answer {
+    let notes = env.notes.into_inner().expect("no holder of this lock can panic");
     Answer {
         result,
         warnings: notes.texts(Severity::Warning, &query.text),
@@ -201,69 +181,68 @@ fn with_notes(result: Result, env: EvalContext<'_>, query: &Query) -> Answer {
     }
 }
 
-fn sorted(mut series: Vec<SeriesPoints>) -> Result {
+fn sorted_matrix(mut series: Vec<SeriesPoints>) -> Result {
     series.sort_by(|a, b| a.labels.cmp(&b.labels));
     Result::Matrix(series)
 }
 
-fn matrix(series: Vec<LabeledRow>, grid: Grid) -> Result {
-    let points = series.into_iter().map(|one| {
-        let present = one.row.values.iter().filter(|value| !is_stale(**value));
+fn to_matrix(series: Vec<LabeledRow>, grid: Grid) -> Result {
+    let points = series.into_iter().map(|series_row| {
+        let present = series_row.row.values.iter().filter(|value| !is_stale(**value));
         let mut floats = Vec::with_capacity(present.count());
-        for (step, value) in one.row.values.iter().enumerate() {
+        for (step, value) in series_row.row.values.iter().enumerate() {
             if !is_stale(*value) {
                 floats.push((grid.time(step), *value));
             }
         }
-        let histograms = one
+        let histograms = series_row
             .row
             .histograms
             .into_iter()
             .enumerate()
             .filter_map(|(step, one)| Some((grid.time(step), one?)));
-        SeriesPoints {
-            floats,
-            histograms: histograms.collect(),
-            labels: one.labels,
-        }
+        SeriesPoints { floats, histograms: histograms.collect(), labels: series_row.labels }
     });
     let has_points = |one: &SeriesPoints| !one.floats.is_empty() || !one.histograms.is_empty();
-    sorted(points.filter(has_points).collect())
+    sorted_matrix(points.filter(has_points).collect())
 }
 
 /// Takes away names that are no longer true.
-fn finished(mut series: Vec<LabeledRow>) -> std::result::Result<Vec<LabeledRow>, QueryError> {
-    for one in &mut series {
-        if one.drop_name && one.labels.iter().any(|(name, _)| is_metadata(name)) {
-            let kept = one.labels.iter().filter(|(name, _)| !is_metadata(name));
-            one.labels = Labels::from_sorted(kept);
+fn finish_series(mut series: Vec<LabeledRow>) -> std::result::Result<Vec<LabeledRow>, QueryError> {
+    for series_row in &mut series {
+        if series_row.drop_name && series_row.labels.iter().any(|(name, _)| is_metadata(name)) {
+            let kept_labels = series_row.labels.iter().filter(|(name, _)| !is_metadata(name));
+            series_row.labels = Labels::from_sorted(kept_labels);
         }
     }
-    merged(series)
+    merge_by_labels(series)
 }
 
 /// Puts series together that have the same labels.
 ///
 /// # Errors
 /// When two of them have samples at the same step.
-pub(crate) fn merged(series: Vec<LabeledRow>) -> std::result::Result<Vec<LabeledRow>, QueryError> {
+pub(crate) fn merge_by_labels(
+    series: Vec<LabeledRow>,
+) -> std::result::Result<Vec<LabeledRow>, QueryError> {
     let mut by_labels: HashMap<Labels, usize, QuickHash> =
         HashMap::with_capacity_and_hasher(series.len(), QuickHash::default());
     let mut result: Vec<LabeledRow> = Vec::with_capacity(series.len());
-    for one in series {
-        let at = *by_labels.entry(one.labels.clone()).or_insert(result.len());
-        if at == result.len() {
-            result.push(one);
+    for series_row in series {
+        let index = *by_labels.entry(series_row.labels.clone()).or_insert(result.len());
+        if index == result.len() {
+            result.push(series_row);
             continue;
         }
-        let row = &mut result[at].row;
-        for step in (0..one.row.values.len()).filter(|step| one.row.has(*step)) {
-            if row.has(step) {
+        let row = &mut result[index].row;
+        for step in (0..series_row.row.values.len()).filter(|step| series_row.row.has_sample(*step))
+        {
+            if row.has_sample(step) {
                 return Err(QueryError::execution(
                     "vector cannot contain metrics with the same labelset",
                 ));
             }
-            row.set(step, one.row.get(step));
+            row.set(step, series_row.row.get(step));
         }
     }
     Ok(result)

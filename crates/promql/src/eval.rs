@@ -18,7 +18,7 @@ use super::{EvalOptions, Stop};
 /// Rows as they come, each of a series of its own.
 pub(crate) trait Consumer: Send {
     /// Takes a row that is not empty. What it leaves of the row is used again.
-    fn take(&mut self, env: &EvalContext<'_>, row: SeriesRow<'_>) -> Result<(), QueryError>;
+    fn consume(&mut self, env: &EvalContext<'_>, row: SeriesRow<'_>) -> Result<(), QueryError>;
 }
 
 /// A row that is passed to a consumer, with its series.
@@ -35,7 +35,7 @@ pub(crate) struct Scratch {
     pub columns: SampleColumns,
     pub row: Row,
     pub notes: Annotations,
-    pub work: Workspace,
+    pub workspace: Workspace,
 }
 
 /// A query under way.
@@ -43,7 +43,7 @@ pub(crate) struct EvalContext<'a> {
     pub source: &'a dyn Source,
     pub options: &'a EvalOptions<'a>,
     /// The steps of the query, whatever those of a subquery are.
-    pub query: Grid,
+    pub query_grid: Grid,
     pub notes: Mutex<Annotations>,
     samples: AtomicU64,
     row_bytes: AtomicU64,
@@ -54,32 +54,32 @@ impl<'a> EvalContext<'a> {
         Self {
             source,
             options,
-            query,
+            query_grid: query,
             notes: Mutex::default(),
             samples: AtomicU64::new(0),
             row_bytes: AtomicU64::new(0),
         }
     }
 
-    pub(crate) fn note(&self, notes: Annotations) {
+    pub(crate) fn add_annotations(&self, notes: Annotations) {
         if !notes.is_empty() {
-            let mut all = lock(&self.notes);
-            all.merge(notes);
+            let mut annotations = lock(&self.notes);
+            annotations.merge(notes);
         }
     }
 
     /// Adds a warning about an expression, without the parentheses around it.
     pub(crate) fn warn(&self, node: &ExprNode, text: impl Into<String>) {
         let mut notes = Annotations::default();
-        notes.warn(node.bare().position, text);
-        self.note(notes);
+        notes.warn(node.without_parens().position, text);
+        self.add_annotations(notes);
     }
 
     /// Counts samples that were read, and asks whether to go on.
     pub(crate) fn charge_samples(&self, samples: usize) -> Result<(), QueryError> {
-        let before = self.samples.fetch_add(samples as u64, Ordering::Relaxed);
+        let samples_before = self.samples.fetch_add(samples as u64, Ordering::Relaxed);
         let budget = self.options.limits.samples_max;
-        if before.saturating_add(samples as u64) > budget {
+        if samples_before.saturating_add(samples as u64) > budget {
             return Err(QueryError::OverBudget {
                 limit: "series.query_samples_max",
                 budget,
@@ -91,9 +91,9 @@ impl<'a> EvalContext<'a> {
 
     /// Counts the memory of rows that are kept.
     pub(crate) fn charge_bytes(&self, bytes: u64) -> Result<(), QueryError> {
-        let before = self.row_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let bytes_before = self.row_bytes.fetch_add(bytes, Ordering::Relaxed);
         let budget = self.options.limits.row_bytes_max;
-        if before.saturating_add(bytes) > budget {
+        if bytes_before.saturating_add(bytes) > budget {
             return Err(QueryError::OverBudget {
                 limit: "series.query_memory_max",
                 budget,
@@ -117,19 +117,19 @@ impl<'a> EvalContext<'a> {
         &self,
         count: usize,
         consumer: impl Fn() -> C + Sync,
-        each: impl Fn(usize, &mut Scratch, &mut C) -> Result<(), QueryError> + Sync,
+        visit: impl Fn(usize, &mut Scratch, &mut C) -> Result<(), QueryError> + Sync,
     ) -> Result<Vec<C>, QueryError> {
         let executor = self.options.executor;
-        let parts = parts_of(count);
+        let parts = part_count(count);
         let slots: Vec<Mutex<Option<Result<C, QueryError>>>> =
             (0..parts).map(|_| Mutex::new(None)).collect();
         executor.run(parts, &|part| {
             let (mut scratch, mut consumer) = (Scratch::default(), consumer());
             let mut series = count * part / parts..count * (part + 1) / parts;
-            let done = series.try_for_each(|at| each(at, &mut scratch, &mut consumer));
-            self.note(scratch.notes);
+            let result = series.try_for_each(|index| visit(index, &mut scratch, &mut consumer));
+            self.add_annotations(scratch.notes);
             let mut slot = lock(&slots[part]);
-            *slot = Some(done.map(|()| consumer));
+            *slot = Some(result.map(|()| consumer));
         });
         let results = slots.into_iter().map(|slot| {
             let filled = slot.into_inner().expect("no holder of this lock can panic");
@@ -140,31 +140,31 @@ impl<'a> EvalContext<'a> {
 
     /// The value of an expression. What cannot change is evaluated for the first step only.
     pub(crate) fn eval(&self, node: &ExprNode, grid: Grid) -> Result<ExprValue, QueryError> {
-        if node.constant && grid.count > 1 && node.kind() != ValueType::Text {
-            return match self.eval(node, grid.first())? {
+        if node.is_constant && grid.count > 1 && node.value_type() != ValueType::Text {
+            return match self.eval(node, grid.first_step())? {
                 ExprValue::Scalar(values) => Ok(ExprValue::Scalar(vec![values[0]; grid.count])),
                 ExprValue::Vector(mut series) => {
-                    for one in &mut series {
-                        one.row.broadcast(grid.count);
-                        self.charge_bytes(one.row.size_bytes())?;
+                    for series_row in &mut series {
+                        series_row.row.broadcast(grid.count);
+                        self.charge_bytes(series_row.row.size_bytes())?;
                     }
                     Ok(ExprValue::Vector(series))
                 }
                 text => Ok(text),
             };
         }
-        match &node.part {
+        match &node.kind {
             ExprKind::Number(number, _) => Ok(ExprValue::Scalar(vec![*number; grid.count])),
             ExprKind::Text(text) => Ok(ExprValue::Text(text.clone())),
             ExprKind::Paren(inner) => self.eval(inner, grid),
             ExprKind::Sign(inner, false) => self.eval(inner, grid),
-            ExprKind::Sign(inner, true) => Ok(negated(self.eval(inner, grid)?)),
+            ExprKind::Sign(inner, true) => Ok(negate(self.eval(inner, grid)?)),
             ExprKind::Binary(binary) => self.binary(node, binary, grid),
             ExprKind::Aggregate(aggregate) => {
                 self.aggregate(node, aggregate, grid).map(ExprValue::Vector)
             }
             ExprKind::Call(call) => self.call(node, call, grid),
-            ExprKind::Selector(_) => Ok(ExprValue::Vector(self.collected(node, grid)?)),
+            ExprKind::Selector(_) => Ok(ExprValue::Vector(self.collect_series(node, grid)?)),
             ExprKind::Range(..) | ExprKind::Subquery(_) => Err(QueryError::execution(
                 "a range of samples is not a value by itself: pass it to a function",
             )),
@@ -172,7 +172,7 @@ impl<'a> EvalContext<'a> {
     }
 
     /// The value of an expression that the grammar says is a vector.
-    pub(crate) fn vector(
+    pub(crate) fn eval_vector(
         &self,
         node: &ExprNode,
         grid: Grid,
@@ -184,7 +184,7 @@ impl<'a> EvalContext<'a> {
     }
 
     /// The value of an expression that the grammar says is a scalar.
-    pub(crate) fn scalar(&self, node: &ExprNode, grid: Grid) -> Result<Vec<f64>, QueryError> {
+    pub(crate) fn eval_scalar(&self, node: &ExprNode, grid: Grid) -> Result<Vec<f64>, QueryError> {
         match self.eval(node, grid)? {
             ExprValue::Scalar(values) => Ok(values),
             _ => Err(QueryError::execution("expected a scalar")),
@@ -192,28 +192,28 @@ impl<'a> EvalContext<'a> {
     }
 
     /// The rows of an expression one after the other, without keeping those that need not be kept.
-    pub(crate) fn stream<C: Consumer>(
+    pub(crate) fn stream_rows<C: Consumer>(
         &self,
         node: &ExprNode,
         grid: Grid,
         consumer: impl Fn() -> C + Sync,
     ) -> Result<Vec<C>, QueryError> {
-        let node = node.bare();
-        let once = node.constant && grid.count > 1;
-        if !once && let Some(streamed) = self.stream_series(node, grid, &consumer) {
+        let node = node.without_parens();
+        let evaluates_once = node.is_constant && grid.count > 1;
+        if !evaluates_once && let Some(streamed) = self.stream_series(node, grid, &consumer) {
             return streamed;
         }
         let (mut consumer, mut notes) = (consumer(), Annotations::default());
-        for mut series in self.vector(node, grid)? {
-            let incoming = SeriesRow {
+        for mut series in self.eval_vector(node, grid)? {
+            let series_row = SeriesRow {
                 labels: &series.labels,
                 drop_name: series.drop_name,
                 row: &mut series.row,
                 notes: &mut notes,
             };
-            consumer.take(self, incoming)?;
+            consumer.consume(self, series_row)?;
         }
-        self.note(notes);
+        self.add_annotations(notes);
         Ok(vec![consumer])
     }
 
@@ -224,7 +224,7 @@ impl<'a> EvalContext<'a> {
         grid: Grid,
         consumer: &F,
     ) -> Option<Result<Vec<C>, QueryError>> {
-        match &node.part {
+        match &node.kind {
             ExprKind::Selector(selector) => {
                 Some(self.stream_selector(selector, grid, SampleSelection::Value, consumer))
             }
@@ -236,7 +236,7 @@ impl<'a> EvalContext<'a> {
     }
 
     /// All rows of an expression that is streamed.
-    pub(crate) fn collected(
+    pub(crate) fn collect_series(
         &self,
         node: &ExprNode,
         grid: Grid,
@@ -250,7 +250,7 @@ impl<'a> EvalContext<'a> {
 
 /// Into how many parts the work on so many series is divided. What a part costs besides its series,
 /// above all in an aggregation, is paid for each of them.
-fn parts_of(series: usize) -> usize {
+fn part_count(series: usize) -> usize {
     const SERIES_MIN: usize = 256;
     const PARTS_MAX: usize = 16;
     (series / SERIES_MIN).clamp(1, PARTS_MAX)
@@ -262,27 +262,31 @@ pub(crate) struct SeriesCollector {
 }
 
 impl Consumer for SeriesCollector {
-    fn take(&mut self, env: &EvalContext<'_>, incoming: SeriesRow<'_>) -> Result<(), QueryError> {
-        env.charge_bytes(incoming.row.size_bytes())?;
+    fn consume(
+        &mut self,
+        env: &EvalContext<'_>,
+        series_row: SeriesRow<'_>,
+    ) -> Result<(), QueryError> {
+        env.charge_bytes(series_row.row.size_bytes())?;
         self.series.push(LabeledRow {
-            labels: incoming.labels.clone(),
-            drop_name: incoming.drop_name,
-            row: std::mem::take(incoming.row),
+            labels: series_row.labels.clone(),
+            drop_name: series_row.drop_name,
+            row: std::mem::take(series_row.row),
         });
         Ok(())
     }
 }
 
-fn negated(value: ExprValue) -> ExprValue {
+fn negate(value: ExprValue) -> ExprValue {
     match value {
         ExprValue::Scalar(mut values) => {
             values.iter_mut().for_each(|value| *value = -*value);
             ExprValue::Scalar(values)
         }
         ExprValue::Vector(mut series) => {
-            for one in &mut series {
-                one.drop_name = true;
-                one.row.map(|_, point| {
+            for series_row in &mut series {
+                series_row.drop_name = true;
+                series_row.row.map(|_, point| {
                     Some(match point {
                         Point::Float(value) => Point::Float(-value),
                         Point::Histogram(histogram) => {

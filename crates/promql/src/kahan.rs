@@ -4,31 +4,28 @@
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KahanSum {
     pub sum: f64,
-    pub rest: f64,
+    pub compensation: f64,
 }
 
 impl KahanSum {
     /// Of nothing. Negative zero: adding to it changes nothing, not even the sign of a zero.
-    pub(crate) const EMPTY: Self = Self {
-        sum: -0.0,
-        rest: 0.0,
-    };
+    pub(crate) const EMPTY: Self = Self { sum: -0.0, compensation: 0.0 };
 
-    pub(crate) fn of(values: &[f64]) -> Self {
-        let [sum] = Self::of_each(values, |value| [value]);
+    pub(crate) fn from_values(values: &[f64]) -> Self {
+        let [sum] = Self::from_items(values, |value| [value]);
         sum
     }
 
     /// Sums of what each item comes to. Of more than a few items several sums are kept and joined
     /// in the end: an addition need not wait for the one before it.
-    pub(crate) fn of_each<T: Copy, const N: usize>(
+    pub(crate) fn from_items<T: Copy, const N: usize>(
         items: &[T],
-        come_to: impl Fn(T) -> [f64; N],
+        to_values: impl Fn(T) -> [f64; N],
     ) -> [Self; N] {
         const LANES: usize = 4;
         const ITEMS_MIN: usize = 16;
         let add = |sums: &mut [Self; N], item: T| {
-            for (sum, value) in sums.iter_mut().zip(come_to(item)) {
+            for (sum, value) in sums.iter_mut().zip(to_values(item)) {
                 *sum = sum.plus(value);
             }
         };
@@ -47,7 +44,7 @@ impl KahanSum {
         }
         for lane in lanes {
             for (sum, other) in sums.iter_mut().zip(lane) {
-                *sum = sum.join(other);
+                *sum = sum.merge(other);
             }
         }
         rest.iter().for_each(|item| add(&mut sums, *item));
@@ -61,45 +58,34 @@ impl KahanSum {
         let sum = self.sum + value;
         let added = sum - self.sum;
         let error = (self.sum - (sum - added)) + (value - added);
-        Self {
-            sum,
-            rest: self.rest + error,
-        }
+        Self { sum, compensation: self.compensation + error }
     }
 
-    pub(crate) fn join(self, other: Self) -> Self {
-        let mut joined = self.plus(other.sum);
-        joined.rest += other.rest;
-        joined
+    pub(crate) fn merge(self, other: Self) -> Self {
+        let mut merged = self.plus(other.sum);
+        merged.compensation += other.compensation;
+        merged
     }
 
     pub(crate) fn value(self) -> f64 {
-        if self.sum.is_finite() {
-            self.sum + self.rest
-        } else {
-            self.sum
-        }
+        if self.sum.is_finite() { self.sum + self.compensation } else { self.sum }
     }
 
     /// As [`KahanSum::plus`]; what rounding took from an infinite sum is nothing.
     fn plus_finite(self, value: f64) -> Self {
         let next = self.plus(value);
-        if next.sum.is_infinite() {
-            Self { rest: 0.0, ..next }
-        } else {
-            next
-        }
+        if next.sum.is_infinite() { Self { compensation: 0.0, ..next } } else { next }
     }
 
-    fn both(self) -> f64 {
-        self.sum + self.rest
+    fn total(self) -> f64 {
+        self.sum + self.compensation
     }
 
     /// The sum divided by a count. Sum and rest are divided before they are added, as
     /// Prometheus does.
     pub(crate) fn mean(self, count: f64) -> f64 {
         if self.sum.is_finite() {
-            self.sum / count + self.rest / count
+            self.sum / count + self.compensation / count
         } else {
             self.sum / count
         }
@@ -108,16 +94,16 @@ impl KahanSum {
 
 /// The mean of numbers; one by one where their sum would be too large.
 pub(crate) fn mean(values: &[f64]) -> f64 {
-    let sum = KahanSum::of(values);
+    let sum = KahanSum::from_values(values);
     if sum.sum.is_finite() {
         return sum.mean(values.len() as f64);
     }
     let mut sum = KahanSum::EMPTY;
-    for (at, value) in values.iter().enumerate() {
+    for (index, value) in values.iter().enumerate() {
         let next = sum.plus(*value);
-        if next.sum.is_infinite() && at > 0 {
-            let mut mean = Mean::after(sum, at as f64);
-            values[at..].iter().for_each(|value| mean.add(*value));
+        if next.sum.is_infinite() && index > 0 {
+            let mut mean = Mean::from_sum(sum, index as f64);
+            values[index..].iter().for_each(|value| mean.add(*value));
             return mean.value();
         }
         sum = next;
@@ -128,18 +114,15 @@ pub(crate) fn mean(values: &[f64]) -> f64 {
 /// The variance from a mean that is kept up value by value, which stays finite where a sum of
 /// values does not.
 pub(crate) fn running_variance(values: &[f64]) -> f64 {
-    let empty = KahanSum {
-        sum: 0.0,
-        rest: 0.0,
-    };
+    let empty = KahanSum { sum: 0.0, compensation: 0.0 };
     let (mut mean, mut squares, mut count) = (empty, empty, 0.0);
     for value in values {
         count += 1.0;
-        let delta = value - mean.both();
+        let delta = value - mean.total();
         mean = mean.plus_finite(delta / count);
-        squares = squares.plus_finite(delta * (value - mean.both()));
+        squares = squares.plus_finite(delta * (value - mean.total()));
     }
-    squares.both() / count
+    squares.total() / count
 }
 
 /// A mean that is kept up value by value.
@@ -151,12 +134,9 @@ pub(crate) struct Mean {
 
 impl Mean {
     /// Goes on from a sum of so many values.
-    pub(crate) fn after(sum: KahanSum, count: f64) -> Self {
-        let rest = if sum.sum.is_finite() { sum.rest } else { 0.0 };
-        let mean = KahanSum {
-            sum: sum.sum / count,
-            rest: rest / count,
-        };
+    pub(crate) fn from_sum(sum: KahanSum, count: f64) -> Self {
+        let compensation = if sum.sum.is_finite() { sum.compensation } else { 0.0 };
+        let mean = KahanSum { sum: sum.sum / count, compensation: compensation / count };
         Self { mean, count }
     }
 
@@ -164,16 +144,14 @@ impl Mean {
         self.count += 1.0;
         if self.mean.sum.is_infinite() {
             // An infinite mean stays what it is unless the other infinity or NaN comes.
-            let same = value.is_infinite() && (self.mean.sum > 0.0) == (value > 0.0);
-            if same || value.is_finite() {
+            let is_same_infinity = value.is_infinite() && (self.mean.sum > 0.0) == (value > 0.0);
+            if is_same_infinity || value.is_finite() {
                 return;
             }
         }
         let share = (self.count - 1.0) / self.count;
-        let scaled = KahanSum {
-            sum: self.mean.sum * share,
-            rest: self.mean.rest * share,
-        };
+        let scaled =
+            KahanSum { sum: self.mean.sum * share, compensation: self.mean.compensation * share };
         self.mean = scaled.plus(value / self.count);
     }
 

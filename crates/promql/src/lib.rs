@@ -29,7 +29,7 @@ use egret_metrics_model::{LabelMatcher, TimeMs, TimeSpan};
 
 pub use answer::{Answer, InstantSample, Result as QueryResult, SampleValue, SeriesPoints};
 pub use error::QueryError;
-pub use histogram::{FloatHistogram, HistogramConflicts, Incompatible, Side, spans};
+pub use histogram::{FloatHistogram, HistogramConflicts, Incompatible, Side};
 pub use memory::MemorySource;
 pub use source::{Hints, SampleColumns, Selection, SeriesSet, Source, Spend};
 
@@ -55,7 +55,7 @@ pub type EvaluatePart<'a> = dyn Fn(usize) + Sync + 'a;
 pub trait Executor: Sync {
     /// Calls `work` once for each of `0..parts`, on whichever threads, and returns when all are
     /// done.
-    fn run(&self, parts: usize, work: &EvaluatePart<'_>);
+    fn run(&self, parts: usize, evaluate_part: &EvaluatePart<'_>);
 }
 
 /// Everything on the caller's thread.
@@ -63,8 +63,8 @@ pub trait Executor: Sync {
 pub struct Serial;
 
 impl Executor for Serial {
-    fn run(&self, parts: usize, work: &EvaluatePart<'_>) {
-        (0..parts).for_each(work);
+    fn run(&self, parts: usize, evaluate_part: &EvaluatePart<'_>) {
+        (0..parts).for_each(evaluate_part);
     }
 }
 
@@ -82,11 +82,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            samples_max: 500_000_000,
-            row_bytes_max: 2 << 30,
-            points_max: 20_000_000,
-        }
+        Self { samples_max: 500_000_000, row_bytes_max: 2 << 30, points_max: 20_000_000 }
     }
 }
 
@@ -164,12 +160,12 @@ impl Query {
     /// As people lay it out: long expressions over several lines. This is what Prometheus's
     /// `format_query` answers.
     pub fn format(&self) -> String {
-        syntax::pretty(&self.root)
+        syntax::format_pretty(&self.root)
     }
 
     /// Its tree, in the form in which Prometheus's `parse_query` answers it.
     pub fn tree(&self) -> serde_json::Value {
-        syntax::tree(&self.root)
+        syntax::to_json(&self.root)
     }
 
     /// Evaluates it at one time.
@@ -182,14 +178,9 @@ impl Query {
         at: TimeMs,
         options: &EvalOptions<'_>,
     ) -> Result<Answer, QueryError> {
-        let at = bounded(at);
-        let grid = Grid {
-            start: at,
-            step_ms: 0,
-            count: 1,
-            end: at,
-        };
-        answer::instant(self, source, grid, options)
+        let at = clamp_time(at);
+        let grid = Grid { start: at, step_ms: 0, count: 1, end: at };
+        answer::evaluate_instant(self, source, grid, options)
     }
 
     /// Evaluates it at the start of the span, at every `step_ms` after it, and not after the end.
@@ -205,37 +196,32 @@ impl Query {
         step_ms: i64,
         options: &EvalOptions<'_>,
     ) -> Result<Answer, QueryError> {
-        let refuse = |message: &str| {
+        let invalid = |message: &str| {
             let message = message.to_owned();
             Err(QueryError::Invalid { message })
         };
         if step_ms <= 0 {
-            return refuse(
+            return invalid(
                 "zero or negative query resolution step widths are not accepted. Try a positive integer",
             );
         }
         if span.end < span.start {
-            return refuse("end timestamp must not be before start time");
+            return invalid("end timestamp must not be before start time");
         }
-        let (start, end) = (bounded(span.start), bounded(span.end));
+        let (start, end) = (clamp_time(span.start), clamp_time(span.end));
         let steps = (end - start) / step_ms;
         if steps > STEPS_MAX {
-            return refuse(
+            return invalid(
                 "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)",
             );
         }
-        let grid = Grid {
-            start,
-            step_ms,
-            count: steps as usize + 1,
-            end,
-        };
-        answer::range(self, source, grid, options)
+        let grid = Grid { start, step_ms, count: steps as usize + 1, end };
+        answer::evaluate_range(self, source, grid, options)
     }
 }
 
 /// A time that offsets and ranges can be added to and taken from; no sample is beyond these.
-fn bounded(time: TimeMs) -> TimeMs {
+fn clamp_time(time: TimeMs) -> TimeMs {
     time.clamp(-syntax::TIME_MAX, syntax::TIME_MAX)
 }
 

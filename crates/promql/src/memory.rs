@@ -16,7 +16,7 @@ pub struct MemorySource {
 }
 
 /// Index of a time, or where to insert it. Most samples come in order.
-fn place(times: &[TimeMs], time: TimeMs) -> Result<usize, usize> {
+fn find_time(times: &[TimeMs], time: TimeMs) -> Result<usize, usize> {
     match times.last() {
         Some(last) if *last >= time => times.binary_search(&time),
         _ => Err(times.len()),
@@ -30,24 +30,30 @@ impl MemorySource {
 
     /// Adds a number; a sample that has the same time is replaced.
     pub fn add(&mut self, labels: &Labels, time: TimeMs, value: f64) {
-        self.add_started(labels, time, value, 0);
+        self.add_with_start(labels, time, value, 0);
     }
 
     /// Adds a number of which it is known when counting towards it began; 0 where it is not known.
-    pub(crate) fn add_started(&mut self, labels: &Labels, time: TimeMs, value: f64, start: TimeMs) {
+    pub(crate) fn add_with_start(
+        &mut self,
+        labels: &Labels,
+        time: TimeMs,
+        value: f64,
+        start: TimeMs,
+    ) {
         let columns = self.columns(labels);
-        if let Ok(at) = place(&columns.histogram_times, time) {
-            columns.histogram_times.remove(at);
-            columns.histograms.remove(at);
+        if let Ok(index) = find_time(&columns.histogram_times, time) {
+            columns.histogram_times.remove(index);
+            columns.histograms.remove(index);
             if !columns.histogram_starts.is_empty() {
-                columns.histogram_starts.remove(at);
+                columns.histogram_starts.remove(index);
             }
         }
         if start != 0 && columns.starts.is_empty() {
             columns.starts.resize(columns.times.len(), 0);
         }
         let has_starts = start != 0 || !columns.starts.is_empty();
-        match place(&columns.times, time) {
+        match find_time(&columns.times, time) {
             Ok(at) => {
                 columns.values[at] = value;
                 if has_starts {
@@ -71,12 +77,12 @@ impl MemorySource {
         time: TimeMs,
         value: Arc<FloatHistogram>,
     ) {
-        self.add_started_histogram(labels, time, value, 0);
+        self.add_histogram_with_start(labels, time, value, 0);
     }
 
     /// Adds a histogram of which it is known when counting towards it began; 0 where it is not
     /// known.
-    pub(crate) fn add_started_histogram(
+    pub(crate) fn add_histogram_with_start(
         &mut self,
         labels: &Labels,
         time: TimeMs,
@@ -87,11 +93,11 @@ impl MemorySource {
             return self.add(labels, time, value.sum);
         }
         let columns = self.columns(labels);
-        if let Ok(at) = place(&columns.times, time) {
-            columns.times.remove(at);
-            columns.values.remove(at);
+        if let Ok(index) = find_time(&columns.times, time) {
+            columns.times.remove(index);
+            columns.values.remove(index);
             if !columns.starts.is_empty() {
-                columns.starts.remove(at);
+                columns.starts.remove(index);
             }
         }
         if start != 0 && columns.histogram_starts.is_empty() {
@@ -99,7 +105,7 @@ impl MemorySource {
             columns.histogram_starts.resize(known, 0);
         }
         let has_starts = start != 0 || !columns.histogram_starts.is_empty();
-        match place(&columns.histogram_times, time) {
+        match find_time(&columns.histogram_times, time) {
             Ok(at) => {
                 columns.histograms[at] = value;
                 if has_starts {
@@ -121,15 +127,15 @@ impl MemorySource {
     /// where another kind of sample lies between.
     pub(crate) fn mark_resets(&mut self) {
         for columns in self.series.values_mut() {
-            for at in 0..columns.histograms.len() {
-                let time = columns.histogram_times[at];
-                let (before, rest) = columns.histograms.split_at_mut(at);
+            for index in 0..columns.histograms.len() {
+                let time = columns.histogram_times[index];
+                let (earlier, rest) = columns.histograms.split_at_mut(index);
                 let histogram = &mut rest[0];
                 if histogram.counter_reset == CounterReset::Gauge {
                     continue;
                 }
-                let continues = before.last().is_some_and(|before| {
-                    let between = columns.histogram_times[at - 1]..time;
+                let has_no_reset = earlier.last().is_some_and(|before| {
+                    let between = columns.histogram_times[index - 1]..time;
                     let is_adjacent = !columns.times.iter().any(|time| between.contains(time));
                     let is_alike = histogram.schema == before.schema
                         && histogram.zero_threshold == before.zero_threshold
@@ -137,11 +143,8 @@ impl MemorySource {
                         && before.counter_reset != CounterReset::Gauge;
                     is_adjacent && is_alike && !histogram.is_reset_since(before)
                 });
-                Arc::make_mut(histogram).counter_reset = if continues {
-                    CounterReset::NotReset
-                } else {
-                    CounterReset::Unknown
-                };
+                Arc::make_mut(histogram).counter_reset =
+                    if has_no_reset { CounterReset::NotReset } else { CounterReset::Unknown };
             }
         }
     }
@@ -165,11 +168,11 @@ impl Source for MemorySource {
         selection: &Selection,
         _: Spend<'_>,
     ) -> Result<Box<dyn SeriesSet + '_>, QueryError> {
-        let wanted = |labels: &Labels| {
+        let is_selected = |labels: &Labels| {
             let mut matchers = selection.matchers.iter();
             matchers.all(|matcher| matcher.matches(labels.get(&matcher.matcher().name)))
         };
-        let series = self.series.iter().filter(|(labels, _)| wanted(labels));
+        let series = self.series.iter().filter(|(labels, _)| is_selected(labels));
         Ok(Box::new(MemorySelection {
             series: series.collect(),
             start: selection.start,
@@ -199,19 +202,15 @@ impl SeriesSet for MemorySelection<'_> {
         into.clear();
         let columns = self.series[index].1;
         let numbers = self.within(&columns.times);
-        into.times
-            .extend_from_slice(&columns.times[numbers.clone()]);
-        into.values
-            .extend_from_slice(&columns.values[numbers.clone()]);
+        into.times.extend_from_slice(&columns.times[numbers.clone()]);
+        into.values.extend_from_slice(&columns.values[numbers.clone()]);
         if let Some(starts) = columns.starts.get(numbers) {
             into.starts.extend_from_slice(starts);
         }
         let histograms = self.within(&columns.histogram_times);
         let (times, values) = (&columns.histogram_times, &columns.histograms);
-        into.histogram_times
-            .extend_from_slice(&times[histograms.clone()]);
-        into.histograms
-            .extend_from_slice(&values[histograms.clone()]);
+        into.histogram_times.extend_from_slice(&times[histograms.clone()]);
+        into.histograms.extend_from_slice(&values[histograms.clone()]);
         if let Some(starts) = columns.histogram_starts.get(histograms) {
             into.histogram_starts.extend_from_slice(starts);
         }

@@ -1,11 +1,11 @@
 //! Numbers as text where only PromQL has them so: in messages, literals and durations of a query.
 
 pub(crate) use egret_metrics_model::number::{
-    duration_ms, format_number as plain, parse_number as parse, short_number as short,
+    format_number as plain, format_short_number as short, parse_duration_ms, parse_number as parse,
 };
 
 /// Of two digits, with an exponent where there would be more than two before the point.
-pub(crate) fn of_two_digits(value: f64) -> String {
+pub(crate) fn format_two_digits(value: f64) -> String {
     if !value.is_finite() || value == 0.0 {
         return plain(value);
     }
@@ -24,20 +24,13 @@ pub(crate) fn of_two_digits(value: f64) -> String {
 }
 
 /// As labels of OpenMetrics have them: a whole number is shown to be one of floating point.
-pub(crate) fn open_metrics(value: f64) -> String {
+pub(crate) fn format_open_metrics(value: f64) -> String {
     let text = short(value);
-    if text
-        .bytes()
-        .all(|byte| byte == b'-' || byte.is_ascii_digit())
-    {
-        text + ".0"
-    } else {
-        text
-    }
+    if text.bytes().all(|byte| byte == b'-' || byte.is_ascii_digit()) { text + ".0" } else { text }
 }
 
 /// As `%v` shows one: an exponent only below −4 and from 21 on.
-pub(crate) fn shortest(value: f64) -> String {
+pub(crate) fn format_shortest(value: f64) -> String {
     if value == 0.0 || !value.is_finite() || (1e-4..1e21).contains(&value.abs()) {
         plain(value)
     } else {
@@ -46,12 +39,8 @@ pub(crate) fn shortest(value: f64) -> String {
 }
 
 /// With so many digits after the point.
-pub(crate) fn fixed(value: f64, digits: usize) -> String {
-    if value.is_finite() {
-        format!("{value:.digits$}")
-    } else {
-        plain(value)
-    }
+pub(crate) fn format_fixed(value: f64, digits: usize) -> String {
+    if value.is_finite() { format!("{value:.digits$}") } else { plain(value) }
 }
 
 /// The number a literal of a query stands for: as [`parse`] and without a sign, with `_` between
@@ -60,8 +49,8 @@ pub(crate) fn parse_literal(text: &str) -> Option<f64> {
     let bytes = text.as_bytes();
     let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
     let is_between = |at: usize| at > 0 && (is_digit(at - 1) || at == 2) && is_digit(at + 1);
-    let misplaced = (0..bytes.len()).any(|at| bytes[at] == b'_' && !is_between(at));
-    if misplaced || text.starts_with(['+', '-']) {
+    let has_misplaced_underscore = (0..bytes.len()).any(|at| bytes[at] == b'_' && !is_between(at));
+    if has_misplaced_underscore || text.starts_with(['+', '-']) {
         return None;
     }
     let digits = text.replace('_', "");
@@ -69,15 +58,13 @@ pub(crate) fn parse_literal(text: &str) -> Option<f64> {
         && digits.starts_with('0')
         && digits.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
     if is_octal {
-        return i64::from_str_radix(&digits, 8)
-            .ok()
-            .map(|value| value as f64);
+        return i64::from_str_radix(&digits, 8).ok().map(|value| value as f64);
     }
     parse(&digits)
 }
 
 /// As Prometheus writes durations: `1h30m`; weeks and years only where nothing is left over.
-pub(crate) fn duration(mut ms: i64) -> String {
+pub(crate) fn format_duration(mut ms: i64) -> String {
     const DAY: i64 = 86_400_000;
     if ms == 0 {
         return "0s".to_owned();

@@ -44,9 +44,7 @@ impl Hasher for QuickHasher {
     fn write(&mut self, bytes: &[u8]) {
         let mut chunks = bytes.chunks_exact(8);
         for chunk in chunks.by_ref() {
-            self.mix(u64::from_le_bytes(
-                chunk.try_into().expect("it has 8 bytes"),
-            ));
+            self.mix(u64::from_le_bytes(chunk.try_into().expect("it has 8 bytes")));
         }
         let rest = chunks.remainder();
         let mut last = [0; 8];

@@ -24,17 +24,13 @@ impl Grid {
         self.start + self.step_ms * step as i64
     }
 
-    pub(crate) fn last(self) -> TimeMs {
+    pub(crate) fn last_time(self) -> TimeMs {
         self.time(self.count.saturating_sub(1))
     }
 
     /// Only the first step.
-    pub(crate) fn first(self) -> Self {
-        Self {
-            count: 1,
-            end: self.start,
-            ..self
-        }
+    pub(crate) fn first_step(self) -> Self {
+        Self { count: 1, end: self.start, ..self }
     }
 }
 
@@ -52,7 +48,7 @@ pub(crate) fn is_metadata(label: &str) -> bool {
     matches!(label, METRIC_NAME | "__type__" | "__unit__")
 }
 
-pub(crate) fn absent() -> f64 {
+pub(crate) fn absent_value() -> f64 {
     f64::from_bits(STALE_NAN_BITS)
 }
 
@@ -66,15 +62,12 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn absent(steps: usize) -> Self {
-        Self {
-            values: vec![absent(); steps],
-            histograms: Vec::new(),
-        }
+        Self { values: vec![absent_value(); steps], histograms: Vec::new() }
     }
 
     pub(crate) fn reset(&mut self, steps: usize) {
         self.values.clear();
-        self.values.resize(steps, absent());
+        self.values.resize(steps, absent_value());
         self.histograms.clear();
     }
 
@@ -87,12 +80,12 @@ impl Row {
         self.histograms.get(step)?.as_ref()
     }
 
-    pub(crate) fn has(&self, step: usize) -> bool {
+    pub(crate) fn has_sample(&self, step: usize) -> bool {
         !is_stale(self.values[step]) || self.histogram(step).is_some()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        !(0..self.values.len()).any(|step| self.has(step))
+        !(0..self.values.len()).any(|step| self.has_sample(step))
     }
 
     pub(crate) fn get(&self, step: usize) -> Option<Point> {
@@ -109,12 +102,12 @@ impl Row {
                 self.clear_histogram(step);
             }
             Some(Point::Histogram(histogram)) => {
-                self.values[step] = absent();
+                self.values[step] = absent_value();
                 self.histograms.resize(self.values.len(), None);
                 self.histograms[step] = Some(histogram);
             }
             None => {
-                self.values[step] = absent();
+                self.values[step] = absent_value();
                 self.clear_histogram(step);
             }
         }

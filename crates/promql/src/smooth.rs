@@ -3,7 +3,7 @@
 use egret_metrics_model::{CounterReset, TimeMs};
 
 use super::annotations::{self, Annotations};
-use super::histogram::{FloatHistogram, HistogramConflicts, Incompatible, joined_resets};
+use super::histogram::{FloatHistogram, HistogramConflicts, Incompatible, combine_resets};
 use super::row::{Point, Row};
 use super::source::SampleColumns;
 use super::syntax::Position;
@@ -21,12 +21,12 @@ impl AnnotationSink<'_> {
     }
 
     /// Says that bounds were reconciled; nothing, and a warning, when that could not be done.
-    pub(crate) fn reconciled(
+    pub(crate) fn note_reconciled(
         &mut self,
-        done: Result<HistogramConflicts, Incompatible>,
+        result: Result<HistogramConflicts, Incompatible>,
         operation: &str,
     ) -> Option<()> {
-        match done {
+        match result {
             Ok(done) if done.bounds => {
                 let text = annotations::bounds_reconciled(operation);
                 self.notes.info(self.position, text);
@@ -49,27 +49,23 @@ pub(crate) struct TimedValue<V> {
 }
 
 /// The number at a time between those of two samples. A counter that fell began anew from zero.
-pub(crate) fn between(
+pub(crate) fn interpolate(
     from: TimedValue<f64>,
     to: TimedValue<f64>,
     time: TimeMs,
     is_counter: bool,
 ) -> f64 {
-    let base = if is_counter && to.value < from.value {
-        0.0
-    } else {
-        from.value
-    };
+    let base = if is_counter && to.value < from.value { 0.0 } else { from.value };
     base + (to.value - base) * (time - from.time) as f64 / (to.time - from.time) as f64
 }
 
 /// The histogram at a time between those of two samples.
-pub(crate) fn between_histograms(
+pub(crate) fn interpolate_histograms(
     from: TimedValue<&FloatHistogram>,
     to: TimedValue<&FloatHistogram>,
     time: TimeMs,
     is_counter: bool,
-    remarks: &mut AnnotationSink<'_>,
+    sink: &mut AnnotationSink<'_>,
 ) -> Option<FloatHistogram> {
     let (from_at, from) = (from.time, from.value);
     let (to_at, to) = (to.time, to.value);
@@ -86,11 +82,11 @@ pub(crate) fn between_histograms(
         return Some(result);
     }
     let subtracted = result.subtract(from);
-    remarks.reconciled(subtracted, "subtraction")?;
+    sink.note_reconciled(subtracted, "subtraction")?;
     result.multiply(share);
     let added = result.add(from);
-    remarks.reconciled(added, "addition")?;
-    (result.counter_reset, _) = joined_resets(to.counter_reset, from.counter_reset);
+    sink.note_reconciled(added, "addition")?;
+    (result.counter_reset, _) = combine_resets(to.counter_reset, from.counter_reset);
     Some(result)
 }
 
@@ -102,32 +98,29 @@ pub(crate) fn smoothed_floats(
     target: impl Fn(usize) -> TimeMs,
     lookback_ms: i64,
 ) -> bool {
-    let (mut next, mut seen) = (0, false);
+    let (mut next_index, mut has_points) = (0, false);
     for (step, value) in row.values.iter_mut().enumerate() {
         let time = target(step);
-        while columns.times.get(next).is_some_and(|at| *at <= time) {
-            next += 1;
+        while columns.times.get(next_index).is_some_and(|at| *at <= time) {
+            next_index += 1;
         }
-        if next == 0 || columns.times[next - 1] <= time - lookback_ms {
+        if next_index == 0 || columns.times[next_index - 1] <= time - lookback_ms {
             continue;
         }
         let before = TimedValue {
-            time: columns.times[next - 1],
-            value: columns.values[next - 1],
+            time: columns.times[next_index - 1],
+            value: columns.values[next_index - 1],
         };
-        *value = match columns.times.get(next) {
+        *value = match columns.times.get(next_index) {
             Some(after_at) if before.time < time && *after_at <= time + lookback_ms => {
-                let after = TimedValue {
-                    time: *after_at,
-                    value: columns.values[next],
-                };
-                between(before, after, time, false)
+                let after = TimedValue { time: *after_at, value: columns.values[next_index] };
+                interpolate(before, after, time, false)
             }
             _ => before.value,
         };
-        seen = true;
+        has_points = true;
     }
-    seen
+    has_points
 }
 
 /// The same for series that have histograms. Where there are numbers near a step, too, there is
@@ -137,23 +130,22 @@ pub(crate) fn smoothed_histograms(
     row: &mut Row,
     target: impl Fn(usize) -> TimeMs,
     lookback_ms: i64,
-    remarks: &mut AnnotationSink<'_>,
+    sink: &mut AnnotationSink<'_>,
 ) -> bool {
     let mut floats_only = Row::absent(row.values.len());
     smoothed_floats(columns, &mut floats_only, &target, lookback_ms);
-    let mut seen = false;
+    let mut has_points = false;
     for step in 0..row.values.len() {
         let time = target(step);
-        let near = |times: &[TimeMs]| {
+        let indexes_near = |times: &[TimeMs]| {
             let from = times.partition_point(|at| *at <= time - lookback_ms);
-            from..times
-                .partition_point(|at| *at <= time + lookback_ms)
-                .max(from)
+            from..times.partition_point(|at| *at <= time + lookback_ms).max(from)
         };
-        let (floats, histograms) = (near(&columns.times), near(&columns.histogram_times));
+        let (floats, histograms) =
+            (indexes_near(&columns.times), indexes_near(&columns.histogram_times));
         let point = match (floats.is_empty(), histograms.is_empty()) {
             (false, false) => {
-                remarks.warn(annotations::mixed_floats_histograms);
+                sink.warn(annotations::mixed_floats_histograms);
                 None
             }
             (_, true) => floats_only.get(step),
@@ -163,39 +155,45 @@ pub(crate) fn smoothed_histograms(
                 let found = after.checked_sub(1).map(|before| histograms.start + before);
                 let smooth = found.and_then(|before| {
                     let has_next = after < times.len();
-                    histogram_after(columns, before, has_next, time, remarks)
+                    histogram_at_or_after(columns, before, has_next, time, sink)
                 });
                 smooth.map(|histogram| Point::Histogram(histogram.into()))
             }
         };
-        seen |= point.is_some();
+        has_points |= point.is_some();
         row.set(step, point);
     }
-    seen
+    has_points
 }
 
 /// The histogram at a time that is not before the one of that index.
-fn histogram_after(
+fn histogram_at_or_after(
     columns: &SampleColumns,
     before: usize,
     has_next: bool,
     time: TimeMs,
-    remarks: &mut AnnotationSink<'_>,
+    sink: &mut AnnotationSink<'_>,
 ) -> Option<FloatHistogram> {
-    let at = |index: usize| TimedValue {
+    let timed_value = |index: usize| TimedValue {
         time: columns.histogram_times[index],
         value: &*columns.histograms[index],
     };
-    let (before_at, newest) = (at(before).time, at(before).value);
+    let (before_at, newest) = (timed_value(before).time, timed_value(before).value);
     if before_at < time && has_next {
-        let next = at(before + 1).value;
+        let next = timed_value(before + 1).value;
         let is_gauge = |one: &FloatHistogram| one.counter_reset == CounterReset::Gauge;
         let is_counter = !(is_gauge(newest) && is_gauge(next));
         if newest.is_custom() != next.is_custom() {
-            remarks.warn(annotations::mixed_schemas);
+            sink.warn(annotations::mixed_schemas);
             return None;
         }
-        return between_histograms(at(before), at(before + 1), time, is_counter, remarks);
+        return interpolate_histograms(
+            timed_value(before),
+            timed_value(before + 1),
+            time,
+            is_counter,
+            sink,
+        );
     }
     let mut carried = newest.clone();
     if before_at < time {

@@ -125,16 +125,16 @@ impl SampleColumns {
 
     /// Whether counting began anew between the number before and this one: either says so when it
     /// began, or the value fell.
-    pub(crate) fn begins_anew(&self, at: usize) -> bool {
-        self.values[at] < self.values[at - 1] || self.is_started_after(at)
+    pub(crate) fn is_reset_at(&self, index: usize) -> bool {
+        self.values[index] < self.values[index - 1] || self.is_started_after(index)
     }
 
     /// Whether counting towards a number began after the one before it, as far as is known.
-    pub(crate) fn is_started_after(&self, at: usize) -> bool {
+    pub(crate) fn is_started_after(&self, index: usize) -> bool {
         !self.starts.is_empty()
             && is_started_between(
-                SampleStart::of(&self.times, &self.starts, at - 1),
-                SampleStart::of(&self.times, &self.starts, at),
+                SampleStart::at_index(&self.times, &self.starts, index - 1),
+                SampleStart::at_index(&self.times, &self.starts, index),
             )
     }
 
@@ -153,17 +153,14 @@ impl SampleColumns {
 
     /// Finds out of each histogram that does not say so whether counts began anew since the one
     /// before.
-    pub(crate) fn compare_resets(&mut self) {
-        for at in 1..self.histograms.len() {
-            let (before, now) = self.histograms.split_at_mut(at);
-            let (before, now) = (&before[at - 1], &mut now[0]);
+    pub(crate) fn detect_resets(&mut self) {
+        for index in 1..self.histograms.len() {
+            let (before, now) = self.histograms.split_at_mut(index);
+            let (before, now) = (&before[index - 1], &mut now[0]);
             if now.counter_reset == CounterReset::Unknown {
                 let is_reset = now.is_reset_since(before);
-                Arc::make_mut(now).counter_reset = if is_reset {
-                    CounterReset::Reset
-                } else {
-                    CounterReset::NotReset
-                };
+                Arc::make_mut(now).counter_reset =
+                    if is_reset { CounterReset::Reset } else { CounterReset::NotReset };
             }
         }
     }
@@ -173,20 +170,20 @@ impl SampleColumns {
         if !self.values.iter().any(|value| is_stale(*value)) {
             return;
         }
-        let mut kept = 0;
-        for at in 0..self.values.len() {
-            if !is_stale(self.values[at]) {
-                self.times[kept] = self.times[at];
-                self.values[kept] = self.values[at];
-                if let Some(start) = self.starts.get(at).copied() {
-                    self.starts[kept] = start;
+        let mut kept_count = 0;
+        for index in 0..self.values.len() {
+            if !is_stale(self.values[index]) {
+                self.times[kept_count] = self.times[index];
+                self.values[kept_count] = self.values[index];
+                if let Some(start) = self.starts.get(index).copied() {
+                    self.starts[kept_count] = start;
                 }
-                kept += 1;
+                kept_count += 1;
             }
         }
-        self.times.truncate(kept);
-        self.values.truncate(kept);
-        self.starts.truncate(kept);
+        self.times.truncate(kept_count);
+        self.values.truncate(kept_count);
+        self.starts.truncate(kept_count);
     }
 }
 
@@ -199,30 +196,31 @@ pub(crate) struct SampleStart {
 }
 
 impl SampleStart {
-    pub(crate) fn of(times: &[TimeMs], starts: &[TimeMs], at: usize) -> Self {
-        Self {
-            time: times[at],
-            start: starts[at],
-        }
+    pub(crate) fn at_index(times: &[TimeMs], starts: &[TimeMs], index: usize) -> Self {
+        Self { time: times[index], start: starts[index] }
     }
 }
 
 /// Whether counting towards a sample began after the one before it.
-pub(crate) fn is_started_between(before: SampleStart, now: SampleStart) -> bool {
-    let (before_at, before) = (before.time, before.start);
-    let (now_at, now) = (now.time, now.start);
+pub(crate) fn is_started_between(previous: SampleStart, current: SampleStart) -> bool {
+    let (previous_time, previous_start) = (previous.time, previous.start);
+    let (current_time, current_start) = (current.time, current.start);
     // A start that is not before its sample says nothing.
-    let is_known = now != 0 && now < now_at && now != before;
+    let is_known =
+        current_start != 0 && current_start < current_time && current_start != previous_start;
     // One at the sample before is a delta's, unless nothing was known of that either.
-    let is_delta = now == before_at && before != 0 && before < before_at;
-    is_known && (now > before_at || is_delta)
+    let is_delta =
+        current_start == previous_time && previous_start != 0 && previous_start < previous_time;
+    is_known && (current_start > previous_time || is_delta)
 }
 
 /// Whether counting towards a sample is said to have begun before the one before it, which had
 /// another beginning: what was counted in between is counted twice. `starts` may be empty.
-pub(crate) fn overlaps(times: &[TimeMs], starts: &[TimeMs], at: usize) -> bool {
-    let start = |at: usize| starts.get(at).copied().unwrap_or(0);
-    start(at) != 0 && start(at) < times[at - 1] && start(at) != start(at - 1)
+pub(crate) fn has_overlapping_start(times: &[TimeMs], starts: &[TimeMs], index: usize) -> bool {
+    let start_at = |at: usize| starts.get(at).copied().unwrap_or(0);
+    start_at(index) != 0
+        && start_at(index) < times[index - 1]
+        && start_at(index) != start_at(index - 1)
 }
 
 #[cfg(test)]

@@ -18,11 +18,7 @@ fn source(series: u32) -> MemorySource {
             ("i", &at.to_string()),
         ]);
         for step in 0..60 {
-            source.add(
-                &labels,
-                step * 10_000,
-                f64::from(at) * 1.1 + step as f64 / 7.0,
-            );
+            source.add(&labels, step * 10_000, f64::from(at) * 1.1 + step as f64 / 7.0);
         }
     }
     source
@@ -97,14 +93,8 @@ fn threads_find_what_one_finds() {
     for text in queries {
         let query = Query::parse(text).expect("PromQL");
         let of = |executor: &dyn Executor| {
-            let options = EvalOptions {
-                executor,
-                ..EvalOptions::default()
-            };
-            let span = TimeSpan {
-                start: 0,
-                end: 600_000,
-            };
+            let options = EvalOptions { executor, ..EvalOptions::default() };
+            let span = TimeSpan { start: 0, end: 600_000 };
             let answer = query.range(&source, span, 15_000, &options);
             match answer.expect("an answer").result {
                 QueryResult::Matrix(series) => series,
@@ -126,48 +116,24 @@ fn threads_find_what_one_finds() {
 
 #[test]
 fn budgets_are_errors_that_name_the_limit() {
-    let limits = Limits {
-        samples_max: 20,
-        ..Limits::default()
-    };
-    let options = EvalOptions {
-        limits,
-        ..EvalOptions::default()
-    };
+    let limits = Limits { samples_max: 20, ..Limits::default() };
+    let options = EvalOptions { limits, ..EvalOptions::default() };
     let error = instant("sum(x)", &options).expect_err("there are more samples");
     assert!(error.to_string().contains("samples_max"), "{error}");
-    let limits = Limits {
-        row_bytes_max: 10,
-        ..Limits::default()
-    };
-    let options = EvalOptions {
-        limits,
-        ..EvalOptions::default()
-    };
+    let limits = Limits { row_bytes_max: 10, ..Limits::default() };
+    let options = EvalOptions { limits, ..EvalOptions::default() };
     let found = code(instant("x", &options));
     assert_eq!(found, ("query_over_budget", "execution"));
-    let limits = Limits {
-        points_max: 99,
-        ..Limits::default()
-    };
-    let options = EvalOptions {
-        limits,
-        ..EvalOptions::default()
-    };
+    let limits = Limits { points_max: 99, ..Limits::default() };
+    let options = EvalOptions { limits, ..EvalOptions::default() };
     let error = instant("vector(1)[100s:1s]", &options).expect_err("there are 100 points");
     assert_eq!(
         error.to_string(),
         "the query needs more than 99 points in its answer (series.query_points_max): select fewer series or less time, or raise series.query_points_max"
     );
     instant("vector(1)[99s:1s]", &options).expect("there are 99");
-    let limits = Limits {
-        points_max: 3,
-        ..Limits::default()
-    };
-    let options = EvalOptions {
-        limits,
-        ..EvalOptions::default()
-    };
+    let limits = Limits { points_max: 3, ..Limits::default() };
+    let options = EvalOptions { limits, ..EvalOptions::default() };
     let error = instant("x[1m]", &options).expect_err("each series has six points");
     assert!(error.to_string().contains("points_max"), "{error}");
 }
@@ -184,14 +150,8 @@ fn histograms_count_with_their_buckets() {
         source.add_histogram(&labels(at), 0, histogram.into());
     }
     let answer = |text: &str, row_bytes_max: u64| {
-        let limits = Limits {
-            row_bytes_max,
-            ..Limits::default()
-        };
-        let options = EvalOptions {
-            limits,
-            ..EvalOptions::default()
-        };
+        let limits = Limits { row_bytes_max, ..Limits::default() };
+        let options = EvalOptions { limits, ..EvalOptions::default() };
         Query::parse(text)?.instant(&source, 0, &options)
     };
     // Four histograms of a hundred buckets, of 16 bytes each.
@@ -209,10 +169,7 @@ fn a_query_stops_when_it_is_told_to() {
     ] {
         let asked = AtomicU64::new(0);
         let interrupt = || (asked.fetch_add(1, Ordering::Relaxed) > 2).then_some(stop);
-        let options = EvalOptions {
-            interrupt: &interrupt,
-            ..EvalOptions::default()
-        };
+        let options = EvalOptions { interrupt: &interrupt, ..EvalOptions::default() };
         assert_eq!(code(instant("sum(x)", &options)), wanted);
     }
 }
@@ -236,20 +193,12 @@ fn parameters_of_a_range_query_are_checked() {
 #[test]
 fn the_ends_of_time_can_be_asked_for() {
     let options = EvalOptions::default();
-    for text in [
-        "x",
-        "rate(x[5m])",
-        "x offset 1y",
-        "max_over_time(x[1h:1m])",
-        "x offset -1y",
-        "time()",
-    ] {
+    for text in
+        ["x", "rate(x[5m])", "x offset 1y", "max_over_time(x[1h:1m])", "x offset -1y", "time()"]
+    {
         let query = Query::parse(text).expect("PromQL");
         for end in [i64::MIN, i64::MAX] {
-            assert!(
-                query.instant(&source(1), end, &options).is_ok(),
-                "{text} at {end}"
-            );
+            assert!(query.instant(&source(1), end, &options).is_ok(), "{text} at {end}");
             let span = TimeSpan { start: end, end };
             assert!(query.range(&source(1), span, 1000, &options).is_ok());
         }
@@ -293,11 +242,7 @@ fn what_the_grammar_lets_through_fits_the_stack() {
     let long = format!("1{}", " + 1".repeat(240));
     let answer = instant(&long, &EvalOptions::default()).expect("an answer");
     assert_eq!(answer.result, QueryResult::Scalar(100_000, 241.0));
-    let deep = format!(
-        "{}x{}",
-        "sum(max_over_time(".repeat(49),
-        "[5m:1m]))".repeat(49)
-    );
+    let deep = format!("{}x{}", "sum(max_over_time(".repeat(49), "[5m:1m]))".repeat(49));
     assert!(instant(&deep, &EvalOptions::default()).is_ok());
     let signs = format!("{}x", "-".repeat(240));
     assert!(instant(&signs, &EvalOptions::default()).is_ok());

@@ -58,33 +58,32 @@ impl<U: Message + Default + 'static> Decoder for BoundedDecoder<U> {
         if from.chunk().len() < from.remaining() {
             return Err(Status::internal("a message is not in one piece"));
         }
-        check(from.chunk(), items_of::<U>()).map_err(|TooMany { what, max }| {
-            let mut refused =
-                Status::invalid_argument(format!("{what} has more than {max} fields"));
+        check_field_count(from.chunk(), items_field::<U>()).map_err(|TooMany { what, max }| {
+            let mut status = Status::invalid_argument(format!("{what} has more than {max} fields"));
             let code = "invalid_request".parse().expect("plain ASCII");
-            refused.metadata_mut().insert("egret-code", code);
-            refused
+            status.metadata_mut().insert("egret-code", code);
+            status
         })?;
         self.0.decode(from)
     }
 }
 
 /// The field of a request that holds many tasks or reports.
-fn items_of<U: 'static>() -> Option<u64> {
+fn items_field<U: 'static>() -> Option<u64> {
     let request = TypeId::of::<U>();
-    let holders = [
-        (TypeId::of::<v1::ProduceRequest>(), TASKS),
-        (TypeId::of::<v1::EnqueueRequest>(), TASKS),
-        (TypeId::of::<v1::WorkRequest>(), WORK_REPORTS),
-        (TypeId::of::<v1::ReportRequest>(), REPORTS),
+    let item_fields = [
+        (TypeId::of::<v1::ProduceRequest>(), TASKS_FIELD),
+        (TypeId::of::<v1::EnqueueRequest>(), TASKS_FIELD),
+        (TypeId::of::<v1::WorkRequest>(), WORK_REPORTS_FIELD),
+        (TypeId::of::<v1::ReportRequest>(), REPORTS_FIELD),
     ];
-    let found = holders.into_iter().find(|(holder, _)| *holder == request);
+    let found = item_fields.into_iter().find(|(holder, _)| *holder == request);
     found.map(|(_, field)| field)
 }
 
-const TASKS: u64 = 2;
-const WORK_REPORTS: u64 = 3;
-const REPORTS: u64 = 1;
+const TASKS_FIELD: u64 = 2;
+const WORK_REPORTS_FIELD: u64 = 3;
+const REPORTS_FIELD: u64 = 1;
 
 /// A message, or an item of one, with too many fields.
 #[derive(Debug, PartialEq, Eq)]
@@ -94,19 +93,13 @@ struct TooMany {
 }
 
 /// Checks the number of fields. Malformed messages pass: decoding reports them.
-fn check(message: &[u8], items: Option<u64>) -> Result<(), TooMany> {
+fn check_field_count(message: &[u8], items: Option<u64>) -> Result<(), TooMany> {
     for (count, (number, content)) in Fields(message).enumerate() {
         if count == FIELDS_MAX {
-            return Err(TooMany {
-                what: "the message",
-                max: FIELDS_MAX,
-            });
+            return Err(TooMany { what: "the message", max: FIELDS_MAX });
         }
         if Some(number) == items && Fields(content).nth(ITEM_FIELDS_MAX).is_some() {
-            return Err(TooMany {
-                what: "a task or report",
-                max: ITEM_FIELDS_MAX,
-            });
+            return Err(TooMany { what: "a task or report", max: ITEM_FIELDS_MAX });
         }
     }
     Ok(())
@@ -168,23 +161,18 @@ mod tests {
     use super::*;
 
     fn request(tasks: usize, tags: usize) -> Vec<u8> {
-        let task = v1::NewTask {
-            tags: vec!["t".to_owned(); tags],
-            ..v1::NewTask::default()
-        };
-        let request = v1::ProduceRequest {
-            tasks: vec![task; tasks],
-            ..v1::ProduceRequest::default()
-        };
+        let task = v1::NewTask { tags: vec!["t".to_owned(); tags], ..v1::NewTask::default() };
+        let request =
+            v1::ProduceRequest { tasks: vec![task; tasks], ..v1::ProduceRequest::default() };
         request.encode_to_vec()
     }
 
     #[test]
     fn the_items_are_where_they_are_looked_for() {
         let numbers = [
-            (items_of::<v1::ProduceRequest>(), request(1, 1)),
+            (items_field::<v1::ProduceRequest>(), request(1, 1)),
             (
-                items_of::<v1::EnqueueRequest>(),
+                items_field::<v1::EnqueueRequest>(),
                 v1::EnqueueRequest {
                     tasks: vec![v1::NewTask::default()],
                     ..v1::EnqueueRequest::default()
@@ -192,7 +180,7 @@ mod tests {
                 .encode_to_vec(),
             ),
             (
-                items_of::<v1::WorkRequest>(),
+                items_field::<v1::WorkRequest>(),
                 v1::WorkRequest {
                     reports: vec![v1::TaskReport::default()],
                     ..v1::WorkRequest::default()
@@ -200,31 +188,28 @@ mod tests {
                 .encode_to_vec(),
             ),
             (
-                items_of::<v1::ReportRequest>(),
-                v1::ReportRequest {
-                    reports: vec![v1::TaskReport::default()],
-                }
-                .encode_to_vec(),
+                items_field::<v1::ReportRequest>(),
+                v1::ReportRequest { reports: vec![v1::TaskReport::default()] }.encode_to_vec(),
             ),
         ];
         for (number, message) in numbers {
             let found = Fields(&message).next().map(|(field, _)| field);
             assert_eq!(found, number);
         }
-        assert_eq!(items_of::<v1::WatchRequest>(), None);
+        assert_eq!(items_field::<v1::WatchRequest>(), None);
     }
 
     #[test]
     fn what_would_grow_is_refused_before_it_is_read() {
-        let items = items_of::<v1::ProduceRequest>();
-        assert_eq!(check(&request(1_000, 64), items), Ok(()));
-        let many = check(&request(FIELDS_MAX + 1, 0), items).unwrap_err();
+        let items = items_field::<v1::ProduceRequest>();
+        assert_eq!(check_field_count(&request(1_000, 64), items), Ok(()));
+        let many = check_field_count(&request(FIELDS_MAX + 1, 0), items).unwrap_err();
         assert_eq!(many.max, FIELDS_MAX);
-        let wide = check(&request(1, ITEM_FIELDS_MAX + 1), items).unwrap_err();
+        let wide = check_field_count(&request(1, ITEM_FIELDS_MAX + 1), items).unwrap_err();
         assert_eq!(wide.max, ITEM_FIELDS_MAX);
         // Groups count as fields, and truncated messages pass: decoding reports them.
-        assert!(check(&[0x0b; 8_192], items).is_err());
-        assert_eq!(check(&[0x12, 0x7f, 1], items), Ok(()));
-        assert_eq!(check(&[0xff; 32], items), Ok(()));
+        assert!(check_field_count(&[0x0b; 8_192], items).is_err());
+        assert_eq!(check_field_count(&[0x12, 0x7f, 1], items), Ok(()));
+        assert_eq!(check_field_count(&[0xff; 32], items), Ok(()));
     }
 }

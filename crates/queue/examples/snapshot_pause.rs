@@ -18,12 +18,7 @@ fn busy() -> State {
     state.put_queue(1, "tenant", "queue", &QueueSettings::default());
     let elsewhere = TaskId::new(1_790_000_000_000, 1, 2, 3).to_bytes();
     let mut enqueue = |seq: u64, tags: &[u8], after: &[u8]| {
-        let task = Enqueue {
-            queue: 1,
-            tags,
-            after,
-            ..Enqueue::default()
-        };
+        let task = Enqueue { queue: 1, tags, after, ..Enqueue::default() };
         let made = state.enqueue(seq, &task);
         assert!(made.is_ok(), "the queue takes everything in");
     };
@@ -47,17 +42,14 @@ fn main() {
     let mut longest = Duration::ZERO;
     for round in 0..5 {
         let started = Instant::now();
-        let image = state.image();
+        let image = state.take_snapshot();
         let pause = started.elapsed();
         longest = longest.max(pause);
         // The first changes afterwards copy the pages that they touch.
         let started = Instant::now();
         let mut claimed = Vec::new();
         state.claim(1, "worker", 1_000, 60_000, &mut claimed);
-        println!(
-            "round {round}: pause {pause:?}, then 1,000 claims {:?}",
-            started.elapsed()
-        );
+        println!("round {round}: pause {pause:?}, then 1,000 claims {:?}", started.elapsed());
         drop(image);
     }
     println!("longest pause: {longest:?}");

@@ -239,7 +239,7 @@ impl QueueError {
 }
 
 /// Limits of what goes only when it is deleted: to wait does not help.
-const LASTING_LIMITS: [&str; 4] = [
+const PERMANENT_LIMITS: [&str; 4] = [
     "queue.queues_max",
     "queue.tenant_queues_max",
     "queue.schedules_max",
@@ -315,11 +315,8 @@ impl CodedError for QueueError {
 
     fn retryable(&self) -> bool {
         match self {
-            QueueError::Limit(limit) => !LASTING_LIMITS.contains(&limit.name),
-            _ => matches!(
-                self.kind(),
-                Kind::Unavailable | Kind::LimitReached | Kind::TimedOut
-            ),
+            QueueError::Limit(limit) => !PERMANENT_LIMITS.contains(&limit.name),
+            _ => matches!(self.kind(), Kind::Unavailable | Kind::LimitReached | Kind::TimedOut),
         }
     }
 }
@@ -327,12 +324,8 @@ impl CodedError for QueueError {
 impl From<Refusal> for QueueError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::TaskUnknown => QueueError::TaskNotFound {
-                id: "asked for".to_owned(),
-            },
-            Refusal::QueueUnknown => QueueError::QueueNotFound {
-                name: "asked for".to_owned(),
-            },
+            Refusal::TaskUnknown => QueueError::TaskNotFound { id: "asked for".to_owned() },
+            Refusal::QueueUnknown => QueueError::QueueNotFound { name: "asked for".to_owned() },
             Refusal::Draining => QueueError::Draining,
             Refusal::LeaseLost => QueueError::LeaseLost,
             Refusal::WrongState(state) => QueueError::WrongState {
@@ -343,9 +336,9 @@ impl From<Refusal> for QueueError {
                     "wait until it has ended, or cancel it"
                 },
             },
-            Refusal::ScheduleUnknown => QueueError::ScheduleNotFound {
-                name: "asked for".to_owned(),
-            },
+            Refusal::ScheduleUnknown => {
+                QueueError::ScheduleNotFound { name: "asked for".to_owned() }
+            }
         }
     }
 }
@@ -365,10 +358,9 @@ impl From<DatabasesError> for QueueError {
                 reason: format!("database: {}", error.with_names()),
             }
             .into(),
-            DatabasesError::Several { .. } => QueueError::Invalid {
-                what: "database",
-                reason: error.with_names(),
-            },
+            DatabasesError::Several { .. } => {
+                QueueError::Invalid { what: "database", reason: error.with_names() }
+            }
         }
     }
 }
@@ -396,16 +388,12 @@ fn no_outbox(database: Option<&str>) -> String {
 }
 
 /// Wraps an operating-system error with what was attempted on which path.
-pub(crate) fn io(
+pub(crate) fn io_error(
     doing: &'static str,
     path: &std::path::Path,
 ) -> impl FnOnce(std::io::Error) -> QueueError {
     let path = path.display().to_string();
-    move |error| QueueError::Io {
-        doing,
-        path,
-        reason: error.to_string(),
-    }
+    move |error| QueueError::Io { doing, path, reason: error.to_string() }
 }
 
 #[cfg(test)]

@@ -51,10 +51,12 @@ pub use worker::worker_handle::Worker;
 
 /// Limits of the engine's inputs, for documentation and validation.
 pub mod limits {
-    pub use crate::core::lanes::PRIORITIES;
+    pub use crate::core::lanes::PRIORITY_COUNT;
     pub use crate::store::attachment::NAME_BYTES_MAX as ATTACHMENT_NAME_BYTES_MAX;
     pub use crate::worker::name::NAME_BYTES_MAX;
-    pub use crate::worker::new_task::{ATTEMPTS_MAX, BATCH_MAX, LONG_MS, MANY_MAX, TEXT_BYTES_MAX};
+    pub use crate::worker::new_task::{
+        ATTEMPTS_MAX, BATCH_MAX, DURATION_MAX_MS, LIST_LEN_MAX, TEXT_BYTES_MAX,
+    };
     pub use crate::worker::session::LEASE_MS;
     pub use crate::worker::settings_change::RATE_PER_SECOND;
 }
@@ -63,5 +65,5 @@ pub mod limits {
 #[doc(hidden)]
 pub mod testing {
     pub use crate::store::{attachment, chain, content, record, snapshot};
-    pub use crate::worker::partition::driven::{DrivenPartition, DrivenWorker, end_by_a_panic};
+    pub use crate::worker::partition::driven::{DrivenPartition, DrivenWorker, panic_in_turn};
 }

@@ -15,7 +15,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::core::entry::TaskState;
-use crate::core::state::{CALLBACKS, State, StateCounts};
+use crate::core::state::{CALLBACK_QUEUE, State, StateCounts};
 use crate::worker::attachment_store::AttachmentStore;
 
 /// Gauges of a queue in one partition.
@@ -41,7 +41,7 @@ pub(crate) struct Metrics {
     /// Submissions that wait for a partition, when it takes them.
     waiting: Gauge,
     /// By queue, then by partition.
-    told: Arc<Mutex<BTreeMap<u32, BTreeMap<usize, QueueGauges>>>>,
+    queue_gauges: Arc<Mutex<BTreeMap<u32, BTreeMap<usize, QueueGauges>>>>,
     /// Callbacks and their receivers.
     pub callbacks: CallbackMetrics,
 }
@@ -92,9 +92,7 @@ impl CallbackMetrics {
     /// Counts one attempt with its outcome.
     pub(crate) fn count(&self, outcome: CallbackOutcome) {
         let outcome = outcome.as_str();
-        self.attempts
-            .get_or_create(&OutcomeLabels { outcome })
-            .inc();
+        self.attempts.get_or_create(&OutcomeLabels { outcome }).inc();
     }
 
     fn register(&self, registry: &mut Registry) {
@@ -143,9 +141,7 @@ impl Collector for CallbackStates {
         let parts = lock(&self.0);
         for state in TaskState::ALL {
             let count: u64 = parts.values().map(|counts| counts[state as usize]).sum();
-            let labels = CallbackLabels {
-                state: state.as_str(),
-            };
+            let labels = CallbackLabels { state: state.as_str() };
             ConstGauge::new(count as i64).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
@@ -166,13 +162,13 @@ struct QueueLabels {
 }
 
 impl Metrics {
-    pub(crate) fn register(registry: &mut Registry, shelf: Arc<AttachmentStore>) -> Self {
+    pub(crate) fn register(registry: &mut Registry, attachments: Arc<AttachmentStore>) -> Self {
         let metrics = Self {
             // From a hundredth of a millisecond to about five seconds.
             commits: Histogram::new(exponential_buckets(0.000_01, 2.0, 20)),
             records: Histogram::new(exponential_buckets(1.0, 2.0, 16)),
             waiting: Gauge::default(),
-            told: Arc::default(),
+            queue_gauges: Arc::default(),
             callbacks: CallbackMetrics::default(),
         };
         let registry = registry.sub_registry_with_prefix("egret_queue");
@@ -182,44 +178,40 @@ impl Metrics {
             Unit::Seconds,
             metrics.commits.clone(),
         );
-        registry.register(
-            "commit_records",
-            "Records in an append",
-            metrics.records.clone(),
-        );
+        registry.register("commit_records", "Records in an append", metrics.records.clone());
         registry.register(
             "waiting_submissions",
             "Batches of tasks, reports and queries that a partition found waiting in its last \
              round",
             metrics.waiting.clone(),
         );
-        registry.register_collector(Box::new(QueueCollector(metrics.told.clone())));
-        registry.register_collector(Box::new(AttachmentBytes(shelf)));
+        registry.register_collector(Box::new(QueueCollector(metrics.queue_gauges.clone())));
+        registry.register_collector(Box::new(AttachmentBytes(attachments)));
         metrics.callbacks.register(registry);
         metrics
     }
 
     /// Records the duration of an append and its number of records.
-    pub(crate) fn committed(&self, took: Duration, records: usize) {
+    pub(crate) fn record_commit(&self, took: Duration, records: usize) {
         self.commits.observe(took.as_secs_f64());
         self.records.observe(records as f64);
     }
 
     /// Sets the number of waiting submissions.
-    pub(crate) fn waited(&self, submissions: usize) {
+    pub(crate) fn set_waiting(&self, submissions: usize) {
         self.waiting.set(submissions as i64);
     }
 
     /// Updates the gauges of a partition.
-    pub(crate) fn tell(&self, partition: usize, state: &State) {
-        if let Some(queue) = state.queue_with(CALLBACKS) {
+    pub(crate) fn update_gauges(&self, partition: usize, state: &State) {
+        if let Some(queue) = state.queue_by_id(CALLBACK_QUEUE) {
             lock(&self.callbacks.states).insert(partition, queue.counts());
         }
-        let mut told = lock(&self.told);
-        for parts in told.values_mut() {
+        let mut gauges = lock(&self.queue_gauges);
+        for parts in gauges.values_mut() {
             parts.remove(&partition);
         }
-        for (id, queue) in state.queues().filter(|(id, _)| *id != CALLBACKS) {
+        for (id, queue) in state.queues().filter(|(id, _)| *id != CALLBACK_QUEUE) {
             let oldest = queue.oldest_ready_ms(state);
             let one = QueueGauges {
                 tenant: queue.tenant.clone(),
@@ -229,9 +221,9 @@ impl Metrics {
                 oldest_ready_ms: oldest.map_or(0, |since| state.now_ms().saturating_sub(since)),
                 bytes: queue.bytes,
             };
-            told.entry(id).or_default().insert(partition, one);
+            gauges.entry(id).or_default().insert(partition, one);
         }
-        told.retain(|_, parts| !parts.is_empty());
+        gauges.retain(|_, parts| !parts.is_empty());
     }
 }
 
@@ -254,9 +246,7 @@ impl Collector for AttachmentBytes {
             gauge.metric_type(),
         )?;
         for (tenant, bytes) in self.0.bytes_by_tenant() {
-            let labels = TenantLabels {
-                tenant: tenant.to_string(),
-            };
+            let labels = TenantLabels { tenant: tenant.to_string() };
             ConstGauge::new(bytes as i64).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
@@ -269,7 +259,7 @@ struct QueueCollector(Arc<Mutex<BTreeMap<u32, BTreeMap<usize, QueueGauges>>>>);
 
 impl QueueCollector {
     fn sums(&self) -> Vec<QueueGauges> {
-        let told = lock(&self.0);
+        let gauges = lock(&self.0);
         let sum = |parts: &BTreeMap<usize, QueueGauges>| {
             parts.values().cloned().reduce(|mut sum, part| {
                 for state in 0..sum.counts.len() {
@@ -281,7 +271,7 @@ impl QueueCollector {
                 sum
             })
         };
-        told.values().filter_map(sum).collect()
+        gauges.values().filter_map(sum).collect()
     }
 }
 
@@ -295,10 +285,10 @@ impl Collector for QueueCollector {
             None,
             gauge.metric_type(),
         )?;
-        for one in &sums {
+        for gauges in &sums {
             for state in TaskState::ALL {
-                let count = ConstGauge::new(one.counts[state as usize] as i64);
-                count.encode(family.encode_family(&one.state_labels(state))?)?;
+                let count = ConstGauge::new(gauges.counts[state as usize] as i64);
+                count.encode(family.encode_family(&gauges.state_labels(state))?)?;
             }
         }
         let counter = ConstCounter::new(0_u64);
@@ -340,10 +330,7 @@ impl Collector for QueueCollector {
 
 impl QueueGauges {
     fn labels(&self) -> QueueLabels {
-        QueueLabels {
-            tenant: self.tenant.to_string(),
-            queue: self.name.to_string(),
-        }
+        QueueLabels { tenant: self.tenant.to_string(), queue: self.name.to_string() }
     }
 
     fn state_labels(&self, state: TaskState) -> StateLabels {

@@ -59,11 +59,11 @@ impl TaskId {
     /// The canonical 36 characters, without an allocation.
     pub fn text(self) -> [u8; 36] {
         /// Where the two digits of each byte begin; dashes are in between.
-        const PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
+        const OFFSETS: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
         let mut text = [b'-'; 36];
-        for (byte, at) in self.to_bytes().into_iter().zip(PLACES) {
+        for (byte, offset) in self.to_bytes().into_iter().zip(OFFSETS) {
             let digits = HEX[usize::from(byte)];
-            text[at..at + 2].copy_from_slice(&digits);
+            text[offset..offset + 2].copy_from_slice(&digits);
         }
         text
     }
@@ -122,18 +122,18 @@ impl Lease {
 
     /// Reads what a worker hands back; `None` when it is no lease.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let whole = u128::from_be_bytes(bytes.try_into().ok()?);
-        let high = (whole >> 64) as u64;
+        let bits = u128::from_be_bytes(bytes.try_into().ok()?);
+        let high = (bits >> 64) as u64;
         let shard = (high >> NUMBER_BITS) as u16;
         (u32::from(shard) < 1 << SHARD_BITS).then_some(Self {
             shard,
             number: high & ((1 << NUMBER_BITS) - 1),
-            token: whole as u64,
+            token: bits as u64,
         })
     }
 
     /// Whether it is, or was, a lease of this task.
-    pub fn is_of(self, id: TaskId) -> bool {
+    pub fn belongs_to(self, id: TaskId) -> bool {
         self.shard == id.shard() && self.number == id.number()
     }
 }
@@ -149,14 +149,11 @@ impl FromStr for Lease {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let read = digits
-            .then(|| u128::from_str_radix(text, 16).ok())
-            .flatten();
-        read.and_then(|whole| Self::from_bytes(&whole.to_be_bytes()))
-            .ok_or_else(|| {
-                "it is not a lease: send it exactly as it was received with the task".to_owned()
-            })
+        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let parsed = is_hex.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+        parsed.and_then(|bits| Self::from_bytes(&bits.to_be_bytes())).ok_or_else(|| {
+            "it is not a lease: send it exactly as it was received with the task".to_owned()
+        })
     }
 }
 
@@ -262,18 +259,9 @@ impl Default for QueueSettings {
             key_concurrency: 1,
             rate_per_second: 0.0,
             rate_burst: 0,
-            completed: Retention {
-                age_ms: DAY_MS,
-                count: 1_000_000,
-            },
-            dead: Retention {
-                age_ms: 30 * DAY_MS,
-                count: 1_000_000,
-            },
-            cancelled: Retention {
-                age_ms: DAY_MS,
-                count: 1_000_000,
-            },
+            completed: Retention { age_ms: DAY_MS, count: 1_000_000 },
+            dead: Retention { age_ms: 30 * DAY_MS, count: 1_000_000 },
+            cancelled: Retention { age_ms: DAY_MS, count: 1_000_000 },
             unique_window_ms: DAY_MS,
             aging_ms: 60_000,
         }

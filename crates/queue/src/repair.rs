@@ -27,15 +27,11 @@ pub fn repair(directory: &Path, name: &str, stamp: &str) -> Result<Option<Findin
 
 fn partitions(directory: &Path) -> Parts<'_> {
     Parts {
-        count_file: CountFile {
-            engine: "queue",
-            directory,
-            name: "partitions",
-        },
-        holds: "changes to tasks",
-        holds_before: "payloads and results of tasks",
+        count_file: CountFile { engine: "queue", directory, name: "partitions" },
+        record_content: "changes to tasks",
+        log_only_content: "payloads and results of tasks",
         reads_all: false,
-        holds_all: "all its tasks and schedules",
+        part_content: "all its tasks and schedules",
         snapshots,
     }
 }
@@ -45,14 +41,14 @@ fn partitions(directory: &Path) -> Parts<'_> {
 fn snapshots(directory: &Path) -> Result<Snapshots, LogError> {
     let mut left_out = Vec::new();
     // Number and damage of the newest one, if that is damaged.
-    let mut newest: Option<(Seq, String)> = None;
+    let mut newest_damaged: Option<(Seq, String)> = None;
     let mut readable = None;
-    let found = if directory.is_dir() {
+    let files = if directory.is_dir() {
         snapshot::list(directory).map_err(unavailable)?
     } else {
         Vec::new()
     };
-    for (number, path) in found.into_iter().rev() {
+    for (number, path) in files.into_iter().rev() {
         match snapshot::read_file(&path) {
             Ok((seq, ..)) => {
                 readable = Some(seq);
@@ -61,25 +57,18 @@ fn snapshots(directory: &Path) -> Result<Snapshots, LogError> {
             Err(error @ QueueError::SnapshotDamaged { .. }) => {
                 let name = path.file_name().unwrap_or_default();
                 left_out.push(name.to_string_lossy().into_owned());
-                newest = newest.or_else(|| Some((number, error.to_string())));
+                newest_damaged = newest_damaged.or_else(|| Some((number, error.to_string())));
             }
             Err(error) => return Err(unavailable(error)),
         }
     }
     let replay_from = readable.unwrap_or(Seq::FIRST);
-    let Some((reached, problem)) = newest else {
-        return Ok(Snapshots {
-            replay_from: Ok(replay_from),
-            older: None,
-        });
+    let Some((reached, problem)) = newest_damaged else {
+        return Ok(Snapshots { replay_from: Ok(replay_from), older: None });
     };
     Ok(Snapshots {
         replay_from: Err(problem),
-        older: Some(OlderState {
-            replay_from,
-            left_out,
-            reached,
-        }),
+        older: Some(OlderState { replay_from, left_out, reached }),
     })
 }
 
@@ -90,9 +79,5 @@ fn unavailable(error: QueueError) -> LogError {
         QueueError::Io { path, reason, .. } => (path, reason),
         other => ("a snapshot of the queue".to_owned(), other.to_string()),
     };
-    LogError::Io {
-        action: "read",
-        file,
-        source: Arc::new(std::io::Error::other(reason)),
-    }
+    LogError::Io { action: "read", file, source: Arc::new(std::io::Error::other(reason)) }
 }

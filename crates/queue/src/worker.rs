@@ -56,7 +56,7 @@ use egret_log::{
 
 use crate::config::QueueConfig;
 use crate::core::state::State;
-use crate::error::{QueueError, io};
+use crate::error::{QueueError, io_error};
 use crate::model::SHARD_BITS;
 use crate::store::snapshot;
 use crate::worker::engine_state::EngineState;
@@ -74,7 +74,7 @@ const BATCH_BYTES_MAX: u64 = 12 << 20;
 
 /// Bytes of a record beside a payload or a result, at most: tags, metadata, keys, names of
 /// attachments.
-const BESIDE_BYTES_MAX: usize = 1 << 20;
+const RECORD_OVERHEAD_BYTES_MAX: usize = 1 << 20;
 
 /// Attachments that fit into the record of a completion.
 const ATTACHMENTS_MAX: u32 = 1_000;
@@ -89,7 +89,7 @@ impl Service for Queues {
 
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
         Box::pin(async move {
-            self.begin().await.map_err(|error| StartError {
+            self.start_partitions().await.map_err(|error| StartError {
                 service: "queue",
                 is_fatal: matches!(error, QueueError::Invalid { .. }),
                 message: egret_base::error::chain(&error),
@@ -106,8 +106,8 @@ impl Service for Queues {
 
     fn failed_parts(&self) -> Vec<FailedPart> {
         let partitions = self.inner.partitions.get().into_iter().flatten();
-        let failed = partitions.enumerate().filter_map(|(number, shared)| {
-            let failure = shared.failure.get()?;
+        let failed = partitions.enumerate().filter_map(|(number, partition)| {
+            let failure = partition.failure.get()?;
             let remedy = if matches!(failure, QueueError::PartitionUnusable { .. }) {
                 format!("stop egret; `egret repair queue/{number:03}` shows what can be saved")
             } else {
@@ -115,13 +115,9 @@ impl Service for Queues {
             };
             let reason = match failure.failed_partition() {
                 Some(_) => failure.to_string(),
-                None => self.inner.unusable(number, failure).to_string(),
+                None => self.inner.unusable_error(number, failure).to_string(),
             };
-            Some(FailedPart {
-                part: part_name(number),
-                reason,
-                remedy,
-            })
+            Some(FailedPart { part: part_name(number), reason, remedy })
         });
         failed.collect()
     }
@@ -132,7 +128,7 @@ impl Service for Queues {
             for partition in self.inner.partitions.get().into_iter().flatten() {
                 partition.inbox.close();
             }
-            if let Some(upkeep) = lock(&self.inner.shelf_upkeep).take() {
+            if let Some(upkeep) = lock(&self.inner.attachment_upkeep).take() {
                 // The rest is found at the next start.
                 upkeep.abort();
             }
@@ -153,17 +149,18 @@ impl Service for Queues {
 }
 
 /// Refuses settings under which a request is accepted that fits into no batch of a log.
-fn check(config: &QueueConfig) -> Result<(), QueueError> {
+fn check_config(config: &QueueConfig) -> Result<(), QueueError> {
     let invalid = |what, reason| Err(QueueError::Invalid { what, reason });
-    let room_bytes = partition::room_bytes(BATCH_BYTES_MAX as usize) - BESIDE_BYTES_MAX;
+    let content_bytes_max =
+        partition::content_bytes_max(BATCH_BYTES_MAX as usize) - RECORD_OVERHEAD_BYTES_MAX;
     for (what, size) in [
         ("queue.payload_bytes_max", config.payload_bytes_max),
         ("queue.chain_bytes_max", config.chain_bytes_max),
         ("queue.result_bytes_max", config.result_bytes_max),
     ] {
-        if size.bytes() > room_bytes as u64 {
+        if size.bytes() > content_bytes_max as u64 {
             let reason = format!(
-                "{} bytes fit into no batch of the log: at most {room_bytes} do, larger results are attachments",
+                "{} bytes fit into no batch of the log: at most {content_bytes_max} do, larger results are attachments",
                 size.bytes()
             );
             return invalid(what, reason);
@@ -177,35 +174,31 @@ fn check(config: &QueueConfig) -> Result<(), QueueError> {
 }
 
 impl Queues {
-    async fn begin(&self) -> Result<(), QueueError> {
+    async fn start_partitions(&self) -> Result<(), QueueError> {
         let inner = self.inner.clone();
         let opened = tokio::task::spawn_blocking(move || inner.open());
-        let OpenedPartitions {
-            mut partitions,
-            failed,
-        } = opened.await.map_err(|_| QueueError::Stopping)??;
-        let queues = reconcile::queues(partitions.iter().map(|one| (one.partition, &one.state)));
-        let stay: BTreeSet<u32> = queues
-            .iter()
-            .filter(|known| !known.goes)
-            .map(|known| known.id)
-            .collect();
+        let OpenedPartitions { mut partitions, failed } =
+            opened.await.map_err(|_| QueueError::Stopping)??;
+        let queues =
+            reconcile::collect_queues(partitions.iter().map(|one| (one.partition, &one.state)));
+        let live_queues: BTreeSet<u32> =
+            queues.iter().filter(|entry| !entry.is_deleted).map(|known| known.id).collect();
         let settled = tokio::task::spawn_blocking(move || {
-            let places = recovery::settle_schedules(&mut partitions, &stay)?;
-            Ok::<_, QueueError>((partitions, places))
+            let locations = recovery::locate_schedules(&mut partitions, &live_queues)?;
+            Ok::<_, QueueError>((partitions, locations))
         });
         let (mut partitions, places) = settled.await.map_err(|_| QueueError::Stopping)??;
         *lock(&self.inner.schedules) = places;
         // Ids of deleted queues are not reused either: remembered keys contain them.
         let ids = partitions.iter().map(|one| one.state.next_queue_id());
-        let next = u64::from(ids.max().unwrap_or_default().max(1));
+        let next_queue = u64::from(ids.max().unwrap_or_default().max(1));
         for partition in &mut partitions {
-            partition.note_limits();
+            partition.publish_leased_counts();
         }
-        let mut shared: BTreeMap<usize, Arc<PartitionHandle>> = failed.into_iter().collect();
+        let mut handles: BTreeMap<usize, Arc<PartitionHandle>> = failed.into_iter().collect();
         for partition in partitions {
             let number = partition.partition;
-            shared.insert(number, partition.shared.clone());
+            handles.insert(number, partition.handle.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("queue-{number}"))
                 .spawn(move || {
@@ -213,29 +206,29 @@ impl Queues {
                         tracing::error!(%error, partition = number, "a partition of the queue has failed");
                     }
                 })
-                .map_err(io("starting a thread for", &self.inner.directory))?;
+                .map_err(io_error("starting a thread for", &self.inner.directory))?;
             lock(&self.inner.threads).push(thread);
         }
-        let shared = shared.into_values().collect();
+        let shared = handles.into_values().collect();
         if self.inner.partitions.set(shared).is_err() {
             return Err(QueueError::Stopping);
         }
-        let are_chains_left = self.are_chains_left()?;
+        let has_unfinished_chains = self.has_unfinished_chains()?;
         for known in queues {
-            self.settle(&known).await?;
-            if !known.goes {
+            self.repair_queue(&known).await?;
+            if !known.is_deleted {
                 let queue = QueueHandle::new(known.id, &known.tenant, &known.name, known.settings);
                 // Tasks of an unfinished chain may be in no partition yet.
-                if known.has_priorities || are_chains_left {
-                    queue.note_priority();
+                if known.has_priorities || has_unfinished_chains {
+                    queue.mark_prioritized();
                 }
-                self.note_handle(Arc::new(queue));
+                self.register_handle(Arc::new(queue));
             }
         }
-        self.inner.next_queue.store(next, Ordering::Release);
+        self.inner.next_queue.store(next_queue, Ordering::Release);
         self.finish_chains().await?;
-        self.begin_upkeep_of_shelf();
-        self.begin_callbacks().await
+        self.start_attachment_upkeep();
+        self.start_callbacks().await
     }
 
     /// Refuses settings with which the engine cannot run, before anything is started.
@@ -243,7 +236,7 @@ impl Queues {
     /// # Errors
     /// [`QueueError::Invalid`].
     pub fn check_settings(&self) -> Result<(), QueueError> {
-        check(&self.inner.config)
+        check_config(&self.inner.config)
     }
 }
 
@@ -259,60 +252,50 @@ impl EngineState {
         self.make_directories()?;
         let is_new = !self.directory.join("partitions").exists();
         let count = self.partition_count()?;
-        let known = KnownLogs::read(&self.directory, count, is_new)
-            .map_err(io("reading", &self.directory.join(KNOWN_PARTS)))?;
-        let durability = self
-            .config
-            .durability
-            .with_interval(self.config.sync_interval.duration());
-        let mut opened = OpenedPartitions {
-            partitions: Vec::with_capacity(count),
-            failed: Vec::new(),
-        };
+        let known_logs = KnownLogs::read(&self.directory, count, is_new)
+            .map_err(io_error("reading", &self.directory.join(KNOWN_PARTS)))?;
+        let durability = self.config.durability.with_interval(self.config.sync_interval.duration());
+        let mut opened =
+            OpenedPartitions { partitions: Vec::with_capacity(count), failed: Vec::new() };
         for number in 0..count {
-            match self.open_partition(number, count, durability, known.log(number)) {
+            match self.open_partition(number, count, durability, known_logs.log(number)) {
                 Ok(partition) => opened.partitions.push(partition),
                 Err(error) => {
-                    let failure = self.unusable(number, &error);
+                    let failure = self.unusable_error(number, &error);
                     tracing::error!(error = %failure, "cannot start a partition of the queue");
-                    opened
-                        .failed
-                        .push((number, Arc::new(PartitionHandle::failed(failure))));
+                    opened.failed.push((number, Arc::new(PartitionHandle::failed(failure))));
                 }
             }
         }
-        self.shelf.survey(|id| {
+        self.attachments.scan(|id| {
             let number = (usize::from(id.shard()) * count) >> SHARD_BITS;
             let mut partitions = opened.partitions.iter();
             let partition = partitions.find(|one| one.partition == number)?;
-            partition.state.tenant_of(id).map(Into::into)
+            partition.state.tenant_of_task(id).map(Into::into)
         })?;
         let partitions = opened.partitions.iter();
         let logs = partitions.map(|partition| (partition.partition, &partition.log));
-        if let Err(error) = known.note("partitions", count, logs) {
+        if let Err(error) = known_logs.write("partitions", count, logs) {
             tracing::warn!(%error, "cannot write the list of partitions of the queue");
         }
         Ok(opened)
     }
 
     fn make_directories(&self) -> Result<(), QueueError> {
-        check(&self.config)?;
-        durable::make_directory(&self.directory).map_err(io("making", &self.directory))
+        check_config(&self.config)?;
+        durable::create_directory(&self.directory).map_err(io_error("making", &self.directory))
     }
 
     /// How many partitions there are: as many as when the data directory was made.
     fn partition_count(&self) -> Result<usize, QueueError> {
-        let asked = self.config.partitions;
-        parts::count(&self.directory, "partitions", asked).map_err(|error| match error {
-            PartsError::Invalid(reason) => QueueError::Invalid {
-                what: "queue.partitions",
-                reason,
-            },
-            PartsError::Io {
-                doing,
-                path,
-                source,
-            } => io(doing, &path)(source),
+        let configured = self.config.partitions;
+        parts::load_or_create_count(&self.directory, "partitions", configured).map_err(|error| {
+            match error {
+                PartsError::Invalid(reason) => {
+                    QueueError::Invalid { what: "queue.partitions", reason }
+                }
+                PartsError::Io { doing, path, source } => io_error(doing, &path)(source),
+            }
         })
     }
 
@@ -342,22 +325,21 @@ impl EngineState {
         number: usize,
         count: usize,
         durability: Durability,
-        known: KnownLog,
+        known_log: KnownLog,
     ) -> Result<Partition<FileLog>, QueueError> {
         let config = &self.config;
         let directory = self.directory.join(format!("{number:03}"));
         let log_directory = directory.join("log");
-        known
-            .check_directory(&log_directory)
-            .map_err(QueueError::Log)?;
-        let log_config = known.require(self.log_config(durability));
-        durable::make_directory(&directory).map_err(io("making", &directory))?;
+        known_log.check_directory(&log_directory).map_err(QueueError::Log)?;
+        let log_config = known_log.apply_to(self.log_config(durability));
+        durable::create_directory(&directory).map_err(io_error("making", &directory))?;
         parts::claim_place(&directory, &format!("queue/{number:03}"))
-            .map_err(io("reading", &directory))?;
-        let (from, mut state, snapshot_bytes) =
+            .map_err(io_error("reading", &directory))?;
+        let (replay_from, mut state, snapshot_bytes) =
             snapshot::read(&directory)?.unwrap_or_else(|| (Seq::FIRST, State::default(), 0));
-        let disk = Directory::open(&log_directory).map_err(io("opening", &log_directory))?;
-        let (mut log, recovery) = recovery::open_log(disk, log_config, from, self.entropy.clone())?;
+        let disk = Directory::open(&log_directory).map_err(io_error("opening", &log_directory))?;
+        let (mut log, recovery) =
+            recovery::open_log(disk, log_config, replay_from, self.entropy.clone())?;
         if let Some(torn) = &recovery.torn {
             tracing::warn!(
                 partition = number,
@@ -365,39 +347,39 @@ impl EngineState {
                 "the log ends with an incomplete record, which is cut off"
             );
         }
-        recovery::replay(&log, from, number, &mut state)?;
+        recovery::replay(&log, replay_from, number, &mut state)?;
         let grace_ms = config.lease_grace.0;
         recovery::begin_epoch(&mut log, &mut state, &*self.clock, &*self.entropy, grace_ms)?;
         let limits = self.inbox_limits(count);
         let reader = log.reader();
         let shared = Arc::new(PartitionHandle {
-            shares: TenantBufferQuota::new(limits.bytes_max),
+            tenant_quota: TenantBufferQuota::new(limits.bytes_max),
             inbox: Inbox::new(limits),
-            ready: Arc::default(),
-            read: Box::new(move |seq| reader.read(seq)),
+            ready_queues: Arc::default(),
+            read_record: Box::new(move |seq| reader.read(seq)),
             failure: OnceLock::new(),
         });
-        let after_bytes = config.snapshot_after.bytes();
-        let ready = shared.ready.clone();
+        let snapshot_after_bytes = config.snapshot_after.bytes();
+        let ready = shared.ready_queues.clone();
         Ok(Partition::new(PartitionParts {
             upkeep: Upkeep::new(
                 directory.clone(),
                 shared.clone(),
-                after_bytes,
+                snapshot_after_bytes,
                 snapshot_bytes,
             ),
-            shared,
+            handle: shared,
             state,
             log,
             clock: self.clock.clone(),
             entropy: self.entropy.clone(),
             metrics: self.metrics.clone(),
             dispatcher: Dispatcher::new(number, self.limits.clone(), self.ranks.clone(), ready),
-            post: PartitionMailer::new(self.partitions.clone(), number),
+            mailer: PartitionMailer::new(self.partitions.clone(), number),
             partition: number,
             task_shares: *self.task_shares(count),
             reserve_bytes: RESERVE_SEGMENTS * config.segment_size.bytes(),
-            shelf: self.shelf.clone(),
+            attachments: self.attachments.clone(),
             chain_messages_max: u64::from(config.chain_messages_max),
         }))
     }

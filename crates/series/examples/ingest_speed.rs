@@ -18,23 +18,14 @@ const BODIES: usize = 200;
 
 fn labels(n: usize) -> Vec<(&'static str, String)> {
     vec![
-        (
-            "__name__",
-            format!("container_cpu_usage_seconds_total_{}", n % 20),
-        ),
+        ("__name__", format!("container_cpu_usage_seconds_total_{}", n % 20)),
         ("cluster", "production-eu-west-1".to_owned()),
         ("container", format!("container-{}", n % 7)),
-        (
-            "image",
-            format!("registry.example.com/team/service-{}:v1.{}", n % 31, n % 5),
-        ),
+        ("image", format!("registry.example.com/team/service-{}:v1.{}", n % 31, n % 5)),
         ("instance", format!("10.0.{}.{}:9100", n / 250, n % 250)),
         ("job", "kubernetes-cadvisor".to_owned()),
         ("namespace", format!("namespace-{}", n % 13)),
-        (
-            "node",
-            format!("ip-10-0-{}-{}.eu-west-1.compute.internal", n / 250, n % 250),
-        ),
+        ("node", format!("ip-10-0-{}-{}.eu-west-1.compute.internal", n / 250, n % 250)),
         ("pod", format!("service-{}-7d4b9c6f5-{:05x}", n % 31, n)),
         ("region", "eu-west-1".to_owned()),
     ]
@@ -50,10 +41,7 @@ fn body(sender: usize, round: usize, start_ms: i64) -> Vec<u8> {
             value: (n * 31 + round * (n % 17)) as f64,
         };
         let series = encode::SeriesToWrite {
-            labels: labels
-                .iter()
-                .map(|(name, value)| (*name, &**value))
-                .collect(),
+            labels: labels.iter().map(|(name, value)| (*name, &**value)).collect(),
             samples: vec![sample],
             ..encode::SeriesToWrite::default()
         };
@@ -72,9 +60,7 @@ fn cpu_seconds() -> f64 {
 
 #[tokio::main]
 async fn main() {
-    let seconds = std::env::args()
-        .nth(1)
-        .map_or(5, |text| text.parse().expect("seconds"));
+    let seconds = std::env::args().nth(1).map_or(5, |text| text.parse().expect("seconds"));
     let directory = tempfile::tempdir().expect("a directory");
     let options = EngineOptions {
         config: SeriesConfig::default(),
@@ -88,11 +74,7 @@ async fn main() {
     let start_ms = series.now_ms() - 60_000;
     let senders = SERIES / BATCH;
     let mut bodies: Vec<Vec<Vec<u8>>> = (0..senders)
-        .map(|sender| {
-            (0..BODIES)
-                .map(|round| body(sender, round, start_ms))
-                .collect()
-        })
+        .map(|sender| (0..BODIES).map(|round| body(sender, round, start_ms)).collect())
         .collect();
     println!("a request has {} bytes", bodies[0][0].len());
     let written = Arc::new(AtomicU64::new(0));
@@ -124,11 +106,7 @@ async fn main() {
         passes += 1;
         round += BODIES;
         bodies = (0..senders)
-            .map(|sender| {
-                (0..BODIES)
-                    .map(|at| body(sender, round + at, start_ms))
-                    .collect()
-            })
+            .map(|sender| (0..BODIES).map(|at| body(sender, round + at, start_ms)).collect())
             .collect();
     }
     println!(
@@ -138,10 +116,7 @@ async fn main() {
     );
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).expect("a string takes all");
-    for line in text
-        .lines()
-        .filter(|line| line.contains("component_seconds_sum"))
-    {
+    for line in text.lines().filter(|line| line.contains("component_seconds_sum")) {
         println!("{line}");
     }
     series.stop().await;

@@ -32,17 +32,17 @@ pub(crate) struct EngineInner {
     pub clock: Arc<dyn Clock>,
     pub entropy: Arc<dyn Entropy>,
     pub metrics: Arc<Metrics>,
-    pub known: Arc<RwLock<SeriesKeyTable>>,
+    pub series_keys: Arc<RwLock<SeriesKeyTable>>,
     /// Known since the start.
     pub shards: OnceLock<Vec<Arc<ShardShared>>>,
     /// All blocks; known since the start.
     pub catalog: OnceLock<Arc<Catalog<Directory>>>,
     /// Elected replicas; set at the start if the labels of replicas are configured.
-    pub elections: OnceLock<HaTracker>,
+    pub ha_tracker: OnceLock<HaTracker>,
     /// How long samples are kept at most, in milliseconds; known since the start.
-    pub keep_max_ms: OnceLock<i64>,
+    pub retention_max_ms: OnceLock<i64>,
     /// Jobs for the maintenance thread; `None` before it starts and while it stops.
-    pub jobs: Mutex<Option<Sender<Job>>>,
+    pub job_sender: Mutex<Option<Sender<Job>>>,
     pub threads: Mutex<Vec<JoinHandle<()>>>,
     pub stopping: AtomicBool,
     /// Whether the upkeep has ended by a panic.
@@ -50,7 +50,7 @@ pub(crate) struct EngineInner {
     /// Metadata of metrics, as senders said it.
     pub metadata: RwLock<MetadataStore>,
     /// How many queries may be answered at a time.
-    pub queries: Arc<Semaphore>,
+    pub query_permits: Arc<Semaphore>,
     /// Threads that help to answer queries; set at the start.
     pub query_threads: OnceLock<QueryThreads>,
     /// Buffers of earlier requests, for reuse.
@@ -79,14 +79,14 @@ impl EngineInner {
     }
 
     /// Locks the table of known series for reading.
-    pub(crate) fn known(&self) -> RwLockReadGuard<'_, SeriesKeyTable> {
-        match self.known.try_read() {
-            Ok(known) => known,
+    pub(crate) fn read_series_keys(&self) -> RwLockReadGuard<'_, SeriesKeyTable> {
+        match self.series_keys.try_read() {
+            Ok(keys) => keys,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
                 let began = Instant::now();
-                let known = read_lock(&self.known);
-                self.metrics.took(Component::Lock, began.elapsed());
+                let known = read_lock(&self.series_keys);
+                self.metrics.observe_duration(Component::Lock, began.elapsed());
                 known
             }
         }
@@ -100,33 +100,29 @@ impl EngineInner {
     ///
     /// # Errors
     /// Those of the job, [`SeriesError::Stopping`] and [`SeriesError::UpkeepFailed`].
-    pub(crate) async fn job<R: Send + 'static>(
+    pub(crate) async fn run_job<R: Send + 'static>(
         &self,
         job: impl FnOnce(&mut BlockMaintenance) -> Result<R, SeriesError> + Send + 'static,
     ) -> Result<R, SeriesError> {
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (result_sender, result_receiver) = tokio::sync::oneshot::channel();
         let job: Job = Box::new(move |upkeep: &mut BlockMaintenance| {
             // The caller may have gone away.
-            let _ = tell.send(job(upkeep));
+            let _ = result_sender.send(job(upkeep));
         });
-        let jobs = lock(&self.jobs).clone().ok_or(SeriesError::Stopping)?;
-        let why_ended = || {
+        let job_sender = lock(&self.job_sender).clone().ok_or(SeriesError::Stopping)?;
+        let end_error = || {
             if self.stopping.load(Ordering::Acquire) {
                 SeriesError::Stopping
             } else {
                 SeriesError::UpkeepFailed
             }
         };
-        jobs.send(job).map_err(|_| why_ended())?;
-        told.await.map_err(|_| why_ended())?
+        job_sender.send(job).map_err(|_| end_error())?;
+        result_receiver.await.map_err(|_| end_error())?
     }
 
     /// The error that ended a shard, or that the engine stops.
-    pub(crate) fn why_ended(&self, shard: &ShardShared) -> SeriesError {
-        shard
-            .failure
-            .get()
-            .cloned()
-            .unwrap_or(SeriesError::Stopping)
+    pub(crate) fn shard_end_error(&self, shard: &ShardShared) -> SeriesError {
+        shard.failure.get().cloned().unwrap_or(SeriesError::Stopping)
     }
 }

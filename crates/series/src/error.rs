@@ -115,11 +115,7 @@ pub enum SeriesError {
 
 impl SeriesError {
     pub(crate) fn io(action: &'static str, path: &Path, error: std::io::Error) -> Self {
-        Self::Io {
-            action,
-            path: path.to_owned(),
-            source: Arc::new(error),
-        }
+        Self::Io { action, path: path.to_owned(), source: Arc::new(error) }
     }
 }
 
@@ -132,9 +128,7 @@ impl From<WireError> for SeriesError {
 impl From<LogError> for SeriesError {
     fn from(error: LogError) -> Self {
         match error {
-            LogError::Full { place, .. } => Self::DiskFull {
-                place: place.to_string(),
-            },
+            LogError::Full { place, .. } => Self::DiskFull { place: place.to_string() },
             other => Self::Log(other),
         }
     }

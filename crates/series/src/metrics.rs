@@ -55,21 +55,21 @@ struct ComponentLabels {
 pub(crate) struct Metrics {
     components: [Histogram; Component::ALL.len()],
     /// Samples that were acknowledged.
-    pub samples: Counter,
+    pub acknowledged_samples: Counter,
     /// Samples that came late.
-    pub late: Counter,
+    pub late_samples: Counter,
     /// Samples that were refused.
-    pub rejected: Counter,
+    pub rejected_samples: Counter,
     /// Samples of replicas that are not listened to.
-    pub duplicates: Counter,
+    pub deduplicated_samples: Counter,
     /// Replicas that were elected.
     pub elections: Counter,
     /// Reads of blocks that met damage.
-    pub damage: Counter,
+    pub block_failures: Counter,
     /// Files of blocks that were set aside.
-    pub quarantined: Gauge,
+    pub quarantined_blocks: Gauge,
     /// Series that are known.
-    pub series: Gauge,
+    pub active_series: Gauge,
     /// Memory of samples that are not in blocks.
     pub head_bytes: Gauge,
     /// What they take in the logs.
@@ -81,11 +81,11 @@ pub(crate) struct Metrics {
     /// Metrics of the cache of blocks.
     pub cache: CacheMetrics,
     /// Series that were added.
-    pub added: Counter,
+    pub added_series: Counter,
     /// Queries that were answered.
     pub queries: Counter,
     /// Requests in one append.
-    pub requests: Histogram,
+    pub append_requests: Histogram,
     /// What is kept of what metrics are.
     pub metadata_bytes: Gauge,
 }
@@ -129,29 +129,30 @@ impl Component {
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         // From a microsecond to about half a minute.
-        let times = || Histogram::new(exponential_buckets(0.000_001, 2.0, 25));
-        let family = Family::<ComponentLabels, Histogram, _>::new_with_constructor(times);
+        let duration_histogram = || Histogram::new(exponential_buckets(0.000_001, 2.0, 25));
+        let family =
+            Family::<ComponentLabels, Histogram, _>::new_with_constructor(duration_histogram);
         let metrics = Self {
             components: Component::ALL.map(|component| {
                 let component = component.as_str();
                 family.get_or_create(&ComponentLabels { component }).clone()
             }),
-            samples: Counter::default(),
-            late: Counter::default(),
-            rejected: Counter::default(),
-            duplicates: Counter::default(),
+            acknowledged_samples: Counter::default(),
+            late_samples: Counter::default(),
+            rejected_samples: Counter::default(),
+            deduplicated_samples: Counter::default(),
             elections: Counter::default(),
-            damage: Counter::default(),
-            quarantined: Gauge::default(),
-            series: Gauge::default(),
+            block_failures: Counter::default(),
+            quarantined_blocks: Gauge::default(),
+            active_series: Gauge::default(),
             head_bytes: Gauge::default(),
             log_bytes: Gauge::default(),
             blocks: Gauge::default(),
             block_bytes: Gauge::default(),
             cache: CacheMetrics::register(registry.sub_registry_with_prefix("egret_series")),
-            added: Counter::default(),
+            added_series: Counter::default(),
             queries: Counter::default(),
-            requests: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
+            append_requests: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
             metadata_bytes: Gauge::default(),
         };
         let registry = registry.sub_registry_with_prefix("egret_series");
@@ -166,7 +167,7 @@ impl Metrics {
         registry.register(
             "append_requests",
             "Requests in one append to a log",
-            metrics.requests.clone(),
+            metrics.append_requests.clone(),
         );
         registry.register_with_unit(
             "metadata",
@@ -178,55 +179,56 @@ impl Metrics {
     }
 
     fn register_counters(&self, registry: &mut Registry) {
-        let mut count = |name, help, counter: &Counter| {
+        let mut register_counter = |name, help, counter: &Counter| {
             registry.register(name, help, counter.clone());
         };
-        count("samples", "Samples acknowledged", &self.samples);
-        count(
+        register_counter("samples", "Samples acknowledged", &self.acknowledged_samples);
+        register_counter(
             "late_samples",
             "Samples older than the newest of their series",
-            &self.late,
+            &self.late_samples,
         );
-        count("rejected_samples", "Samples refused", &self.rejected);
-        count(
+        register_counter("rejected_samples", "Samples refused", &self.rejected_samples);
+        register_counter(
             "deduplicated_samples",
             "Samples dropped because another replica of their cluster is elected",
-            &self.duplicates,
+            &self.deduplicated_samples,
         );
-        count("elections", "Replicas elected", &self.elections);
-        count(
+        register_counter("elections", "Replicas elected", &self.elections);
+        register_counter(
             "block_failures",
             "Reads of blocks that found damage",
-            &self.damage,
+            &self.block_failures,
         );
-        count("added_series", "Series added", &self.added);
-        count("queries", "Queries answered", &self.queries);
+        register_counter("added_series", "Series added", &self.added_series);
+        register_counter("queries", "Queries answered", &self.queries);
     }
 
     fn register_gauges(&self, registry: &mut Registry) {
-        let mut amount = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
-        amount("active", "Series in memory", &self.series);
-        amount(
+        let mut register_gauge =
+            |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
+        register_gauge("active", "Series in memory", &self.active_series);
+        register_gauge(
             "head_bytes",
             "Memory for samples that are not in blocks yet",
             &self.head_bytes,
         );
-        amount(
+        register_gauge(
             "log_bytes",
             "Size in the logs of samples that are not in blocks yet",
             &self.log_bytes,
         );
-        amount("blocks", "Blocks", &self.blocks);
-        amount("block_bytes", "Size of blocks on disk", &self.block_bytes);
-        amount(
+        register_gauge("blocks", "Blocks", &self.blocks);
+        register_gauge("block_bytes", "Size of blocks on disk", &self.block_bytes);
+        register_gauge(
             "quarantined_blocks",
             "Block files that were set aside because they are damaged",
-            &self.quarantined,
+            &self.quarantined_blocks,
         );
     }
 
     /// A component took so long.
-    pub(crate) fn took(&self, component: Component, time: Duration) {
-        self.components[component as usize].observe(time.as_secs_f64());
+    pub(crate) fn observe_duration(&self, component: Component, duration: Duration) {
+        self.components[component as usize].observe(duration.as_secs_f64());
     }
 }

@@ -17,9 +17,10 @@ use crate::store::checkpoint::{Checkpoint, is_damage};
 /// examined. Nothing is changed.
 pub fn examine(directory: &Path) -> Examination {
     let mut examination = shards(directory).examine();
-    let blocks = set_aside(directory).map_err(|error| failed("read", directory, error));
-    let found = blocks.map(|names| names.into_iter().map(|name| block_finding(&name)));
-    examination.add("series/blocks".to_owned(), found);
+    let blocks =
+        list_quarantined_files(directory).map_err(|error| io_error("read", directory, error));
+    let findings = blocks.map(|names| names.into_iter().map(|name| block_finding(&name)));
+    examination.add("series/blocks".to_owned(), findings);
     examination
 }
 
@@ -31,50 +32,44 @@ pub fn examine(directory: &Path) -> Examination {
 /// is no room.
 pub fn repair(directory: &Path, name: &str, stamp: &str) -> Result<Option<Finding>, LogError> {
     if let Some(file) = name.strip_prefix("blocks/") {
-        let blocks = set_aside(directory).map_err(|error| failed("read", directory, error))?;
+        let blocks = list_quarantined_files(directory)
+            .map_err(|error| io_error("read", directory, error))?;
         if !blocks.iter().any(|known| known == file) {
             return Ok(None);
         }
-        let aside = directory.join(format!("blocks.damaged-{stamp}"));
-        let moved = durable::make_directory(&aside).and_then(|()| {
-            fs::rename(directory.join("blocks").join(file), aside.join(file))?;
-            durable::sync_directory(&aside)?;
+        let damaged_directory = directory.join(format!("blocks.damaged-{stamp}"));
+        let moved = durable::create_directory(&damaged_directory).and_then(|()| {
+            fs::rename(directory.join("blocks").join(file), damaged_directory.join(file))?;
+            durable::sync_directory(&damaged_directory)?;
             durable::sync_directory(&directory.join("blocks"))
         });
-        moved.map_err(|error| failed("move a block to", &aside, error))?;
+        moved.map_err(|error| io_error("move a block to", &damaged_directory, error))?;
         return Ok(Some(block_finding(file)));
     }
     shards(directory).repair(name, stamp)
 }
 
-fn failed(action: &'static str, path: &Path, source: io::Error) -> LogError {
-    LogError::Io {
-        action,
-        file: path.display().to_string(),
-        source: Arc::new(source),
-    }
+fn io_error(action: &'static str, path: &Path, source: io::Error) -> LogError {
+    LogError::Io { action, file: path.display().to_string(), source: Arc::new(source) }
 }
 
 fn shards(directory: &Path) -> Parts<'_> {
     Parts {
-        count_file: CountFile {
-            engine: "series",
-            directory,
-            name: "shards",
-        },
-        holds: "samples that are not in a block yet",
-        holds_before: "samples that are not in a block yet",
+        count_file: CountFile { engine: "series", directory, name: "shards" },
+        record_content: "samples that are not in a block yet",
+        log_only_content: "samples that are not in a block yet",
         reads_all: true,
-        holds_all: "its latest series and samples",
-        snapshots,
+        part_content: "its latest series and samples",
+        snapshots: read_snapshots,
     }
 }
 
 /// What the checkpoint in a shard's directory says. An older one is not used: the log lets go of
 /// what is in blocks.
-fn snapshots(directory: &Path) -> Result<Snapshots, LogError> {
+fn read_snapshots(directory: &Path) -> Result<Snapshots, LogError> {
     let checkpoint = if directory.is_dir() {
-        let disk = Directory::open(directory).map_err(|error| failed("open", directory, error))?;
+        let disk =
+            Directory::open(directory).map_err(|error| io_error("open", directory, error))?;
         Checkpoint::read(&disk)
     } else {
         Ok(None)
@@ -82,27 +77,22 @@ fn snapshots(directory: &Path) -> Result<Snapshots, LogError> {
     let replay_from = match checkpoint {
         Ok(checkpoint) => Ok(checkpoint.as_ref().map_or(Seq::FIRST, replay_from)),
         Err(error) if is_damage(&error) => Err(error.to_string()),
-        Err(error) => return Err(unavailable(error)),
+        Err(error) => return Err(into_log_error(error)),
     };
-    Ok(Snapshots {
-        replay_from,
-        older: None,
-    })
+    Ok(Snapshots { replay_from, older: None })
 }
 
 /// The first record that neither the checkpoint nor a block has.
 fn replay_from(checkpoint: &Checkpoint) -> Seq {
-    checkpoint.at.max(checkpoint.in_blocks.seq)
+    checkpoint.next_seq.max(checkpoint.flush_watermark.seq)
 }
 
 /// What cannot be read now, or by this version, may be whole: nothing is begun anew in its place.
-fn unavailable(error: SeriesError) -> LogError {
+fn into_log_error(error: SeriesError) -> LogError {
     match error {
-        SeriesError::Io { path, source, .. } => LogError::Io {
-            action: "read",
-            file: path.display().to_string(),
-            source,
-        },
+        SeriesError::Io { path, source, .. } => {
+            LogError::Io { action: "read", file: path.display().to_string(), source }
+        }
         other => LogError::Io {
             action: "read",
             file: "a checkpoint of series".to_owned(),
@@ -112,7 +102,7 @@ fn unavailable(error: SeriesError) -> LogError {
 }
 
 /// The files of blocks that were set aside.
-fn set_aside(directory: &Path) -> io::Result<Vec<String>> {
+fn list_quarantined_files(directory: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(directory.join("blocks")) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,

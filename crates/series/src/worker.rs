@@ -37,7 +37,7 @@ use egret_blocks::core::window::FlushSchedule;
 use egret_log::{Directory, FileLog, Inbox, InboxLimits, KnownLog, KnownLogs, LogConfig, Seq};
 
 use crate::core::index::Index;
-use crate::core::policy::policy;
+use crate::core::policy::parse_policy;
 use crate::engine::EngineInner;
 use crate::error::SeriesError;
 use crate::store::checkpoint::{Checkpoint, FlushWatermark};
@@ -50,7 +50,7 @@ use upkeep::{BlockMaintenance, Job, ShardHandle};
 /// Threads that one query may use at most.
 const QUERY_THREADS_MAX: u32 = 256;
 
-fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> SeriesError {
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> SeriesError {
     let path = path.to_owned();
     move |error| SeriesError::io(action, &path, error)
 }
@@ -59,26 +59,22 @@ fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Serie
 #[derive(Default)]
 struct OpenShards {
     shared: Vec<Arc<ShardShared>>,
-    started: Vec<Shard<FileLog>>,
-    kept: Vec<ShardHandle>,
+    shards: Vec<Shard<FileLog>>,
+    handles: Vec<ShardHandle>,
 }
 
 impl EngineInner {
     /// Opens every shard's log, replays it, and starts its thread.
-    pub(crate) fn begin(self: &Arc<Self>) -> Result<(), SeriesError> {
+    pub(crate) fn start(self: &Arc<Self>) -> Result<(), SeriesError> {
         self.check_settings()?;
-        durable::make_directory(&self.directory).map_err(io("making", &self.directory))?;
-        let policy = self.policy()?;
+        durable::create_directory(&self.directory).map_err(io_error("making", &self.directory))?;
+        let policy = self.parse_policy()?;
         // An engine is started only once.
-        let _ = self.keep_max_ms.set(policy.keep_max_ms());
-        let now = self.clock.running();
-        let elections = HaTracker::open(&self.config, self.directory.clone(), now)?;
+        let _ = self.retention_max_ms.set(policy.keep_max_ms());
+        let now = self.clock.monotonic();
+        let ha_tracker = HaTracker::open(&self.config, self.directory.clone(), now)?;
         let catalog = Arc::new(self.open_catalog()?);
-        let OpenShards {
-            shared,
-            started,
-            kept,
-        } = self.open_shards()?;
+        let OpenShards { shared, shards: started, handles: kept } = self.open_shards()?;
         for shard in started {
             let number = shard.core.shared.number;
             let thread = std::thread::Builder::new()
@@ -88,14 +84,15 @@ impl EngineInner {
                         tracing::error!(%error, shard = number, "a shard of the series has failed");
                     }
                 })
-                .map_err(io("starting a thread for", &self.directory))?;
+                .map_err(io_error("starting a thread for", &self.directory))?;
             lock(&self.threads).push(thread);
         }
-        let root = Directory::open(&self.directory).map_err(io("opening", &self.directory))?;
+        let root =
+            Directory::open(&self.directory).map_err(io_error("opening", &self.directory))?;
         self.start_query_threads()?;
-        let (jobs, to_do) = std::sync::mpsc::channel::<Job>();
+        let (job_sender, job_receiver) = std::sync::mpsc::channel::<Job>();
         let upkeep =
-            BlockMaintenance::new(self.clone(), catalog.clone(), kept, root, policy, to_do);
+            BlockMaintenance::new(self.clone(), catalog.clone(), kept, root, policy, job_receiver);
         let inner = self.clone();
         let thread = std::thread::Builder::new()
             .name("series-upkeep".to_owned())
@@ -107,49 +104,49 @@ impl EngineInner {
                     tracing::error!(%error, "the maintenance of the series has failed: no more blocks are written");
                 }
             })
-            .map_err(io("starting a thread for", &self.directory))?;
+            .map_err(io_error("starting a thread for", &self.directory))?;
         lock(&self.threads).push(thread);
-        *lock(&self.jobs) = Some(jobs);
-        let is_first = elections.is_none_or(|all| self.elections.set(all).is_ok())
+        *lock(&self.job_sender) = Some(job_sender);
+        let is_first_start = ha_tracker.is_none_or(|tracker| self.ha_tracker.set(tracker).is_ok())
             && self.catalog.set(catalog).is_ok()
             && self.shards.set(shared).is_ok();
-        is_first.then_some(()).ok_or(SeriesError::Stopping)
+        is_first_start.then_some(()).ok_or(SeriesError::Stopping)
     }
 
     /// Opens every shard's log and replays it. One that cannot be opened stops none of the others.
     fn open_shards(self: &Arc<Self>) -> Result<OpenShards, SeriesError> {
         let is_new = !self.directory.join("shards").exists();
         let count = self.shard_count()?;
-        let known = KnownLogs::read(&self.directory, count, is_new)
-            .map_err(io("reading", &self.directory.join(KNOWN_PARTS)))?;
-        let opened: Vec<Result<(Shard<FileLog>, ShardHandle), SeriesError>> =
+        let known_logs = KnownLogs::read(&self.directory, count, is_new)
+            .map_err(io_error("reading", &self.directory.join(KNOWN_PARTS)))?;
+        let results: Vec<Result<(Shard<FileLog>, ShardHandle), SeriesError>> =
             std::thread::scope(|scope| {
-                let opening: Vec<_> = (0..count)
+                let threads: Vec<_> = (0..count)
                     .map(|number| {
-                        let known = known.log(number);
-                        scope.spawn(move || self.open_shard(number, count, known))
+                        let known_log = known_logs.log(number);
+                        scope.spawn(move || self.open_shard(number, count, known_log))
                     })
                     .collect();
                 let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
                     let joined = thread.join();
                     joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
                 };
-                opening.into_iter().map(join).collect()
+                threads.into_iter().map(join).collect()
             });
         let mut all = OpenShards::default();
-        for (number, opened) in opened.into_iter().enumerate() {
-            match opened {
-                Ok((shard, of_shard)) => {
+        for (number, result) in results.into_iter().enumerate() {
+            match result {
+                Ok((shard, handle)) => {
                     all.shared.push(shard.core.shared.clone());
-                    all.started.push(shard);
-                    all.kept.push(of_shard);
+                    all.shards.push(shard);
+                    all.handles.push(handle);
                 }
-                Err(error) => all.shared.push(Arc::new(self.failed_shard(number, &error))),
+                Err(error) => all.shared.push(Arc::new(self.new_failed_shared(number, &error))),
             }
         }
-        let started = all.started.iter();
+        let started = all.shards.iter();
         let logs = started.map(|shard| (usize::from(shard.core.shared.number), &shard.log));
-        if let Err(error) = known.note("shards", count, logs) {
+        if let Err(error) = known_logs.write("shards", count, logs) {
             tracing::warn!(%error, "cannot write the list of shards of the series");
         }
         Ok(all)
@@ -157,11 +154,11 @@ impl EngineInner {
 
     /// Refuses settings with which the engine cannot run.
     pub(crate) fn check_settings(&self) -> Result<(), SeriesError> {
-        self.policy().map(drop)
+        self.parse_policy().map(drop)
     }
 
     /// What others know of a shard that could not be opened: it takes nothing in and has no series.
-    fn failed_shard(&self, number: usize, error: &SeriesError) -> ShardShared {
+    fn new_failed_shared(&self, number: usize, error: &SeriesError) -> ShardShared {
         let reason = egret_base::error::chain(error);
         let data_dir = self.directory.parent().unwrap_or(&self.directory);
         let failure = SeriesError::ShardUnusable {
@@ -169,14 +166,14 @@ impl EngineInner {
             reason: hide_directory(&reason, data_dir),
         };
         tracing::error!(error = %failure, "cannot start a shard of the series");
-        let shared = self.shard(number, 1);
+        let shared = self.new_shard_shared(number, 1);
         shared.inbox.close();
         // The lock is new.
         let _ = shared.failure.set(failure);
         shared
     }
 
-    fn shard(&self, number: usize, count: usize) -> ShardShared {
+    fn new_shard_shared(&self, number: usize, count: usize) -> ShardShared {
         ShardShared {
             number: number as u16,
             inbox: Inbox::new(InboxLimits {
@@ -188,7 +185,7 @@ impl EngineInner {
             index: Index::default(),
             head_bytes: AtomicU64::new(0),
             log_bytes: AtomicU64::new(0),
-            has_twins: AtomicBool::new(false),
+            has_duplicate_series: AtomicBool::new(false),
             failure: Default::default(),
         }
     }
@@ -208,34 +205,31 @@ impl EngineInner {
         if threads > 1 {
             let query_threads = QueryThreads::start(threads - 1).map_err(std::io::Error::other);
             let query_threads =
-                query_threads.map_err(io("starting threads for", &self.directory))?;
+                query_threads.map_err(io_error("starting threads for", &self.directory))?;
             // An engine is started only once.
             let _ = self.query_threads.set(query_threads);
         }
         Ok(())
     }
 
-    fn policy(&self) -> Result<Policy, SeriesError> {
+    fn parse_policy(&self) -> Result<Policy, SeriesError> {
         let config = &self.config;
         let keep_ms = config.retention.duration().as_millis() as i64;
         let bytes_max = config.size_max.bytes();
-        policy(
+        parse_policy(
             &config.keep,
             &config.coarsen,
             (keep_ms > 0).then_some(keep_ms),
             (bytes_max > 0).then_some(bytes_max),
         )
-        .map(|policy| Policy {
-            settle_ms: config.settle.duration().as_millis() as i64,
-            ..policy
-        })
+        .map(|policy| Policy { settle_ms: config.settle.duration().as_millis() as i64, ..policy })
         .map_err(|(what, reason)| SeriesError::Invalid { what, reason })
     }
 
     fn open_catalog(&self) -> Result<Catalog<Directory>, SeriesError> {
         let path = self.directory.join("blocks");
-        let disk = Directory::open(&path).map_err(io("opening", &path))?;
-        let cache = Arc::new(BlockCache::counted(
+        let disk = Directory::open(&path).map_err(io_error("opening", &path))?;
+        let cache = Arc::new(BlockCache::with_metrics(
             self.config.block_cache.bytes(),
             self.metrics.cache.clone(),
         ));
@@ -248,17 +242,14 @@ impl EngineInner {
 
     /// How many shards there are: as many as when the data directory was made.
     fn shard_count(&self) -> Result<usize, SeriesError> {
-        let asked = self.config.shards;
-        parts::count(&self.directory, "shards", asked).map_err(|error| match error {
-            PartsError::Invalid(reason) => SeriesError::Invalid {
-                what: "series.shards",
-                reason,
-            },
-            PartsError::Io {
-                doing,
-                path,
-                source,
-            } => io(doing, &path)(source),
+        let configured = self.config.shards;
+        parts::load_or_create_count(&self.directory, "shards", configured).map_err(|error| {
+            match error {
+                PartsError::Invalid(reason) => {
+                    SeriesError::Invalid { what: "series.shards", reason }
+                }
+                PartsError::Io { doing, path, source } => io_error(doing, &path)(source),
+            }
         })
     }
 
@@ -266,31 +257,25 @@ impl EngineInner {
         &self,
         number: usize,
         count: usize,
-        known: KnownLog,
+        known_log: KnownLog,
     ) -> Result<(Shard<FileLog>, ShardHandle), SeriesError> {
         let config = &self.config;
         let directory: PathBuf = self.directory.join(format!("{number:03}"));
         let log_directory = directory.join("log");
-        known
-            .check_directory(&log_directory)
-            .map_err(SeriesError::Log)?;
-        durable::make_directory(&directory).map_err(io("making", &directory))?;
+        known_log.check_directory(&log_directory).map_err(SeriesError::Log)?;
+        durable::create_directory(&directory).map_err(io_error("making", &directory))?;
         parts::claim_place(&directory, &format!("series/{number:03}"))
-            .map_err(io("reading", &directory))?;
-        let checkpoints = Directory::open(&directory).map_err(io("opening", &directory))?;
+            .map_err(io_error("reading", &directory))?;
+        let checkpoints = Directory::open(&directory).map_err(io_error("opening", &directory))?;
         let checkpoint = Checkpoint::read(&checkpoints)?;
-        let log_config = known.require(LogConfig {
-            durability: config
-                .durability
-                .with_interval(config.sync_interval.duration()),
+        let log_config = known_log.apply_to(LogConfig {
+            durability: config.durability.with_interval(config.sync_interval.duration()),
             segment_bytes: config.segment_size.bytes(),
             ..LogConfig::default()
         });
-        let log_config = LogConfig {
-            must_exist: log_config.must_exist || checkpoint.is_some(),
-            ..log_config
-        };
-        let disk = Directory::open(&log_directory).map_err(io("opening", &log_directory))?;
+        let log_config =
+            LogConfig { must_exist: log_config.must_exist || checkpoint.is_some(), ..log_config };
+        let disk = Directory::open(&log_directory).map_err(io_error("opening", &log_directory))?;
         let (log, recovery) =
             FileLog::open_with(disk, log_config, Seq::FIRST, self.entropy.clone())?;
         if let Some(torn) = &recovery.torn {
@@ -300,22 +285,25 @@ impl EngineInner {
                 "the log ends with an incomplete record, which is cut off"
             );
         }
-        let shared = Arc::new(self.shard(number, count));
-        let mut core = Core::new(shared, self.known.clone());
-        let in_blocks = checkpoint
+        let shared = Arc::new(self.new_shard_shared(number, count));
+        let mut core = Core::new(shared, self.series_keys.clone());
+        let flush_watermark = checkpoint
             .as_ref()
-            .map_or(FlushWatermark::NOTHING, |checkpoint| checkpoint.in_blocks);
+            .map_or(FlushWatermark::EMPTY, |checkpoint| checkpoint.flush_watermark);
         if let Some(checkpoint) = checkpoint {
             restore(checkpoint, &mut core);
         }
-        replay(&log, in_blocks, &mut core)?;
-        let kept = ShardHandle {
+        replay(&log, flush_watermark, &mut core)?;
+        let handle = ShardHandle {
             shared: core.shared.clone(),
             disk: checkpoints,
-            in_blocks,
-            due: FlushSchedule::new(self.now_ms(), config.settle.duration().as_millis() as i64),
+            flush_watermark,
+            flush_schedule: FlushSchedule::new(
+                self.now_ms(),
+                config.settle.duration().as_millis() as i64,
+            ),
             retry_at: None,
         };
-        Ok((Shard::new(core, log, self.metrics.clone()), kept))
+        Ok((Shard::new(core, log, self.metrics.clone()), handle))
     }
 }

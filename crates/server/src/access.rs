@@ -44,13 +44,13 @@ pub(crate) struct Authorizer {
     /// `None` where tokens of Egret's own are the only ones.
     pub(crate) oidc: Option<Arc<Oidc>>,
     pub(crate) requirements: Requirements,
-    pub(crate) time: ComponentTime,
+    pub(crate) component_time: ComponentTime,
 }
 
 impl Authorizer {
     /// Decides on a request, and notes its caller in its context. A request without a route passes:
     /// the router answers it with 404.
-    pub(crate) fn examine(
+    pub(crate) fn authorize(
         &self,
         path: Option<&MatchedPath>,
         request: &Request,
@@ -59,40 +59,42 @@ impl Authorizer {
         let Some(path) = path else {
             return Decision::Pass;
         };
-        let Some(guarded) = self.requirements.of(path.as_str(), request.method()) else {
-            let allowed = self.requirements.allowed(path.as_str());
+        let Some(access) = self.requirements.find(path.as_str(), request.method()) else {
+            let allowed_methods = self.requirements.allowed_methods(path.as_str());
             let status = http::StatusCode::METHOD_NOT_ALLOWED;
-            let response = (status, [(header::ALLOW, allowed)]).into_response();
+            let response = (status, [(header::ALLOW, allowed_methods)]).into_response();
             return Decision::Refuse(response);
         };
-        if guarded.requirement == Requirement::Public {
+        if access.requirement == Requirement::Public {
             return Decision::Pass;
         }
-        context.note_operation(guarded.operation.clone());
-        let known = self.time.measure(|| self.recognize(request.headers()));
-        match known {
-            Ok(Identity::Known(token)) => self.decide(guarded, request, context, Ok(token)),
-            Ok(Identity::Unverified(text)) => Decision::Verify(text, guarded),
-            Err(error) => self.decide(guarded, request, context, Err(error)),
+        context.set_operation(access.operation.clone());
+        let identity = self.component_time.measure(|| self.identify_token(request.headers()));
+        match identity {
+            Ok(Identity::Known(token)) => {
+                self.decide_with_token(access, request, context, Ok(token))
+            }
+            Ok(Identity::Unverified(token_text)) => Decision::Verify(token_text, access),
+            Err(error) => self.decide_with_token(access, request, context, Err(error)),
         }
     }
 
     /// Decides on a request whose token is known.
-    pub(crate) fn decide(
+    pub(crate) fn decide_with_token(
         &self,
-        guarded: &OperationAccess,
+        access: &OperationAccess,
         request: &Request,
         context: &RequestContext,
         token: Result<Arc<LiveToken>, TokenError>,
     ) -> Decision<'static> {
-        let allowed = token.and_then(|token| {
+        let result = token.and_then(|token| {
             let caller = Caller(token);
             // The access log and the audit log name refused callers as well.
-            let allowed = meets(&caller, request.uri().path(), &guarded.requirement);
-            context.note_caller(caller);
+            let allowed = check_requirement(&caller, request.uri().path(), &access.requirement);
+            context.set_caller(caller);
             allowed
         });
-        match allowed {
+        match result {
             Ok(()) => Decision::Pass,
             Err(error) => Decision::Refuse(Problem::from(error).into_response()),
         }
@@ -104,24 +106,24 @@ impl Authorizer {
     /// [`TokenError`].
     pub(crate) async fn verify(
         &self,
-        text: &str,
+        token_text: &str,
         client: Option<IpAddr>,
     ) -> Result<Arc<LiveToken>, TokenError> {
         match &self.oidc {
-            Some(oidc) => oidc.verify(text, client).await,
+            Some(oidc) => oidc.verify(token_text, client).await,
             None => Err(TokenError::Invalid),
         }
     }
 
     /// Looks up the token of a request. Every token of HTTP and gRPC passes here.
-    fn recognize(&self, headers: &HeaderMap) -> Result<Identity, TokenError> {
-        let text = presented(headers)?;
-        let Some(oidc) = self.oidc.as_ref().filter(|_| has_jwt_form(&text)) else {
-            return self.tokens.authenticate(&text).map(Identity::Known);
+    fn identify_token(&self, headers: &HeaderMap) -> Result<Identity, TokenError> {
+        let token_text = token_from_headers(headers)?;
+        let Some(oidc) = self.oidc.as_ref().filter(|_| has_jwt_form(&token_text)) else {
+            return self.tokens.authenticate(&token_text).map(Identity::Known);
         };
-        Ok(match oidc.recall(&text)? {
+        Ok(match oidc.find_verified(&token_text)? {
             Some(token) => Identity::Known(token),
-            None => Identity::Unverified(text.into_owned()),
+            None => Identity::Unverified(token_text.into_owned()),
         })
     }
 }
@@ -134,41 +136,35 @@ enum Identity {
     Unverified(String),
 }
 
-fn meets(caller: &Caller, path: &str, requirement: &Requirement) -> Result<(), TokenError> {
-    let Requirement::Token {
-        any_of,
-        part,
-        is_host_wide,
-    } = requirement
-    else {
+fn check_requirement(
+    caller: &Caller,
+    path: &str,
+    requirement: &Requirement,
+) -> Result<(), TokenError> {
+    let Requirement::Token { any_of, part, is_host_wide } = requirement else {
         return Ok(());
     };
-    if !any_of.iter().any(|scope| caller.may(scope)) {
-        return Err(TokenError::ScopeMissing {
-            scope: any_of.join("` or `"),
-        });
+    if !any_of.iter().any(|scope| caller.has_scope(scope)) {
+        return Err(TokenError::ScopeMissing { scope: any_of.join("` or `") });
     }
     if *is_host_wide {
         caller.require_operator()?;
     }
     // Most tokens have whole areas, and the part does not matter.
-    if *part == PartPlace::Handler || any_of.iter().any(|scope| caller.has_whole(scope)) {
+    if *part == PartPlace::Handler || any_of.iter().any(|scope| caller.has_whole_area(scope)) {
         return Ok(());
     }
     let area = any_of.first().and_then(|scope| scope.split_once(':'));
     let area = area.map_or(ADMIN, |(area, _)| area);
-    let actions: Vec<&str> = any_of
-        .iter()
-        .filter_map(|scope| scope.split_once(':'))
-        .map(|(_, action)| action)
-        .collect();
+    let actions: Vec<&str> =
+        any_of.iter().filter_map(|scope| scope.split_once(':')).map(|(_, action)| action).collect();
     match *part {
-        PartPlace::Segment(at) => {
-            let segment = path.split('/').nth(at).unwrap_or_default();
+        PartPlace::Segment(index) => {
+            let segment = path.split('/').nth(index).unwrap_or_default();
             let name = percent_decode_str(segment).decode_utf8_lossy();
             caller.require_part(area, &part_name(area, &name), &actions)
         }
-        PartPlace::Nowhere | PartPlace::Handler => caller.require_whole(area, &actions),
+        PartPlace::Nowhere | PartPlace::Handler => caller.require_whole_area(area, &actions),
     }
 }
 
@@ -183,34 +179,32 @@ pub(crate) fn part_name<'n>(area: &str, name: &'n str) -> Cow<'n, str> {
     let Ok(parsed) = name.parse::<ViewName>() else {
         return name.into();
     };
-    let full = parsed.to_string();
-    match full.strip_prefix("public.") {
-        Some(short) => short.to_owned().into(),
-        None => full.into(),
+    let full_name = parsed.to_string();
+    match full_name.strip_prefix("public.") {
+        Some(short_name) => short_name.to_owned().into(),
+        None => full_name.into(),
     }
 }
 
 /// The token in the `Authorization` header: as a bearer (RFC 6750), as Influx's clients send it, or
 /// as the password of a user of any name (RFC 7617), which is all that some senders of metrics can
 /// do.
-fn presented(headers: &HeaderMap) -> Result<Cow<'_, str>, TokenError> {
-    let value = headers
-        .get(header::AUTHORIZATION)
-        .ok_or(TokenError::Missing)?;
+fn token_from_headers(headers: &HeaderMap) -> Result<Cow<'_, str>, TokenError> {
+    let value = headers.get(header::AUTHORIZATION).ok_or(TokenError::Missing)?;
     let text = value.to_str().map_err(|_| TokenError::Invalid)?;
-    let (scheme, rest) = text.split_once(' ').ok_or(TokenError::Invalid)?;
-    let is = |name| scheme.eq_ignore_ascii_case(name);
-    if is("bearer") || is("token") {
-        return Ok(rest.trim().into());
+    let (scheme, credentials) = text.split_once(' ').ok_or(TokenError::Invalid)?;
+    let is_scheme = |name| scheme.eq_ignore_ascii_case(name);
+    if is_scheme("bearer") || is_scheme("token") {
+        return Ok(credentials.trim().into());
     }
-    let password = || {
-        let pair = BASE64_STANDARD.decode(rest.trim()).ok()?;
+    let read_password = || {
+        let pair = BASE64_STANDARD.decode(credentials.trim()).ok()?;
         let pair = String::from_utf8(pair).ok()?;
         let (_, password) = pair.split_once(':')?;
         Some(password.to_owned().into())
     };
-    if is("basic") {
-        password().ok_or(TokenError::Invalid)
+    if is_scheme("basic") {
+        read_password().ok_or(TokenError::Invalid)
     } else {
         Err(TokenError::Invalid)
     }

@@ -17,14 +17,14 @@ use crate::access::Transfer;
 use crate::config::ServerConfig;
 use crate::error::RequestError;
 use crate::grpc::speaks_grpc;
-use crate::intake::{BodyKind, IncomingBody};
+use crate::incoming_body::{BodyKind, IncomingBody};
 use crate::metrics::Metrics;
 use crate::pace::PaceLimit;
 use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::quota::{Holder, Permit, Quotas, Resource};
 use crate::request_context::{AdmissionPermit, RequestContext};
-use crate::token_end::until_token_ends;
+use crate::token_end::run_until_token_end;
 
 /// Not counted among the requests in progress; a quota of its own bounds it, as the page is long.
 const METRICS: &str = "/metrics";
@@ -47,15 +47,12 @@ const PUBLIC_BODY_BYTES_MAX: usize = 4 << 10;
 struct AdmissionRefusal {
     error: RequestError,
     /// The body of a request that is too large; it is drained before the response.
-    unread: Option<Box<IncomingBody>>,
+    unread_body: Option<Box<IncomingBody>>,
 }
 
 impl From<RequestError> for AdmissionRefusal {
     fn from(error: RequestError) -> Self {
-        Self {
-            error,
-            unread: None,
-        }
+        Self { error, unread_body: None }
     }
 }
 
@@ -105,14 +102,9 @@ impl Admission {
                 unit: "headers",
             });
         }
-        let path = request
-            .uri()
-            .path_and_query()
-            .map_or(0, |path| path.as_str().len());
-        let bytes: usize = headers
-            .iter()
-            .map(|(name, value)| name.as_str().len() + value.len())
-            .sum();
+        let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+        let bytes: usize =
+            headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
         let bytes = (path + bytes) as u64;
         if bytes > self.header_bytes_max {
             return Err(RequestError::HeadTooLarge {
@@ -130,22 +122,22 @@ impl Admission {
         &self,
         request: Request,
         context: &RequestContext,
-        pass: impl FnOnce(Request) -> F,
+        handle: impl FnOnce(Request) -> F,
     ) -> Response {
-        let request = match self.enter(request, context) {
+        let request = match self.acquire_permit(request, context) {
             Ok(request) => request,
             // Rare: boxed, so that the future of every other request stays small.
             Err(refusal) => return Box::pin(self.refuse(refusal)).await,
         };
         let caller = context.caller().cloned();
-        match until_token_ends(caller, self.timeout, pass(request)).await {
+        match run_until_token_end(caller, self.timeout, handle(request)).await {
             Ok(response) => response,
             Err(error) => Problem::from(error).into_response(),
         }
     }
 
     async fn refuse(&self, refusal: AdmissionRefusal) -> Response {
-        if let Some(body) = refusal.unread {
+        if let Some(body) = refusal.unread_body {
             self.drain(*body).await;
         }
         if let RequestError::Busy { limit, .. } | RequestError::QuotaExceeded { limit, .. } =
@@ -156,17 +148,17 @@ impl Admission {
         Problem::from(refusal.error).into_response()
     }
 
-    fn enter(
+    fn acquire_permit(
         &self,
         request: Request,
         context: &RequestContext,
     ) -> Result<Request, AdmissionRefusal> {
         let Some(caller) = context.caller() else {
-            return Ok(self.enter_public(request, context)?);
+            return Ok(self.acquire_public_permit(request, context)?);
         };
         let peer = request.extensions().get::<Arc<Peer>>();
         if let Some(peer) = peer {
-            peer.identify();
+            peer.mark_identified();
         }
         let path = request.uri().path();
         if path != METRICS && ALWAYS_ADMITTED.contains(&path) {
@@ -174,22 +166,19 @@ impl Admission {
         }
         let resource = if path == METRICS {
             Resource::Scrape
-        } else if context.transfer().is_lasting {
+        } else if context.transfer().is_long_lived {
             Resource::Stream
         } else {
             Resource::Request
         };
-        let holder = Holder {
-            token_id: caller.token_id(),
-            tenant: caller.tenant(),
-        };
-        let permit = Arc::new(self.quotas.enter(holder, resource)?);
-        context.hold(AdmissionPermit::Holder(permit.clone()));
-        self.bound_body(request, permit, context.transfer())
+        let holder = Holder { token_id: caller.token_id(), tenant: caller.tenant() };
+        let permit = Arc::new(self.quotas.acquire(holder, resource)?);
+        context.set_permit(AdmissionPermit::Token(permit.clone()));
+        self.limit_body(request, permit, context.transfer())
     }
 
     /// Admits a request that takes no token.
-    fn enter_public(
+    fn acquire_public_permit(
         &self,
         request: Request,
         context: &RequestContext,
@@ -208,13 +197,13 @@ impl Admission {
         }
         if let Some(peer) = request.extensions().get::<Arc<Peer>>() {
             let client = context.client().filter(|client| client.is_forwarded);
-            let permit = peer.enter_public(client.map(|client| client.ip))?;
-            context.hold(AdmissionPermit::Public(permit));
+            let permit = peer.acquire_public_permit(client.map(|client| client.ip))?;
+            context.set_permit(AdmissionPermit::Public(permit));
         }
         Ok(request)
     }
 
-    fn bound_body(
+    fn limit_body(
         &self,
         request: Request,
         permit: Arc<Permit>,
@@ -224,46 +213,38 @@ impl Admission {
             return Ok(request);
         }
         // Decided by the route, not by the request's headers.
-        let is_piecemeal = transfer.is_piecemeal;
-        let size = request.body().size_hint();
-        if !is_piecemeal && size.lower() > self.body_bytes_max {
+        let has_streamed_body = transfer.has_streamed_body;
+        let size_hint = request.body().size_hint();
+        if !has_streamed_body && size_hint.lower() > self.body_bytes_max {
             let body = request.into_body();
-            let kind = BodyKind::Piecemeal;
+            let kind = BodyKind::Streamed;
             let body = IncomingBody::new(body, kind, Some(permit), self.pace_limit);
             return Err(AdmissionRefusal {
-                error: RequestError::BodyTooLarge {
-                    max: self.body_bytes_max,
-                },
-                unread: Some(Box::new(body)),
+                error: RequestError::BodyTooLarge { max: self.body_bytes_max },
+                unread_body: Some(Box::new(body)),
             });
         }
-        let kind = if !is_piecemeal {
+        let kind = if !has_streamed_body {
             BodyKind::Whole
         } else if speaks_grpc(request.headers()) {
             BodyKind::Grpc
         } else {
-            BodyKind::Piecemeal
+            BodyKind::Streamed
         };
         // A body of a stated length cannot be longer: the transport sees to it.
-        let is_limited = !is_piecemeal && size.exact().is_none();
-        let max = usize::try_from(self.body_bytes_max).unwrap_or(usize::MAX);
+        let is_limited = !has_streamed_body && size_hint.exact().is_none();
+        let body_bytes_max = usize::try_from(self.body_bytes_max).unwrap_or(usize::MAX);
         Ok(request.map(|body| {
             let body = IncomingBody::new(body, kind, Some(permit), self.pace_limit);
-            if is_limited {
-                Body::new(Limited::new(body, max))
-            } else {
-                Body::new(body)
-            }
+            if is_limited { Body::new(Limited::new(body, body_bytes_max)) } else { Body::new(body) }
         }))
     }
 
     /// Reads away a body that is refused, up to the size a legal one may have: a connection closed
     /// on unread bytes is reset, and the answer lost with it.
     async fn drain(&self, body: IncomingBody) {
-        let mut body = Limited::new(
-            body,
-            usize::try_from(self.body_bytes_max).unwrap_or(usize::MAX),
-        );
+        let mut body =
+            Limited::new(body, usize::try_from(self.body_bytes_max).unwrap_or(usize::MAX));
         let reading = async { while let Some(Ok(_)) = body.frame().await {} };
         // Ignore failures and the timeout: the response is the same.
         let _ = tokio::time::timeout(self.drain_timeout, reading).await;

@@ -39,14 +39,14 @@ use session_quota::SessionQuota;
 pub(crate) use sessions::{SessionAttempt, SessionAudit, SessionRecord, SessionRefusal};
 
 /// Entries that may wait to be written; more are counted and dropped.
-const WAITING_MAX: usize = 4_096;
+const QUEUED_ENTRIES_MAX: usize = 4_096;
 
 /// How long the writer lets entries gather after it has written some: a burst of requests, which it
 /// would otherwise interrupt at each, wakes it once.
 const GATHER_TIME: Duration = Duration::from_millis(2);
 
 /// The longest time that a query waits for entries before it to be written.
-const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 enum Message {
     Entry(Box<AuditEntry>),
@@ -61,9 +61,9 @@ pub struct AuditLog {
     sender: Option<SyncSender<Message>>,
     writer: Option<JoinHandle<()>>,
     reads: AuditReads,
-    lost: Counter,
-    failed: Mutex<FailedQuota>,
-    sessions: Mutex<SessionQuota>,
+    lost_entries: Counter,
+    failed_quota: Mutex<FailedQuota>,
+    session_quota: Mutex<SessionQuota>,
     /// Failed requests that were only counted since the last entry.
     suppressed: AtomicU64,
 }
@@ -95,45 +95,45 @@ impl AuditLog {
     }
 
     fn start(options: AuditOptions, registry: &mut Registry) -> std::io::Result<Self> {
-        let lost = Counter::default();
+        let lost_entries = Counter::default();
         registry.register(
             "egret_audit_entries_lost",
             "Entries of the audit log that could not be written",
-            lost.clone(),
+            lost_entries.clone(),
         );
-        let (sender, receiver) = sync_channel(WAITING_MAX);
-        let (files, failures) = (AuditFiles::new(options.clone()), lost.clone());
+        let (sender, receiver) = sync_channel(QUEUED_ENTRIES_MAX);
+        let (files, lost_in_writer) = (AuditFiles::new(options.clone()), lost_entries.clone());
         let writer = std::thread::Builder::new()
             .name("audit".to_owned())
-            .spawn(move || write(&receiver, files, &failures))?;
+            .spawn(move || run_writer(&receiver, files, &lost_in_writer))?;
         Ok(Self {
             options,
             sender: Some(sender),
             writer: Some(writer),
             reads: AuditReads::new(),
-            lost,
-            failed: Mutex::default(),
-            sessions: Mutex::default(),
+            lost_entries,
+            failed_quota: Mutex::default(),
+            session_quota: Mutex::default(),
             suppressed: AtomicU64::new(0),
         })
     }
 
     /// Hands the entry of a request to the writer; never waits.
     pub(crate) fn record(&self, entry: AuditEntry) {
-        let is_written = match (&entry.token, &entry.tenant) {
+        let is_within_quota = match (&entry.token, &entry.tenant) {
             (Some(token), Some(tenant)) => {
-                self.take_failed(&entry, &[Bucket::Token(token), Bucket::Tenant(tenant)])
+                self.count_failed(&entry, &[Bucket::Token(token), Bucket::Tenant(tenant)])
             }
-            _ => self.take_failed(&entry, &[Bucket::WithoutToken]),
+            _ => self.count_failed(&entry, &[Bucket::WithoutToken]),
         };
-        if is_written {
+        if is_within_quota {
             self.submit(entry);
         }
     }
 
     /// Counts an entry without success in these buckets. Returns whether it is still to be written.
-    fn take_failed(&self, entry: &AuditEntry, buckets: &[Bucket<'_>]) -> bool {
-        if entry.status < 400 || lock(&self.failed).take(buckets, entry.at) {
+    fn count_failed(&self, entry: &AuditEntry, buckets: &[Bucket<'_>]) -> bool {
+        if entry.status < 400 || lock(&self.failed_quota).try_count(buckets, entry.at) {
             return true;
         }
         self.suppressed.fetch_add(1, Ordering::Relaxed);
@@ -141,9 +141,9 @@ impl AuditLog {
     }
 
     /// Sends the writer the entries of sessions that were only counted, for minutes that are over.
-    fn settle_sessions(&self, now: Option<Timestamp>) {
-        let counted = lock(&self.sessions).settle(now);
-        for entry in counted {
+    fn submit_session_tallies(&self, now: Option<Timestamp>) {
+        let entries = lock(&self.session_quota).take_tallies(now);
+        for entry in entries {
             self.submit(entry);
         }
     }
@@ -158,7 +158,7 @@ impl AuditLog {
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
             sender.try_send(Message::Entry(Box::new(entry)))
         {
-            self.lost.inc();
+            self.lost_entries.inc();
         }
     }
 
@@ -166,8 +166,8 @@ impl AuditLog {
     ///
     /// # Errors
     /// [`RequestError::QuotaExceeded`] when the tenant has as many queries as it may.
-    pub(crate) async fn enter(&self, tenant: &str) -> Result<AuditTurn, RequestError> {
-        self.reads.enter(tenant).await
+    pub(crate) async fn acquire_turn(&self, tenant: &str) -> Result<AuditTurn, RequestError> {
+        self.reads.acquire_turn(tenant).await
     }
 
     /// The newest entries that a filter takes, newest first; blocks on the disk. The caller keeps
@@ -177,12 +177,12 @@ impl AuditLog {
         _turn: &AuditTurn,
         filter: &AuditFilter,
     ) -> std::io::Result<Vec<AuditEntry>> {
-        self.settle_sessions(None);
+        self.submit_session_tallies(None);
         if let Some(sender) = &self.sender {
-            let (done, written) = sync_channel(1);
-            if sender.try_send(Message::Flush(done)).is_ok() {
+            let (done_sender, done_receiver) = sync_channel(1);
+            if sender.try_send(Message::Flush(done_sender)).is_ok() {
                 // Entries that are not written in time are not in the answer.
-                let _ = written.recv_timeout(FLUSH_PATIENCE);
+                let _ = done_receiver.recv_timeout(FLUSH_TIMEOUT);
             }
         }
         AuditFiles::new(self.options.clone()).read(filter)
@@ -191,7 +191,7 @@ impl AuditLog {
 
 impl Drop for AuditLog {
     fn drop(&mut self) {
-        self.settle_sessions(None);
+        self.submit_session_tallies(None);
         self.sender = None;
         if let Some(writer) = self.writer.take() {
             // A panic has been reported by the thread itself.
@@ -200,22 +200,22 @@ impl Drop for AuditLog {
     }
 }
 
-fn write(receiver: &Receiver<Message>, mut files: AuditFiles, lost: &Counter) {
+fn run_writer(receiver: &Receiver<Message>, mut files: AuditFiles, lost_entries: &Counter) {
     let unwritable = Condition::new("audit_log_unwritable", "audit log");
     while let Ok(first) = receiver.recv() {
         for message in std::iter::once(first).chain(receiver.try_iter()) {
             let entry = match message {
                 Message::Entry(entry) => entry,
-                Message::Flush(done) => {
+                Message::Flush(done_sender) => {
                     // The query may have given up.
-                    let _ = done.send(());
+                    let _ = done_sender.send(());
                     continue;
                 }
             };
             match files.append(&entry) {
                 Ok(()) => unwritable.recover("writing the audit log works again"),
                 Err(error) => {
-                    lost.inc();
+                    lost_entries.inc();
                     let message = "cannot write the audit log; requests are served without entries";
                     unwritable.fail(&error, message);
                 }

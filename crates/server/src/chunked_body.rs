@@ -16,17 +16,14 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
 /// A body whose frames of data have at most [`PIECE_BYTES_MAX`].
-pub(crate) struct Pieces {
+pub(crate) struct ChunkedBody {
     body: Body,
     rest: Bytes,
 }
 
-impl Pieces {
+impl ChunkedBody {
     pub(crate) fn new(body: Body) -> Self {
-        Self {
-            body,
-            rest: Bytes::new(),
-        }
+        Self { body, rest: Bytes::new() }
     }
 
     /// Takes the next piece of what the body has given.
@@ -45,7 +42,7 @@ impl Pieces {
     }
 }
 
-impl HttpBody for Pieces {
+impl HttpBody for ChunkedBody {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -40,17 +40,14 @@ impl ContentEncoding {
         let values = headers.get_all(header::CONTENT_ENCODING).iter();
         let names = values.flat_map(|value| value.to_str().unwrap_or("unreadable").split(','));
         let names = names.map(|name| name.trim().to_ascii_lowercase());
-        let names: Vec<String> = names
-            .filter(|name| !name.is_empty() && name != "identity")
-            .collect();
+        let names: Vec<String> =
+            names.filter(|name| !name.is_empty() && name != "identity").collect();
         match names.iter().map(String::as_str).collect::<Vec<_>>()[..] {
             [] => Ok(Self::Identity),
             ["gzip" | "x-gzip"] => Ok(Self::Gzip),
             ["zstd"] => Ok(Self::Zstd),
             // Several encodings, one over another, are a way to large bodies and no use.
-            _ => Err(RequestError::ContentEncoding {
-                found: names.join(", "),
-            }),
+            _ => Err(RequestError::ContentEncoding { found: names.join(", ") }),
         }
     }
 
@@ -91,9 +88,7 @@ impl ContentEncoding {
             Self::Zstd => {
                 let mut decoder =
                     ZstdDecoder::with_buffer(body).map_err(|error| self.broken(&error))?;
-                decoder
-                    .window_log_max(ZSTD_WINDOW_LOG_MAX)
-                    .map_err(|error| self.broken(&error))?;
+                decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(|error| self.broken(&error))?;
                 self.read_decoded(decoder, bytes_max, memory)
             }
         }
@@ -113,9 +108,7 @@ impl ContentEncoding {
             memory.reserve(step as u64)?;
             decoded.reserve_exact(step);
             let mut piece = decoder.by_ref().take(step as u64);
-            let length = piece
-                .read_to_end(&mut decoded)
-                .map_err(|error| self.broken(&error))?;
+            let length = piece.read_to_end(&mut decoded).map_err(|error| self.broken(&error))?;
             if decoded.len() as u64 > bytes_max {
                 return Err(RequestError::BodyTooLarge { max: bytes_max });
             }

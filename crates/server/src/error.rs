@@ -262,10 +262,7 @@ pub enum RequestError {
 }
 
 fn suggestion(nearest: &Option<String>) -> String {
-    nearest
-        .as_ref()
-        .map(|path| format!(": did you mean {path}?"))
-        .unwrap_or_default()
+    nearest.as_ref().map(|path| format!(": did you mean {path}?")).unwrap_or_default()
 }
 
 impl CodedError for RequestError {

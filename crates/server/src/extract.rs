@@ -53,12 +53,12 @@ impl<T: DeserializeOwned, S: Send + Sync> OptionalFromRequest<S> for Json<T> {
 
     async fn from_request(request: Request, _state: &S) -> Result<Option<Self>, Problem> {
         // Without a JSON content type, the body must be empty.
-        let named = check_content_type(request.headers());
+        let content_type_check = check_content_type(request.headers());
         let bytes = read_body(request).await?;
         if bytes.is_empty() {
             return Ok(None);
         }
-        named?;
+        content_type_check?;
         let value: Option<T> = read_json(&bytes)?;
         Ok(value.map(Json))
     }
@@ -98,12 +98,12 @@ impl<S: Send + Sync> OptionalFromRequest<S> for JsonText {
 
     async fn from_request(request: Request, _state: &S) -> Result<Option<Self>, Problem> {
         // Without a JSON content type, the body must be empty.
-        let named = check_content_type(request.headers());
+        let content_type_check = check_content_type(request.headers());
         let bytes = read_body(request).await?;
         if bytes.is_empty() {
             return Ok(None);
         }
-        named?;
+        content_type_check?;
         Ok(Some(Self(bytes)))
     }
 }
@@ -121,7 +121,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Query<T
         axum::extract::Query::from_request_parts(parts, state)
             .await
             .map(|axum::extract::Query(value)| Query(value))
-            .map_err(|rejection| parameter("query", rejection.body_text()))
+            .map_err(|rejection| parameter_problem("query", rejection.body_text()))
     }
 }
 
@@ -132,17 +132,16 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
         axum::extract::Path::from_request_parts(parts, state)
             .await
             .map(|axum::extract::Path(value)| Path(value))
-            .map_err(|rejection| parameter("path", rejection.body_text()))
+            .map_err(|rejection| parameter_problem("path", rejection.body_text()))
     }
 }
 
-fn parameter(place: &'static str, text: String) -> Problem {
+fn parameter_problem(place: &'static str, text: String) -> Problem {
     // axum's texts begin with a sentence of their own; ours says the same by its code.
-    let message = text
-        .rsplit_once("deserialize query string: ")
-        .map_or(text.as_str(), |(_, rest)| rest);
+    let message =
+        text.rsplit_once("deserialize query string: ").map_or(text.as_str(), |(_, rest)| rest);
     let (name, reason) = message.rsplit_once(": ").unwrap_or(("", message));
-    let message = match number_refusal(reason) {
+    let message = match integer_error_message(reason) {
         Some(reason) if name.is_empty() => reason.to_owned(),
         Some(reason) => format!("{name}: {reason}"),
         None => message.to_owned(),
@@ -151,7 +150,7 @@ fn parameter(place: &'static str, text: String) -> Problem {
 }
 
 /// Translates std's parse error of an integer into a message for the client.
-fn number_refusal(reason: &str) -> Option<&'static str> {
+fn integer_error_message(reason: &str) -> Option<&'static str> {
     match reason {
         "invalid digit found in string" | "cannot parse integer from empty string" => {
             Some("must be a whole number of 0 or more")
@@ -163,13 +162,9 @@ fn number_refusal(reason: &str) -> Option<&'static str> {
 }
 
 fn check_content_type(headers: &HeaderMap) -> Result<(), RequestError> {
-    let found = headers
-        .get(header::CONTENT_TYPE)
-        .map(|value| value.to_str().unwrap_or("unreadable"));
-    let essence = found
-        .and_then(|text| text.split(';').next())
-        .unwrap_or("")
-        .trim();
+    let content_type =
+        headers.get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or("unreadable"));
+    let essence = content_type.and_then(|text| text.split(';').next()).unwrap_or("").trim();
     let essence = essence.to_ascii_lowercase();
     let is_json = essence == "application/json"
         || (essence.starts_with("application/") && essence.ends_with("+json"));
@@ -177,7 +172,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), RequestError> {
         return Ok(());
     }
     Err(RequestError::ContentType {
-        found: found.map_or("missing".to_owned(), |text| format!("`{text}`")),
+        found: content_type.map_or("missing".to_owned(), |text| format!("`{text}`")),
     })
 }
 
@@ -185,20 +180,20 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), RequestError> {
 /// `server.body_bytes_max`.
 pub(crate) async fn read_body(request: Request) -> Result<Bytes, RequestError> {
     let encoding = ContentEncoding::of(request.headers())?;
-    let memory = BodyMemory::of(&request);
+    let memory = BodyMemory::from_request(&request);
     // The body is bounded by the limits already; its error does not say how much they allow.
     let context = request.extensions().get::<Arc<RequestContext>>();
     let max = context.map_or(0, |context| context.body_bytes_max());
     let bytes = match request.into_body().collect().await {
         Ok(collected) => collected.to_bytes(),
         Err(error) if is_length_limit(&error) => return Err(RequestError::BodyTooLarge { max }),
-        Err(error) => return Err(body_failure(&error)),
+        Err(error) => return Err(body_error(&error)),
     };
     encoding.decode(bytes, max, memory).await
 }
 
 /// Why a body could not be read to its end.
-pub(crate) fn body_failure(error: &axum::Error) -> RequestError {
+pub(crate) fn body_error(error: &axum::Error) -> RequestError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<RequestError>() {
@@ -206,15 +201,13 @@ pub(crate) fn body_failure(error: &axum::Error) -> RequestError {
         }
         cause = error.source();
     }
-    RequestError::BodyBroken {
-        message: egret_base::error::chain(error),
-    }
+    RequestError::BodyBroken { message: egret_base::error::chain(error) }
 }
 
 /// Reads a body that has a limit of its own, counting its memory. One that comes in one piece is
 /// not copied.
 pub(crate) async fn read_bounded(request: Request, limit: Limit) -> Result<Bytes, Problem> {
-    let memory = BodyMemory::of(&request);
+    let memory = BodyMemory::from_request(&request);
     let mut body = request.into_body();
     let size = body.size_hint();
     if let Err(error) = limit.check(size.lower()) {
@@ -222,9 +215,9 @@ pub(crate) async fn read_bounded(request: Request, limit: Limit) -> Result<Bytes
         return Err(WireError::from(error).into());
     }
     let mut first = Bytes::new();
-    let mut whole = Vec::new();
+    let mut collected = Vec::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| body_failure(&error))?;
+        let frame = frame.map_err(|error| body_error(&error))?;
         let Ok(data) = frame.into_data() else {
             continue;
         };
@@ -236,22 +229,18 @@ pub(crate) async fn read_bounded(request: Request, limit: Limit) -> Result<Bytes
             first = data;
             continue;
         }
-        if whole.is_empty() {
+        if collected.is_empty() {
             // Memory that is not written to yet does not count: it is reserved as the body comes.
-            whole.reserve(size.exact().unwrap_or_default() as usize);
-            whole.extend_from_slice(&first);
+            collected.reserve(size.exact().unwrap_or_default() as usize);
+            collected.extend_from_slice(&first);
         }
-        if let Err(error) = limit.check((whole.len() + data.len()) as u64) {
+        if let Err(error) = limit.check((collected.len() + data.len()) as u64) {
             drain(body, limit.max).await;
             return Err(WireError::from(error).into());
         }
-        whole.extend_from_slice(&data);
+        collected.extend_from_slice(&data);
     }
-    Ok(if whole.is_empty() {
-        first
-    } else {
-        whole.into()
-    })
+    Ok(if collected.is_empty() { first } else { collected.into() })
 }
 
 /// The memory that a request's body may take, counted against the quotas of its token.
@@ -261,7 +250,7 @@ pub(crate) struct BodyMemory(Option<Arc<RequestContext>>);
 impl BodyMemory {
     /// The memory quota of a request. A request that was not admitted, as in a unit test, is not
     /// counted.
-    pub(crate) fn of(request: &Request) -> Self {
+    pub(crate) fn from_request(request: &Request) -> Self {
         Self(request.extensions().get().cloned())
     }
 
@@ -278,10 +267,10 @@ impl BodyMemory {
 /// closed on unread bytes is reset, and the response is lost with it.
 pub(crate) async fn drain(mut body: Body, bytes_max: u64) {
     let reading = async {
-        let mut read = 0;
+        let mut bytes_read = 0;
         while let Some(Ok(frame)) = body.frame().await {
-            read += frame.data_ref().map_or(0, |bytes| bytes.len() as u64);
-            if read > bytes_max {
+            bytes_read += frame.data_ref().map_or(0, |bytes| bytes.len() as u64);
+            if bytes_read > bytes_max {
                 return;
             }
         }
@@ -319,11 +308,11 @@ fn read_json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, RequestError>
     // Keeping the path to a field costs more than reading it: it is found when there is an error.
     match serde_json::from_slice(bytes) {
         Ok(value) => Ok(value),
-        Err(_) => read_json_closely(bytes),
+        Err(_) => read_json_with_path(bytes),
     }
 }
 
-fn read_json_closely<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, RequestError> {
+fn read_json_with_path<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, RequestError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(RequestError::JsonMalformed {
             message: "it is empty: send a JSON object".to_owned(),
@@ -334,9 +323,7 @@ fn read_json_closely<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Reque
         let path = error.path().to_string();
         let inner = error.into_inner();
         if !inner.is_data() {
-            return RequestError::JsonMalformed {
-                message: inner.to_string(),
-            };
+            return RequestError::JsonMalformed { message: inner.to_string() };
         }
         if path == "." {
             return RequestError::JsonInvalid {
@@ -352,9 +339,7 @@ fn read_json_closely<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Reque
             message: text.strip_suffix(&position).unwrap_or(&text).to_owned(),
         }
     })?;
-    reader.end().map_err(|error| RequestError::JsonMalformed {
-        message: error.to_string(),
-    })?;
+    reader.end().map_err(|error| RequestError::JsonMalformed { message: error.to_string() })?;
     Ok(value)
 }
 

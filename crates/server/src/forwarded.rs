@@ -63,52 +63,41 @@ impl TrustedProxies {
                 ("server.trusted_proxies", message)
             })
         });
-        Ok(Self {
-            networks: networks.collect::<Result<_, _>>()?,
-            header,
-        })
+        Ok(Self { networks: networks.collect::<Result<_, _>>()?, header })
     }
 
     /// Whether an address is a trusted proxy's.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        self.networks
-            .iter()
-            .any(|network| network.contains(&address))
+        self.networks.iter().any(|network| network.contains(&address))
     }
 
     /// The address of the client of a request that came from `peer`.
-    pub(crate) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
-        let forwarded = if self.contains(peer) {
-            self.forwarded(headers)
-        } else {
-            None
-        };
+    pub(crate) fn client_address(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
+        let forwarded_ip = if self.contains(peer) { self.forwarded_ip(headers) } else { None };
         ClientAddress {
-            ip: forwarded.unwrap_or(peer).to_canonical(),
-            is_forwarded: forwarded.is_some(),
+            ip: forwarded_ip.unwrap_or(peer).to_canonical(),
+            is_forwarded: forwarded_ip.is_some(),
         }
     }
 
     /// The right-most address that is no proxy's, or the left-most one where all are.
-    fn forwarded(&self, headers: &HeaderMap) -> Option<IpAddr> {
-        let (name, read): (_, fn(&str) -> Option<IpAddr>) = match self.header {
-            ForwardedHeader::XForwardedFor => (X_FORWARDED_FOR, node),
-            ForwardedHeader::Forwarded => (header::FORWARDED, element),
+    fn forwarded_ip(&self, headers: &HeaderMap) -> Option<IpAddr> {
+        let (name, parse_entry): (_, fn(&str) -> Option<IpAddr>) = match self.header {
+            ForwardedHeader::XForwardedFor => (X_FORWARDED_FOR, parse_node),
+            ForwardedHeader::Forwarded => (header::FORWARDED, parse_forwarded_element),
         };
         let mut left_most = None;
         let lines: Vec<_> = headers.get_all(name).iter().collect();
         // No address holds a comma, so that quotes which a client has opened to the left mean
         // nothing here.
-        let entries = lines
-            .iter()
-            .rev()
-            .flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','));
+        let entries =
+            lines.iter().rev().flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','));
         for (position, entry) in entries.enumerate() {
             if position >= ENTRIES_MAX {
                 return None;
             }
-            let address = read(std::str::from_utf8(entry).ok()?.trim())?;
+            let address = parse_entry(std::str::from_utf8(entry).ok()?.trim())?;
             if !self.contains(address) {
                 return Some(address);
             }
@@ -119,7 +108,7 @@ impl TrustedProxies {
 }
 
 /// Parses an address with an optional port; an IPv6 address with a port is in brackets.
-fn node(text: &str) -> Option<IpAddr> {
+fn parse_node(text: &str) -> Option<IpAddr> {
     let address = text
         .parse::<IpAddr>()
         .ok()
@@ -131,12 +120,10 @@ fn node(text: &str) -> Option<IpAddr> {
 }
 
 /// The address of `for` in one element of `Forwarded` (RFC 7239 section 4).
-fn element(text: &str) -> Option<IpAddr> {
+fn parse_forwarded_element(text: &str) -> Option<IpAddr> {
     let mut values = text.split(';').filter_map(|pair| {
         let (name, value) = pair.split_once('=')?;
-        name.trim()
-            .eq_ignore_ascii_case("for")
-            .then_some(value.trim())
+        name.trim().eq_ignore_ascii_case("for").then_some(value.trim())
     });
     let value = values.next()?;
     // Two of them contradict each other.
@@ -144,8 +131,8 @@ fn element(text: &str) -> Option<IpAddr> {
         return None;
     }
     match value.strip_prefix('"') {
-        Some(quoted) => node(quoted.strip_suffix('"')?),
-        None => node(value),
+        Some(quoted) => parse_node(quoted.strip_suffix('"')?),
+        None => parse_node(value),
     }
 }
 

@@ -7,6 +7,6 @@ pub(crate) mod series;
 mod service;
 pub(crate) mod views;
 
-pub(crate) use health::{HEALTH_ROUTE, health};
+pub(crate) use health::{HEALTH_ROUTE, health_router};
 pub use service::GrpcService;
 pub(crate) use service::{MESSAGE_BYTES_MAX, speaks_grpc};

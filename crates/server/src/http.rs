@@ -31,8 +31,8 @@ use crate::problem::Problem;
 pub(crate) use docs::{DOCS_ASSETS, docs_routes};
 
 /// The routes that do not belong to an engine.
-pub(crate) fn own_routes(doors: Arc<RouterState>) -> OpenApiRouter {
-    documented().with_state(doors)
+pub(crate) fn server_routes(router_state: Arc<RouterState>) -> OpenApiRouter {
+    documented().with_state(router_state)
 }
 
 /// The routes with their documentation.
@@ -41,18 +41,18 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<RouterState>> {
         .merge(system::routes())
         .merge(audit::routes())
         .merge(tokens::routes())
-        .merge(docs::documentation())
+        .merge(docs::documentation_routes())
 }
 
 /// Answers paths that no route has, with the most similar of the known ones.
 pub(crate) fn not_found(
-    known: Vec<String>,
+    documented_paths: Vec<String>,
 ) -> impl Service<Request, Response = Response, Error = Infallible, Future: Send>
 + Clone
 + Send
 + Sync
 + 'static {
-    let known: Arc<[String]> = known.into();
+    let known: Arc<[String]> = documented_paths.into();
     tower::service_fn(move |request: Request| {
         let known = known.clone();
         async move {

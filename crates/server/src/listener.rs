@@ -30,7 +30,7 @@ use crate::config::ServerConfig;
 use crate::error::{RequestError, ServerError};
 use crate::forwarded::TrustedProxies;
 use crate::metrics::Metrics;
-use crate::outgoing::{OutgoingBody, StreamExecutor, TimedStream};
+use crate::outgoing_body::{OutgoingBody, StreamExecutor, TimedStream};
 use crate::peer::{Peer, PeerKind, Peers};
 use crate::problem::Problem;
 use crate::tls::Certificates;
@@ -70,21 +70,21 @@ pub(crate) struct Listener {
 }
 
 /// A listener that is bound to its port.
-pub(crate) struct Bound {
+pub(crate) struct BoundListener {
     socket: TcpListener,
     address: SocketAddr,
     shutdown_timeout: Duration,
-    accepted: Arc<ConnectionContext>,
-    slots: Arc<Semaphore>,
-    refusals: Arc<Semaphore>,
+    context: Arc<ConnectionContext>,
+    connection_slots: Arc<Semaphore>,
+    refusal_slots: Arc<Semaphore>,
     peers: Arc<Peers>,
-    unaccepted: Condition,
+    accept_condition: Condition,
 }
 
 /// What every connection's task needs.
 struct ConnectionContext {
     router: Router,
-    refusing: Router,
+    refusal_router: Router,
     tls: Option<Certificates>,
     metrics: Arc<Metrics>,
     config: ServerConfig,
@@ -112,28 +112,25 @@ impl Listener {
     ///
     /// # Errors
     /// [`ServerError::PortTaken`] or [`ServerError::Listen`].
-    pub(crate) async fn bind(self, address: SocketAddr) -> Result<Bound, ServerError> {
-        let socket = TcpListener::bind(address)
-            .await
-            .map_err(|source| match source.kind() {
-                ErrorKind::AddrInUse => ServerError::PortTaken { address },
-                _ => ServerError::Listen { address, source },
-            })?;
-        let address = socket
-            .local_addr()
-            .map_err(|source| ServerError::Listen { address, source })?;
+    pub(crate) async fn bind(self, address: SocketAddr) -> Result<BoundListener, ServerError> {
+        let socket = TcpListener::bind(address).await.map_err(|source| match source.kind() {
+            ErrorKind::AddrInUse => ServerError::PortTaken { address },
+            _ => ServerError::Listen { address, source },
+        })?;
+        let address =
+            socket.local_addr().map_err(|source| ServerError::Listen { address, source })?;
         let connections_max = self.config.connections_max;
-        Ok(Bound {
+        Ok(BoundListener {
             socket,
             address,
             shutdown_timeout: self.config.shutdown_timeout.duration(),
-            slots: Arc::new(Semaphore::new(connections_max as usize)),
-            refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
+            connection_slots: Arc::new(Semaphore::new(connections_max as usize)),
+            refusal_slots: Arc::new(Semaphore::new(REFUSALS_MAX)),
             peers: Peers::new(&self.config),
-            unaccepted: Condition::new("connections_not_accepted", "server"),
-            accepted: Arc::new(ConnectionContext {
+            accept_condition: Condition::new("connections_not_accepted", "server"),
+            context: Arc::new(ConnectionContext {
                 router: self.router,
-                refusing: refusing(u64::from(connections_max)),
+                refusal_router: refusal_router(u64::from(connections_max)),
                 tls: self.tls,
                 metrics: self.metrics,
                 trusted_proxies: self.trusted_proxies,
@@ -144,7 +141,7 @@ impl Listener {
     }
 }
 
-impl Bound {
+impl BoundListener {
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -158,11 +155,11 @@ impl Bound {
                 () = stopping.cancelled() => break,
                 accepted = self.socket.accept() => match accepted {
                     Ok((stream, address)) => {
-                        self.unaccepted.recover("the server accepts connections again");
+                        self.accept_condition.recover("the server accepts connections again");
                         let client = Client { stream, address };
-                        self.take(client, &mut connections, graceful.watcher());
+                        self.spawn_connection(client, &mut connections, graceful.watcher());
                     }
-                    Err(error) => self.accept_failed(&error).await,
+                    Err(error) => self.handle_accept_error(&error).await,
                 },
                 // Reaped as they end, so that the set holds open connections only.
                 Some(_) = connections.join_next() => {}
@@ -181,50 +178,47 @@ impl Bound {
         connections.shutdown().await;
     }
 
-    fn take(&self, client: Client, connections: &mut JoinSet<()>, watcher: Watcher) {
-        let accepted = self.accepted.clone();
+    fn spawn_connection(&self, client: Client, connections: &mut JoinSet<()>, watcher: Watcher) {
+        let context = self.context.clone();
         let limit = "server.connections_max";
-        let (address, kind) = (client.address.ip(), accepted.kind_of(client.address));
-        if let Ok(slot) = self.slots.clone().try_acquire_owned() {
+        let (address, kind) = (client.address.ip(), context.peer_kind(client.address));
+        if let Ok(slot) = self.connection_slots.clone().try_acquire_owned() {
             let peer = self.peers.register(address, kind);
             connections.spawn(async move {
-                accepted.serve(client, watcher, peer).await;
+                context.serve(client, watcher, peer).await;
                 drop(slot);
             });
-        } else if let Some(peer) = self.peers.register_in_place(address, kind) {
-            accepted.metrics.count_refusal(limit);
+        } else if let Some(peer) = self.peers.register_by_eviction(address, kind) {
+            context.metrics.count_refusal(limit);
             // The evicted connection ends at once, and its slot is free then.
-            let freed = self.slots.clone().acquire_owned();
+            let acquire_slot = self.connection_slots.clone().acquire_owned();
             connections.spawn(async move {
-                let freed = tokio::time::timeout(accepted.header_timeout, freed);
-                let freed = tokio::select! {
+                let freed = tokio::time::timeout(context.header_timeout, acquire_slot);
+                let acquired = tokio::select! {
                     freed = freed => freed,
-                    () = peer.evicted() => return,
+                    () = peer.await_eviction() => return,
                 };
-                if let Ok(Ok(slot)) = freed {
-                    accepted.serve(client, watcher, peer).await;
+                if let Ok(Ok(slot)) = acquired {
+                    context.serve(client, watcher, peer).await;
                     drop(slot);
                 }
             });
-        } else if let Ok(slot) = self.refusals.clone().try_acquire_owned() {
-            accepted.metrics.count_refusal(limit);
+        } else if let Ok(slot) = self.refusal_slots.clone().try_acquire_owned() {
+            context.metrics.count_refusal(limit);
             connections.spawn(async move {
-                accepted.refuse(client, watcher).await;
+                context.refuse(client, watcher).await;
                 drop(slot);
             });
         }
     }
 
-    async fn accept_failed(&self, error: &std::io::Error) {
+    async fn handle_accept_error(&self, error: &std::io::Error) {
         // These concern one connection that is gone already.
-        let gone = [
-            ErrorKind::ConnectionAborted,
-            ErrorKind::ConnectionReset,
-            ErrorKind::Interrupted,
-        ];
-        if !gone.contains(&error.kind()) {
+        let harmless_kinds =
+            [ErrorKind::ConnectionAborted, ErrorKind::ConnectionReset, ErrorKind::Interrupted];
+        if !harmless_kinds.contains(&error.kind()) {
             let message = "cannot accept connections: is the limit on open files too low?";
-            self.unaccepted.fail(error, message);
+            self.accept_condition.fail(error, message);
             tokio::time::sleep(ACCEPT_PAUSE).await;
         }
     }
@@ -238,21 +232,17 @@ struct Client {
 
 impl ConnectionContext {
     /// Whether connections from an address are a trusted proxy's or a client's.
-    fn kind_of(&self, address: SocketAddr) -> PeerKind {
-        if self.trusted_proxies.contains(address.ip()) {
-            PeerKind::Proxy
-        } else {
-            PeerKind::Client
-        }
+    fn peer_kind(&self, address: SocketAddr) -> PeerKind {
+        if self.trusted_proxies.contains(address.ip()) { PeerKind::Proxy } else { PeerKind::Client }
     }
 
     /// Serves a connection until it ends or must make room for another.
     async fn serve(&self, client: Client, watcher: Watcher, peer: Arc<Peer>) {
-        let _open = self.metrics.connection_open();
-        let evicted = peer.clone();
+        let _open = self.metrics.track_connection();
+        let watched_peer = peer.clone();
         tokio::select! {
-            () = self.converse(client, watcher, &self.router, Some(peer)) => {}
-            () = evicted.evicted() => {
+            () = self.handle_connection(client, watcher, &self.router, Some(peer)) => {}
+            () = watched_peer.await_eviction() => {
                 tracing::debug!("a connection without a token was closed to make room for another");
             }
         }
@@ -260,12 +250,12 @@ impl ConnectionContext {
 
     /// Responds to a connection beyond the limit, within the time allowed for a request head.
     async fn refuse(&self, client: Client, watcher: Watcher) {
-        let answer = self.converse(client, watcher, &self.refusing, None);
+        let response = self.handle_connection(client, watcher, &self.refusal_router, None);
         // Ignore the result: the connection is closed in either case.
-        let _ = tokio::time::timeout(self.header_timeout, answer).await;
+        let _ = tokio::time::timeout(self.header_timeout, response).await;
     }
 
-    async fn converse(
+    async fn handle_connection(
         &self,
         client: Client,
         watcher: Watcher,
@@ -274,12 +264,10 @@ impl ConnectionContext {
     ) {
         // A response is one small write; waiting for more to send would only delay it. A client
         // that has vanished while it waits for an answer is noticed by the kernel.
-        let prepared = client.stream.set_nodelay(true).and_then(|()| {
-            Ok(rustix::net::sockopt::set_socket_keepalive(
-                &client.stream,
-                true,
-            )?)
-        });
+        let prepared = client
+            .stream
+            .set_nodelay(true)
+            .and_then(|()| Ok(rustix::net::sockopt::set_socket_keepalive(&client.stream, true)?));
         if let Err(error) = prepared {
             tracing::debug!(%error, "a connection was closed before it could be prepared");
             return;
@@ -287,17 +275,17 @@ impl ConnectionContext {
         let stream = TimedStream::new(client.stream, self.config.pace_limit());
         let address = client.address;
         let Some(certificates) = &self.tls else {
-            return self.speak(stream, address, peer, watcher, router).await;
+            return self.serve_http(stream, address, peer, watcher, router).await;
         };
         let tls = TlsAcceptor::from(certificates.api_config());
         match tokio::time::timeout(self.header_timeout, tls.accept(stream)).await {
-            Ok(Ok(stream)) => self.speak(stream, address, peer, watcher, router).await,
+            Ok(Ok(stream)) => self.serve_http(stream, address, peer, watcher, router).await,
             Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
             Err(_) => tracing::debug!("a TLS handshake took longer than server.header_timeout"),
         }
     }
 
-    async fn speak<S>(
+    async fn serve_http<S>(
         &self,
         stream: S,
         address: SocketAddr,
@@ -307,17 +295,17 @@ impl ConnectionContext {
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let spoken = CancellationToken::new();
-        let heard = spoken.clone();
+        let first_request = CancellationToken::new();
+        let on_first_request = first_request.clone();
         let executor = StreamExecutor::new(self.config.pace_limit());
         let streams = executor.clone();
         let router = TowerToHyperService::new(router.clone());
         let trusted_proxies = self.trusted_proxies.clone();
         let service = service_fn(move |mut request: http::Request<Incoming>| {
-            if !heard.is_cancelled() {
-                heard.cancel();
+            if !on_first_request.is_cancelled() {
+                on_first_request.cancel();
             }
-            let client = trusted_proxies.client(address.ip(), request.headers());
+            let client = trusted_proxies.client_address(address.ip(), request.headers());
             request.extensions_mut().insert(client);
             if let Some(peer) = &peer {
                 request.extensions_mut().insert(peer.clone());
@@ -330,15 +318,15 @@ impl ConnectionContext {
                 Ok::<_, Infallible>(response.map(|body| OutgoingBody::new(body, progress)))
             }
         });
-        let protocol = protocol(&self.config, executor);
+        let protocol = protocol_builder(&self.config, executor);
         let connection = protocol.serve_connection(TokioIo::new(stream), service);
         tokio::select! {
             // Protocol errors have already been reported to the client on the wire.
-            ended = watcher.watch(connection) => if let Err(error) = ended {
+            result = watcher.watch(connection) => if let Err(error) = result {
                 tracing::debug!(error, "a connection ended early");
             },
             // hyper applies its timeout for heads only once it knows the HTTP version.
-            () = silence(spoken, self.header_timeout) => {
+            () = await_first_request_timeout(first_request, self.header_timeout) => {
                 tracing::debug!("a connection sent no request within server.header_timeout");
             }
         }
@@ -346,17 +334,17 @@ impl ConnectionContext {
 }
 
 /// Completes when no request has arrived within `limit`; never completes otherwise.
-async fn silence(spoken: CancellationToken, limit: Duration) {
-    if tokio::time::timeout(limit, spoken.cancelled())
-        .await
-        .is_ok()
-    {
+async fn await_first_request_timeout(first_request: CancellationToken, limit: Duration) {
+    if tokio::time::timeout(limit, first_request.cancelled()).await.is_ok() {
         std::future::pending::<()>().await;
     }
 }
 
 /// Both HTTP versions, with hyper's own limits a step above ours: ours answer with a problem.
-fn protocol(config: &ServerConfig, executor: StreamExecutor) -> auto::Builder<StreamExecutor> {
+fn protocol_builder(
+    config: &ServerConfig,
+    executor: StreamExecutor,
+) -> auto::Builder<StreamExecutor> {
     let head_max = usize::try_from(config.header_bytes_max.bytes()).unwrap_or(usize::MAX);
     let head_buffer = head_max.saturating_mul(2).max(HEAD_BUFFER_MIN);
     let mut builder = auto::Builder::new(executor);
@@ -383,7 +371,7 @@ fn protocol(config: &ServerConfig, executor: StreamExecutor) -> auto::Builder<St
 }
 
 /// The router that refuses requests on connections beyond the limit.
-fn refusing(connections_max: u64) -> Router {
+fn refusal_router(connections_max: u64) -> Router {
     Router::new().fallback(move || async move {
         let problem = Problem::from(RequestError::Busy {
             limit: "server.connections_max",

@@ -29,9 +29,8 @@ pub use exposition::Exposition;
 pub use failed::FailedParts;
 
 /// Upper bounds of the request duration's buckets, in seconds.
-const DURATION_BUCKETS: [f64; 14] = [
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0,
-];
+const DURATION_BUCKETS: [f64; 14] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
@@ -66,7 +65,7 @@ pub struct Metrics {
     requests_in_flight: Gauge,
     connections_open: Gauge,
     refusals: Family<RefusalLabels, Counter>,
-    components: Family<ComponentLabels, Seconds>,
+    component_seconds: Family<ComponentLabels, Seconds>,
 }
 
 impl Metrics {
@@ -81,13 +80,18 @@ impl Metrics {
             requests_in_flight: Gauge::default(),
             connections_open: Gauge::default(),
             refusals: Family::default(),
-            components: Family::default(),
+            component_seconds: Family::default(),
         };
-        metrics.register(|registry| metrics.register_own(registry, version, started_at));
+        metrics.register(|registry| metrics.register_server_metrics(registry, version, started_at));
         metrics
     }
 
-    fn register_own(&self, registry: &mut Registry, version: &'static str, started_at: Timestamp) {
+    fn register_server_metrics(
+        &self,
+        registry: &mut Registry,
+        version: &'static str,
+        started_at: Timestamp,
+    ) {
         registry.register(
             "egret_http_requests",
             "Requests answered, by method, route and status",
@@ -116,7 +120,7 @@ impl Metrics {
         registry.register(
             "egret_component_seconds",
             "Time spent in each named component",
-            self.components.clone(),
+            self.component_seconds.clone(),
         );
         registry.register(
             "egret_build",
@@ -139,7 +143,7 @@ impl Metrics {
     }
 
     /// Registers the collector of quota use.
-    pub(crate) fn observe_quotas(&self, quotas: Arc<Quotas>) {
+    pub(crate) fn register_quotas(&self, quotas: Arc<Quotas>) {
         self.register(|registry| registry.register_collector(Box::new(QuotaUse(quotas))));
     }
 
@@ -149,9 +153,9 @@ impl Metrics {
     }
 
     /// The counter of time spent in the component of this name, e.g. `server.authorize`.
-    pub fn component(&self, name: &'static str) -> ComponentTime {
+    pub(crate) fn component_time(&self, name: &'static str) -> ComponentTime {
         let labels = ComponentLabels { component: name };
-        ComponentTime(self.components.get_or_create_owned(&labels))
+        ComponentTime(self.component_seconds.get_or_create_owned(&labels))
     }
 
     /// All metrics as text.
@@ -168,44 +172,35 @@ impl Metrics {
         status: u16,
         duration: Duration,
     ) {
-        let labels = RequestLabels {
-            method,
-            route: route.to_owned(),
-            status,
-        };
+        let labels = RequestLabels { method, route: route.to_owned(), status };
         self.requests.get_or_create(&labels).inc();
-        let labels = RouteLabels {
-            method,
-            route: labels.route,
-        };
-        self.request_duration
-            .get_or_create(&labels)
-            .observe(duration.as_secs_f64());
+        let labels = RouteLabels { method, route: labels.route };
+        self.request_duration.get_or_create(&labels).observe(duration.as_secs_f64());
     }
 
     /// Counts a request as in flight until the guard is dropped.
-    pub(crate) fn request_in_flight(&self) -> GaugeGuard {
-        GaugeGuard::up(&self.requests_in_flight)
+    pub(crate) fn track_request(&self) -> GaugeGuard {
+        GaugeGuard::increment(&self.requests_in_flight)
     }
 
     /// Counts a connection as open until the guard is dropped.
-    pub(crate) fn connection_open(&self) -> GaugeGuard {
-        GaugeGuard::up(&self.connections_open)
+    pub(crate) fn track_connection(&self) -> GaugeGuard {
+        GaugeGuard::increment(&self.connections_open)
     }
 }
 
 /// Time spent in one component, added up in `egret_component_seconds_total`.
 #[derive(Clone, Debug)]
-pub struct ComponentTime(Seconds);
+pub(crate) struct ComponentTime(Seconds);
 
 impl ComponentTime {
     /// Adds a duration measured elsewhere.
-    pub fn add(&self, duration: Duration) {
+    pub(crate) fn add(&self, duration: Duration) {
         self.0.inc_by(duration.as_secs_f64());
     }
 
     /// Runs `work` and adds the time it took.
-    pub fn measure<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn measure<T>(&self, work: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let result = work();
         self.add(started.elapsed());
@@ -218,7 +213,7 @@ impl ComponentTime {
 pub(crate) struct GaugeGuard(Gauge);
 
 impl GaugeGuard {
-    fn up(gauge: &Gauge) -> Self {
+    fn increment(gauge: &Gauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }

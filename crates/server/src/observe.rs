@@ -20,10 +20,10 @@ use tracing::Instrument;
 
 use crate::access::Caller;
 use crate::audit::{AuditEntry, AuditLog};
-use crate::chunked_body::Pieces;
+use crate::chunked_body::ChunkedBody;
 use crate::error::RequestError;
 use crate::grpc::speaks_grpc;
-use crate::http::series::error::{is_prometheus, render};
+use crate::http::series::error::{is_prometheus_path, render_problem};
 use crate::metrics::{GaugeGuard, Metrics};
 use crate::observed_body::{BodyObserver, ObservedBody};
 use crate::problem::Problem;
@@ -43,17 +43,14 @@ const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 
 /// The status logged and counted when the client left before the response was complete; as nginx
 /// has it.
-const CLIENT_LEFT: u16 = 499;
+const CLIENT_CLOSED_REQUEST: u16 = 499;
 
 /// Headers that every response has unless its handler set them itself.
 const DEFAULT_HEADERS: [(HeaderName, &str); 4] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::REFERRER_POLICY, "no-referrer"),
     (header::CACHE_CONTROL, "no-store"),
-    (
-        header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; frame-ancestors 'none'",
-    ),
+    (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
 ];
 
 pub(crate) struct Observer {
@@ -72,29 +69,29 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
     path: Option<MatchedPath>,
     body_bytes_max: u64,
     request: Request,
-    pass: impl FnOnce(Request, Arc<RequestContext>) -> F,
+    handle: impl FnOnce(Request, Arc<RequestContext>) -> F,
 ) -> Response {
     let id = observer.request_id(request.headers());
     let context = Arc::new(RequestContext::new(id, &request, body_bytes_max));
-    let asked = RequestInfo::of(&request, context.clone(), path.clone());
+    let request_info = RequestInfo::from_request(&request, context.clone(), path.clone());
     let mut record = Record {
-        in_flight: Some(observer.metrics.request_in_flight()),
+        in_flight: Some(observer.metrics.track_request()),
         observer: observer.clone(),
         context: context.clone(),
         method: method_label(request.method()),
         route: path,
         started: Instant::now(),
-        status: CLIENT_LEFT,
-        outcome: CLIENT_LEFT,
+        status: CLIENT_CLOSED_REQUEST,
+        effective_status: CLIENT_CLOSED_REQUEST,
         bytes: 0,
     };
-    let (mut request, unread) = UnreadBodyGuard::watch(request);
+    let (mut request, unread_guard) = UnreadBodyGuard::observe(request);
     request.extensions_mut().insert(context.clone());
     let span = tracing::info_span!("request", id = context.id());
     // Pinned in place, because the future is large.
-    let passed = pin!(pass(request, context.clone()));
-    let response = caught(passed).instrument(span).await;
-    let mut response = asked.with_problem(response, context.id());
+    let handled = pin!(handle(request, context.clone()));
+    let response = catch_panic(handled).instrument(span).await;
+    let mut response = request_info.render_error(response, context.id());
     if let Ok(id) = HeaderValue::from_str(context.id()) {
         response.headers_mut().insert(REQUEST_ID, id);
     }
@@ -102,28 +99,24 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
         let value = HeaderValue::from_static(value);
         response.headers_mut().entry(name).or_insert(value);
     }
-    unread.tell(&mut response);
+    unread_guard.close_if_unread(&mut response);
     let status = response.status().as_u16();
-    let outcome = grpc_refusal(response.headers()).unwrap_or(status);
+    let effective_status = grpc_http_status(response.headers()).unwrap_or(status);
     response.map(|body| {
         // The transport does not poll these bodies to their end.
-        if body.is_end_stream() || asked.method == Method::HEAD {
+        if body.is_end_stream() || request_info.method == Method::HEAD {
             record.status = status;
-            record.outcome = outcome;
+            record.effective_status = effective_status;
         }
         Body::new(ObservedBody {
-            body: Pieces::new(body),
-            watch: ObservedResponse {
-                status,
-                outcome,
-                record,
-            },
+            body: ChunkedBody::new(body),
+            observer: ObservedResponse { status, effective_status, record },
         })
     })
 }
 
 /// The HTTP status of a gRPC call that was refused without a message; `None` for any other answer.
-fn grpc_refusal(headers: &HeaderMap) -> Option<u16> {
+fn grpc_http_status(headers: &HeaderMap) -> Option<u16> {
     let status = tonic::Status::from_header_map(headers)?;
     let status = match status.code() {
         tonic::Code::Ok => return None,
@@ -141,8 +134,8 @@ fn grpc_refusal(headers: &HeaderMap) -> Option<u16> {
 }
 
 /// Runs the handler and turns a panic into an error response, so that the connection survives.
-async fn caught(handled: impl Future<Output = Response>) -> Response {
-    match AssertUnwindSafe(handled).catch_unwind().await {
+async fn catch_panic(handler: impl Future<Output = Response>) -> Response {
+    match AssertUnwindSafe(handler).catch_unwind().await {
         Ok(response) => response,
         // The panic's own text is on standard error; it is not the caller's to see.
         Err(_) => {
@@ -166,7 +159,7 @@ impl Observer {
             metrics,
             access_log,
             audit,
-            random: entropy.ten(),
+            random: entropy.ten_bytes(),
             ids_made: AtomicU64::new(0),
         }
     }
@@ -174,9 +167,9 @@ impl Observer {
     /// Returns a new unique id; it is no secret.
     fn new_id(&self) -> String {
         let mut random = self.random;
-        let (_, counted) = random.split_at_mut(2);
-        let made = self.ids_made.fetch_add(1, Ordering::Relaxed);
-        for (byte, count) in counted.iter_mut().zip(made.to_be_bytes()) {
+        let (_, counter_bytes) = random.split_at_mut(2);
+        let sequence = self.ids_made.fetch_add(1, Ordering::Relaxed);
+        for (byte, count) in counter_bytes.iter_mut().zip(sequence.to_be_bytes()) {
             *byte ^= count;
         }
         egret_base::id::v7(self.clock.now(), random).to_string()
@@ -184,12 +177,12 @@ impl Observer {
 
     /// The id that the client sent if it is well-formed, otherwise a new one.
     fn request_id(&self, headers: &HeaderMap) -> String {
-        let sane = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        let is_sane = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         headers
             .get(REQUEST_ID)
             .and_then(|value| value.to_str().ok())
             .filter(|id| !id.is_empty() && id.len() <= REQUEST_ID_LENGTH_MAX)
-            .filter(|id| id.bytes().all(sane))
+            .filter(|id| id.bytes().all(is_sane))
             .map_or_else(|| self.new_id(), str::to_owned)
     }
 }
@@ -213,25 +206,29 @@ struct RequestInfo {
     method: Method,
     route: Option<MatchedPath>,
     context: Arc<RequestContext>,
-    grpc: bool,
+    is_grpc: bool,
 }
 
 impl RequestInfo {
-    fn of(request: &Request, context: Arc<RequestContext>, route: Option<MatchedPath>) -> Self {
+    fn from_request(
+        request: &Request,
+        context: Arc<RequestContext>,
+        route: Option<MatchedPath>,
+    ) -> Self {
         Self {
             method: request.method().clone(),
             route,
             context,
-            grpc: speaks_grpc(request.headers()),
+            is_grpc: speaks_grpc(request.headers()),
         }
     }
 
     /// Renders an error response for the protocol of the request, with the request's id.
-    fn with_problem(&self, response: Response, id: &str) -> Response {
+    fn render_error(&self, response: Response, id: &str) -> Response {
         let (mut parts, body) = response.into_parts();
         let mut problem = match parts.extensions.remove::<Problem>() {
             Some(problem) => problem,
-            None => match self.bare(parts.status, &parts.headers) {
+            None => match self.library_problem(parts.status, &parts.headers) {
                 Some(problem) => problem,
                 None => return Response::from_parts(parts, body),
             },
@@ -241,11 +238,11 @@ impl RequestInfo {
         if problem.status == StatusCode::INTERNAL_SERVER_ERROR.as_u16() {
             self.log_failure(&problem, id);
         }
-        if self.grpc {
+        if self.is_grpc {
             return problem.to_grpc_status().into_http::<Body>();
         }
-        let mut rendered = if is_prometheus(self.context.path()) {
-            render(problem)
+        let mut rendered = if is_prometheus_path(self.context.path()) {
+            render_problem(problem)
         } else {
             problem.render()
         };
@@ -267,48 +264,31 @@ impl RequestInfo {
         let reason = format_args!("{code}: {detail}");
         if condition::occurs("requests_failing", &subject, reason) {
             let condition = "requests_failing";
-            tracing::error!(
-                condition,
-                subject,
-                request_id = id,
-                code,
-                detail,
-                "request failed"
-            );
+            tracing::error!(condition, subject, request_id = id, code, detail, "request failed");
         } else {
             tracing::debug!(request_id = id, code, detail, "request failed");
         }
     }
 
     /// The problem of an error response that a library made without one.
-    fn bare(&self, status: StatusCode, headers: &HeaderMap) -> Option<Problem> {
+    fn library_problem(&self, status: StatusCode, headers: &HeaderMap) -> Option<Problem> {
         // Libraries answer with nothing or a line of text; any other body is a handler's own.
         let content_type = headers.get(header::CONTENT_TYPE);
-        let by_library =
+        let is_by_library =
             content_type.is_none_or(|value| value.as_bytes().starts_with(b"text/plain"));
-        if !by_library || !(status.is_client_error() || status.is_server_error()) {
+        if !is_by_library || !(status.is_client_error() || status.is_server_error()) {
             return None;
         }
         if status == StatusCode::METHOD_NOT_ALLOWED {
-            let allowed = headers
-                .get(header::ALLOW)
-                .and_then(|value| value.to_str().ok());
+            let allowed = headers.get(header::ALLOW).and_then(|value| value.to_str().ok());
             return Some(Problem::from(RequestError::MethodNotAllowed {
                 method: self.method.to_string(),
                 path: self.context.path().to_owned(),
                 allowed: allowed.unwrap_or("other methods").to_owned(),
             }));
         }
-        let reason = status
-            .canonical_reason()
-            .unwrap_or("error")
-            .to_ascii_lowercase();
-        Some(Problem::new(
-            status,
-            &reason.replace(' ', "_"),
-            reason.clone(),
-            false,
-        ))
+        let reason = status.canonical_reason().unwrap_or("error").to_ascii_lowercase();
+        Some(Problem::new(status, &reason.replace(' ', "_"), reason.clone(), false))
     }
 }
 
@@ -321,7 +301,7 @@ struct Record {
     started: Instant,
     status: u16,
     /// The status as HTTP has it: a gRPC answer says in its own headers that a call was refused.
-    outcome: u16,
+    effective_status: u16,
     bytes: u64,
     in_flight: Option<GaugeGuard>,
 }
@@ -329,7 +309,7 @@ struct Record {
 impl Record {
     /// Writes a change, or a refused attempt, to the audit log.
     fn audit(&self) {
-        let is_refused = self.outcome == 401 || self.outcome == 403;
+        let is_refused = self.effective_status == 401 || self.effective_status == 403;
         let (Some(audit), Some(operation)) = (&self.observer.audit, self.context.operation())
         else {
             return;
@@ -347,7 +327,7 @@ impl Record {
             address: self.context.client().map(|client| client.ip.to_string()),
             operation: operation.id.clone(),
             object: self.context.object(),
-            status: self.outcome,
+            status: self.effective_status,
             suppressed: 0,
             database: None,
             role: None,
@@ -364,9 +344,7 @@ impl Drop for Record {
         self.in_flight = None;
         let route = self.route.as_ref().map_or(UNMATCHED, MatchedPath::as_str);
         let elapsed = self.started.elapsed();
-        self.observer
-            .metrics
-            .count_request(self.method, route, self.status, elapsed);
+        self.observer.metrics.count_request(self.method, route, self.status, elapsed);
         self.audit();
         if !self.observer.access_log || PROBES.contains(&route) {
             return;
@@ -391,17 +369,17 @@ impl Drop for Record {
 /// A response's status with its request's record, which ends when the response's body does.
 struct ObservedResponse {
     status: u16,
-    outcome: u16,
+    effective_status: u16,
     record: Record,
 }
 
 impl BodyObserver for ObservedResponse {
-    fn passed(&mut self, bytes: u64) {
+    fn record_bytes(&mut self, bytes: u64) {
         self.record.bytes += bytes;
     }
 
-    fn ended(&mut self) {
+    fn record_end(&mut self) {
         self.record.status = self.status;
-        self.record.outcome = self.outcome;
+        self.record.effective_status = self.effective_status;
     }
 }

@@ -8,16 +8,16 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 pub(crate) trait BodyObserver: Unpin {
     /// `bytes` more bytes have passed.
-    fn passed(&mut self, _bytes: u64) {}
+    fn record_bytes(&mut self, _bytes: u64) {}
 
     /// The whole body has passed. May be called twice.
-    fn ended(&mut self);
+    fn record_end(&mut self);
 }
 
 /// A body with its observer.
 pub(crate) struct ObservedBody<B, W> {
     pub(crate) body: B,
-    pub(crate) watch: W,
+    pub(crate) observer: W,
 }
 
 impl<B, W> HttpBody for ObservedBody<B, W>
@@ -36,13 +36,13 @@ where
         match &frame {
             Some(Ok(frame)) => {
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-                self.watch.passed(bytes);
+                self.observer.record_bytes(bytes);
                 // The transport need not poll again once a body reports its end.
                 if self.body.is_end_stream() {
-                    self.watch.ended();
+                    self.observer.record_end();
                 }
             }
-            None => self.watch.ended(),
+            None => self.observer.record_end(),
             Some(Err(_)) => {}
         }
         Poll::Ready(frame)

@@ -34,7 +34,7 @@ use policy::Policy;
 pub use refusal::JwtRefusal;
 use source::KeySource;
 use verification::VerificationQuota;
-use verified::{VerifiedTokens, digest};
+use verified::{VerifiedTokens, token_digest};
 
 use crate::error::ServerError;
 use crate::metrics::Metrics;
@@ -73,10 +73,7 @@ impl Oidc {
         clock: Arc<dyn Clock>,
         registry: &Metrics,
     ) -> Result<Option<Self>, ServerError> {
-        let OidcOptions {
-            config,
-            destinations,
-        } = options;
+        let OidcOptions { config, destinations } = options;
         let Some(issuer) = config.issuer.clone() else {
             return match config.audience {
                 None => Ok(None),
@@ -106,14 +103,14 @@ impl Oidc {
     ///
     /// # Errors
     /// [`TokenError`]: it has ended, or is too long to be looked at.
-    pub(crate) fn recall(&self, text: &str) -> Result<Option<Arc<LiveToken>>, TokenError> {
+    pub(crate) fn find_verified(&self, text: &str) -> Result<Option<Arc<LiveToken>>, TokenError> {
         if let Err(exceeded) = TOKEN_BYTES_MAX.check(text.len() as u64) {
-            return Err(self.rejected(JwtRefusal::TooLong(exceeded)));
+            return Err(self.reject(JwtRefusal::TooLong(exceeded)));
         }
-        let Some(token) = self.verified.find(&digest(text)) else {
+        let Some(token) = self.verified.find(&token_digest(text)) else {
             return Ok(None);
         };
-        self.tokens.note_use(&token)?;
+        self.tokens.record_use(&token)?;
         Ok(Some(token))
     }
 
@@ -126,35 +123,35 @@ impl Oidc {
         text: &str,
         address: Option<IpAddr>,
     ) -> Result<Arc<LiveToken>, TokenError> {
-        let verified = self.verify_signed(text, address).await;
-        verified.map_err(|refusal| self.rejected(refusal))
+        let verified = self.verify_and_cache(text, address).await;
+        verified.map_err(|refusal| self.reject(refusal))
     }
 
-    async fn verify_signed(
+    async fn verify_and_cache(
         &self,
         text: &str,
         address: Option<IpAddr>,
     ) -> Result<Arc<LiveToken>, JwtRefusal> {
         let signed = SignedToken::parse(text)?;
         self.policy.check_header(&signed)?;
-        let key = self.keys.find(&signed).await?;
-        let permit = self.quota.enter(address, self.clock.now()).await?;
+        let key = self.keys.find_key(&signed).await?;
+        let permit = self.quota.acquire(address, self.clock.now()).await?;
         // Nothing is waited for while the permit is held.
-        let accepted = self.accept(&signed, &key);
+        let result = self.accept_token(&signed, &key);
         drop(permit);
-        let token = accepted.inspect_err(|_| {
-            self.quota.note_failure(address, self.clock.now());
+        let token = result.inspect_err(|_| {
+            self.quota.count_failure(address, self.clock.now());
         })?;
-        let remembered = self
+        let cached = self
             .verified
-            .insert(digest(text), token, key.fingerprint)
+            .insert(token_digest(text), token, key.fingerprint)
             .map_err(JwtRefusal::TooMany)?;
-        self.note_remembered();
-        Ok(remembered)
+        self.update_cached_count();
+        Ok(cached)
     }
 
     /// Verifies the signature of a token with its key, and converts its claims.
-    fn accept(
+    fn accept_token(
         &self,
         signed: &SignedToken<'_>,
         key: &VerificationKey,
@@ -164,16 +161,16 @@ impl Oidc {
         }
         self.metrics.verified.inc();
         let now = self.clock.now();
-        let token = self.policy.token(&signed.claims()?, now, &self.tokens)?;
+        let token = self.policy.to_token(&signed.claims()?, now, &self.tokens)?;
         Ok(LiveToken::without_secret(token, now))
     }
 
-    fn rejected(&self, refusal: JwtRefusal) -> TokenError {
+    fn reject(&self, refusal: JwtRefusal) -> TokenError {
         self.metrics.count_rejection(&refusal);
         TokenError::Jwt(refusal)
     }
 
-    fn note_remembered(&self) {
+    fn update_cached_count(&self) {
         let count = i64::try_from(self.verified.len()).unwrap_or(i64::MAX);
         self.metrics.remembered.set(count);
     }
@@ -185,13 +182,10 @@ impl Oidc {
 
     /// Keeps the keys fresh, and ends tokens whose time has come, until `stopping`.
     pub(crate) async fn run(self: Arc<Self>, stopping: CancellationToken) {
-        tokio::join!(
-            self.keys.run(&self.verified, stopping.clone()),
-            self.end_tokens(stopping)
-        );
+        tokio::join!(self.keys.run(&self.verified, stopping.clone()), self.run_expiry(stopping));
     }
 
-    async fn end_tokens(&self, stopping: CancellationToken) {
+    async fn run_expiry(&self, stopping: CancellationToken) {
         loop {
             tokio::select! {
                 () = stopping.cancelled() => return,
@@ -199,7 +193,7 @@ impl Oidc {
             }
             self.verified.end_expired(self.clock.now());
             self.keys.end_tokens_without_key(&self.verified);
-            self.note_remembered();
+            self.update_cached_count();
         }
     }
 }

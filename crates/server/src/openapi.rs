@@ -22,7 +22,7 @@ use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
 use self::object::{object_at, object_at_map};
 use crate::access::{PartPlace, Requirement, Requirements, Transfer};
 use crate::error::ServerError;
-use crate::http::series::error::{ERROR_TYPES, is_prometheus};
+use crate::http::series::error::{ERROR_TYPES, is_prometheus_path};
 use crate::problem::{PROBLEM_JSON, Problem};
 use crate::tokens::{ADMIN, Tokens};
 
@@ -36,24 +36,24 @@ pub(crate) struct OpenApiDocument {
 }
 
 /// Marks an operation whose requests last as long as their clients want.
-const LASTING: &str = "x-egret-lasting";
+const LONG_LIVED: &str = "x-egret-lasting";
 
 /// Marks an operation that reads its body piece by piece.
-const PIECEMEAL: &str = "x-egret-piecemeal";
+const STREAMED_BODY: &str = "x-egret-piecemeal";
 
 /// Marks an operation with the scope `admin` that an administrator of any tenant may call, for that
 /// tenant; every other one takes the operator's.
-const OF_TENANT: &str = "x-egret-tenant-admin";
+const TENANT_ADMIN: &str = "x-egret-tenant-admin";
 
 /// Marks an operation whose handler compares the parts of the caller's scopes; of any other one the
 /// path names the part, or a scope of all of the area is needed.
-const PARTS: &str = "x-egret-parts";
+const HANDLER_CHECKS_PARTS: &str = "x-egret-parts";
 
 /// Marks an operation that concerns the whole server although its scope is not `admin`.
-const HOST_WIDE: &str = "x-egret-operator";
+const OPERATOR_ONLY: &str = "x-egret-operator";
 
 /// Marks an operation whose parameters may come as a form as well.
-const BY_FORM: &str = "x-egret-form";
+const ACCEPTS_FORM: &str = "x-egret-form";
 
 impl OpenApiDocument {
     /// Completes what the routes have collected.
@@ -61,11 +61,11 @@ impl OpenApiDocument {
     /// # Errors
     /// [`ServerError::UnknownScope`] when an operation names a scope the token store cannot grant.
     pub(crate) fn complete(
-        collected: &OpenApi,
+        api: &OpenApi,
         version: &str,
         tokens: &Tokens,
     ) -> Result<Self, ServerError> {
-        let mut document = serde_json::to_value(collected).expect("an OpenAPI document is JSON");
+        let mut document = serde_json::to_value(api).expect("an OpenAPI document is JSON");
         document["openapi"] = json!("3.1.0");
         document["info"] = info(version);
         add_components(&mut document);
@@ -74,37 +74,32 @@ impl OpenApiDocument {
         let paths = document["paths"].as_object_mut();
         for (path, item) in paths.into_iter().flatten() {
             for (method, operation) in item.as_object_mut().into_iter().flatten() {
-                let Some(method) = method_of(method) else {
+                let Some(method) = parse_method(method) else {
                     continue;
                 };
-                let requirement = requirement_of(path, operation);
-                if let Requirement::Token {
-                    is_host_wide: true, ..
-                } = requirement
-                {
-                    operation[HOST_WIDE] = true.into();
+                let requirement = read_requirement(path, operation);
+                if let Requirement::Token { is_host_wide: true, .. } = requirement {
+                    operation[OPERATOR_ONLY] = true.into();
                 }
                 add_error_responses(operation, &requirement);
                 parameters::publish_checks(path, operation);
-                if is_prometheus(path) {
+                if is_prometheus_path(path) {
                     document_prometheus_errors(operation);
                 }
-                name_apart(operation, &method, &mut operation_ids);
+                assign_unique_id(operation, &method, &mut operation_ids);
                 check_scopes(&requirement, &method, path, tokens)?;
                 let id = operation["operationId"].as_str().unwrap_or_default();
                 let transfer = Transfer {
-                    is_lasting: operation[LASTING] == true,
-                    is_piecemeal: operation[PIECEMEAL] == true,
+                    is_long_lived: operation[LONG_LIVED] == true,
+                    has_streamed_body: operation[STREAMED_BODY] == true,
                 };
                 requirements.insert(path, method, id, transfer, requirement);
                 sort_extensions(operation);
             }
         }
-        definitions::publish(&mut document);
+        definitions::add_definition_schema(&mut document);
         bodies::publish_checks(&mut document, tokens);
-        let json = serde_json::to_vec(&document)
-            .expect("a JSON value is JSON")
-            .into();
+        let json = serde_json::to_vec(&document).expect("a JSON value is JSON").into();
         Ok(Self { json, requirements })
     }
 }
@@ -115,15 +110,14 @@ fn sort_extensions(operation: &mut Value) {
     let Some(members) = operation.as_object_mut() else {
         return;
     };
-    let (mut extensions, others): (Vec<_>, Vec<_>) = std::mem::take(members)
-        .into_iter()
-        .partition(|(name, _)| name.starts_with("x-"));
+    let (mut extensions, others): (Vec<_>, Vec<_>) =
+        std::mem::take(members).into_iter().partition(|(name, _)| name.starts_with("x-"));
     extensions.sort_by(|one, other| one.0.cmp(&other.0));
     members.extend(others.into_iter().chain(extensions));
 }
 
 /// The schema of a string with these values.
-pub(crate) fn one_of(texts: &'static [&'static str], description: &str) -> Object {
+pub(crate) fn string_enum(texts: &'static [&'static str], description: &str) -> Object {
     ObjectBuilder::new()
         .schema_type(SchemaType::Type(Type::String))
         .enum_values(Some(texts.iter().copied()))
@@ -161,21 +155,15 @@ fn add_components(document: &mut Value) {
     for (name, description) in [
         ("Invalid", "The request is malformed or out of range."),
         ("Unauthenticated", "The token is missing or not valid."),
-        (
-            "Denied",
-            "The token lacks the scope, or does not belong to the operator's tenant.",
-        ),
-        (
-            "TooLarge",
-            "The body is larger than `server.body_bytes_max`.",
-        ),
+        ("Denied", "The token lacks the scope, or does not belong to the operator's tenant."),
+        ("TooLarge", "The body is larger than `server.body_bytes_max`."),
         ("ContentType", "The body is not `application/json`."),
         ("Problem", "Any other error."),
     ] {
         let content = json!({PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}});
         let response = json!({"description": description, "content": content});
         responses.insert(name.to_owned(), response);
-        let response = json!({"description": description, "content": prometheus_error()});
+        let response = json!({"description": description, "content": prometheus_error_content()});
         responses.insert(format!("{PROMETHEUS}{name}"), response);
     }
     object_at_map(components, "schemas").insert(
@@ -199,7 +187,7 @@ const PROMETHEUS: &str = "Prometheus";
 /// The name of their schema.
 const PROMETHEUS_ERROR: &str = "PrometheusError";
 
-fn prometheus_error() -> Value {
+fn prometheus_error_content() -> Value {
     json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{PROMETHEUS_ERROR}")}}})
 }
 
@@ -207,10 +195,7 @@ fn prometheus_error() -> Value {
 fn document_prometheus_errors(operation: &mut Value) {
     let responses = operation["responses"].as_object_mut();
     for (_, response) in responses.into_iter().flatten() {
-        if let Some(name) = response["$ref"]
-            .as_str()
-            .and_then(|text| text.rsplit('/').next())
-        {
+        if let Some(name) = response["$ref"].as_str().and_then(|text| text.rsplit('/').next()) {
             let reference = format!("#/components/responses/{PROMETHEUS}{name}");
             *response = json!({"$ref": reference});
             continue;
@@ -218,18 +203,16 @@ fn document_prometheus_errors(operation: &mut Value) {
         let contents = response["content"].as_object();
         let is_problem = contents.is_some_and(|contents| {
             let problem = "#/components/schemas/Problem";
-            contents
-                .values()
-                .any(|content| content["schema"]["$ref"] == problem)
+            contents.values().any(|content| content["schema"]["$ref"] == problem)
         });
         if is_problem {
-            response["content"] = prometheus_error();
+            response["content"] = prometheus_error_content();
         }
     }
 }
 
 /// A document of the same form, for paths and components that are known only at run time.
-pub(crate) fn described(paths: Map<String, Value>, components: Map<String, Value>) -> Value {
+pub(crate) fn runtime_document(paths: Map<String, Value>, components: Map<String, Value>) -> Value {
     let mut document = json!({
         "openapi": "3.1.0",
         "info": info(env!("CARGO_PKG_VERSION")),
@@ -240,7 +223,7 @@ pub(crate) fn described(paths: Map<String, Value>, components: Map<String, Value
     document
 }
 
-fn method_of(key: &str) -> Option<Method> {
+fn parse_method(key: &str) -> Option<Method> {
     // A path's entry may hold things beside operations, such as `parameters`.
     let known = ["get", "put", "post", "delete", "options", "head", "patch"];
     let known = known.contains(&key).then(|| key.to_ascii_uppercase())?;
@@ -249,33 +232,27 @@ fn method_of(key: &str) -> Option<Method> {
 
 /// The requirement that an operation's `security` declares: one of its alternatives. `[{}]` is
 /// public, and no alternative at all requires an admin of the operator's tenant.
-fn requirement_of(path: &str, operation: &Value) -> Requirement {
+fn read_requirement(path: &str, operation: &Value) -> Requirement {
     let alternatives = operation["security"].as_array();
     let Some(alternatives) = alternatives.filter(|all| !all.is_empty()) else {
         return Requirement::operator();
     };
-    let scopes_of = |alternative: &Value| {
+    let read_scope = |alternative: &Value| {
         let scopes = alternative[SECURITY_SCHEME].as_array();
-        let scope = scopes
-            .and_then(|scopes| scopes.first())
-            .and_then(Value::as_str);
+        let scope = scopes.and_then(|scopes| scopes.first()).and_then(Value::as_str);
         scope.map(str::to_owned)
     };
-    let any_of: Vec<String> = alternatives.iter().filter_map(scopes_of).collect();
+    let any_of: Vec<String> = alternatives.iter().filter_map(read_scope).collect();
     if any_of.is_empty() {
-        let is_public = alternatives
-            .iter()
-            .all(|schemes| schemes.as_object().is_some_and(Map::is_empty));
-        return if is_public {
-            Requirement::Public
-        } else {
-            Requirement::operator()
-        };
+        let is_public =
+            alternatives.iter().all(|schemes| schemes.as_object().is_some_and(Map::is_empty));
+        return if is_public { Requirement::Public } else { Requirement::operator() };
     }
-    let is_admins = any_of.iter().all(|scope| scope == ADMIN);
+    let needs_admin = any_of.iter().all(|scope| scope == ADMIN);
     Requirement::Token {
         part: part_place(path, operation, &any_of),
-        is_host_wide: operation[HOST_WIDE] == true || (is_admins && operation[OF_TENANT] != true),
+        is_host_wide: operation[OPERATOR_ONLY] == true
+            || (needs_admin && operation[TENANT_ADMIN] != true),
         any_of,
     }
 }
@@ -290,31 +267,26 @@ fn part_place(path: &str, operation: &Value, any_of: &[String]) -> PartPlace {
         _ => "",
     };
     // The engine of documents compares the names of collections itself.
-    if operation[PARTS] == true || area == "documents" {
+    if operation[HANDLER_CHECKS_PARTS] == true || area == "documents" {
         return PartPlace::Handler;
     }
-    let at = path.split('/').position(|segment| segment == parameter);
-    at.filter(|_| !parameter.is_empty())
-        .map_or(PartPlace::Nowhere, PartPlace::Segment)
+    let index = path.split('/').position(|segment| segment == parameter);
+    index.filter(|_| !parameter.is_empty()).map_or(PartPlace::Nowhere, PartPlace::Segment)
 }
 
 /// A handler that takes several methods has one name; its operations need one each. The first
 /// method has the handler's own.
-fn name_apart(operation: &mut Value, method: &Method, taken: &mut HashSet<String>) {
+fn assign_unique_id(operation: &mut Value, method: &Method, used_ids: &mut HashSet<String>) {
     let name = operation["operationId"].as_str().unwrap_or_default();
-    let name = if operation[BY_FORM] == true && *method == Method::POST {
+    let name = if operation[ACCEPTS_FORM] == true && *method == Method::POST {
         format!("{name}ByForm")
-    } else if taken.contains(name) {
+    } else if used_ids.contains(name) {
         let method = method.as_str();
-        format!(
-            "{name}By{}{}",
-            &method[..1],
-            method[1..].to_ascii_lowercase()
-        )
+        format!("{name}By{}{}", &method[..1], method[1..].to_ascii_lowercase())
     } else {
         name.to_owned()
     };
-    taken.insert(name.clone());
+    used_ids.insert(name.clone());
     operation["operationId"] = name.into();
 }
 
@@ -327,7 +299,7 @@ fn check_scopes(
     let Requirement::Token { any_of, .. } = requirement else {
         return Ok(());
     };
-    match any_of.iter().find(|scope| tokens.scope(scope).is_err()) {
+    match any_of.iter().find(|scope| tokens.parse_scope(scope).is_err()) {
         Some(scope) => Err(ServerError::UnknownScope {
             operation: format!("{method} {path}"),
             scope: scope.clone(),
@@ -340,22 +312,22 @@ fn add_error_responses(operation: &mut Value, requirement: &Requirement) {
     let has_body = operation.get("requestBody").is_some();
     let has_parameters = operation.get("parameters").is_some();
     let responses = object_at(operation, "responses");
-    let mut add = |status: &str, name: &str| {
+    let mut add_response = |status: &str, name: &str| {
         let reference = json!({"$ref": format!("#/components/responses/{name}")});
         responses.entry(status).or_insert(reference);
     };
     if has_body || has_parameters {
-        add("400", "Invalid");
+        add_response("400", "Invalid");
     }
     if *requirement != Requirement::Public {
-        add("401", "Unauthenticated");
-        add("403", "Denied");
+        add_response("401", "Unauthenticated");
+        add_response("403", "Denied");
     }
     if has_body {
-        add("413", "TooLarge");
-        add("415", "ContentType");
+        add_response("413", "TooLarge");
+        add_response("415", "ContentType");
     }
-    add("default", "Problem");
+    add_response("default", "Problem");
 }
 
 #[cfg(test)]

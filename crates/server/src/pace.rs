@@ -23,11 +23,7 @@ pub(crate) struct Pace {
 
 impl Pace {
     pub(crate) fn new(limit: PaceLimit) -> Self {
-        Self {
-            limit,
-            waited: Duration::ZERO,
-            waiting_since: None,
-        }
+        Self { limit, waited: Duration::ZERO, waiting_since: None }
     }
 
     /// Whether the server is waiting for the peer.
@@ -36,7 +32,7 @@ impl Pace {
     }
 
     /// Begins or continues to wait; returns when the waiting time is used up.
-    pub(crate) fn wait(&mut self, now: Instant) -> Instant {
+    pub(crate) fn begin_wait(&mut self, now: Instant) -> Instant {
         let since = *self.waiting_since.get_or_insert(now);
         since + self.limit.timeout.saturating_sub(self.waited)
     }

@@ -43,7 +43,7 @@ pub(crate) struct Peers {
     strangers_per_address_max: usize,
     public_requests_max: u32,
     public_requests_per_address_max: u32,
-    open: Mutex<OpenPeers>,
+    open_peers: Mutex<OpenPeers>,
 }
 
 #[derive(Debug, Default)]
@@ -58,13 +58,13 @@ struct OpenPeers {
     /// moment, and are no longer counted.
     public_requests_by_id: HashMap<u64, u32>,
     /// Requests without a token that trusted proxies forward, by the client's address.
-    forwarded: HashMap<IpAddr, u32>,
+    forwarded_requests: HashMap<IpAddr, u32>,
 }
 
 /// A connection on which no request has shown a valid token.
 #[derive(Debug)]
 struct Stranger {
-    evicted: CancellationToken,
+    eviction: CancellationToken,
     address: IpAddr,
     kind: PeerKind,
 }
@@ -83,7 +83,7 @@ pub(crate) struct Peer {
     id: u64,
     address: IpAddr,
     is_identified: AtomicBool,
-    evicted: CancellationToken,
+    eviction: CancellationToken,
 }
 
 impl Peers {
@@ -92,7 +92,7 @@ impl Peers {
             strangers_per_address_max: config.connections_per_address_max as usize,
             public_requests_max: config.public_requests_max,
             public_requests_per_address_max: config.public_requests_per_address_max,
-            open: Mutex::default(),
+            open_peers: Mutex::default(),
         })
     }
 
@@ -100,8 +100,8 @@ impl Peers {
     /// where there are too many.
     pub(crate) fn register(self: &Arc<Self>, address: IpAddr, kind: PeerKind) -> Arc<Peer> {
         let mut open = self.lock();
-        let address = site(address);
-        if let Some(oldest) = self.oldest_too_many(&open, address, kind) {
+        let address = site_address(address);
+        if let Some(oldest) = self.oldest_excess_stranger(&open, address, kind) {
             open.evict(oldest);
         }
         self.insert(&mut open, address, kind)
@@ -110,22 +110,27 @@ impl Peers {
     /// Registers a connection where the server has no room for another one: a stranger is evicted
     /// for it, the oldest of the same address where there are too many, else the oldest of all.
     /// `None` when there is no stranger.
-    pub(crate) fn register_in_place(
+    pub(crate) fn register_by_eviction(
         self: &Arc<Self>,
         address: IpAddr,
         kind: PeerKind,
     ) -> Option<Arc<Peer>> {
         let mut open = self.lock();
-        let address = site(address);
+        let address = site_address(address);
         let oldest = self
-            .oldest_too_many(&open, address, kind)
+            .oldest_excess_stranger(&open, address, kind)
             .or_else(|| open.strangers.keys().next().copied())?;
         open.evict(oldest);
         Some(self.insert(&mut open, address, kind))
     }
 
     /// The oldest stranger of an address that has as many as it may.
-    fn oldest_too_many(&self, open: &OpenPeers, address: IpAddr, kind: PeerKind) -> Option<u64> {
+    fn oldest_excess_stranger(
+        &self,
+        open: &OpenPeers,
+        address: IpAddr,
+        kind: PeerKind,
+    ) -> Option<u64> {
         let strangers = &open.addresses.get(&address)?.strangers;
         let is_full = kind == PeerKind::Client && strangers.len() >= self.strangers_per_address_max;
         strangers.first().copied().filter(|_| is_full)
@@ -137,61 +142,51 @@ impl Peers {
         address: IpAddr,
         kind: PeerKind,
     ) -> Arc<Peer> {
-        let evicted = CancellationToken::new();
-        let stranger = Stranger {
-            evicted: evicted.clone(),
-            address,
-            kind,
-        };
+        let eviction = CancellationToken::new();
+        let stranger = Stranger { eviction: eviction.clone(), address, kind };
         let id = open.next_id;
         open.next_id += 1;
-        let of_address = open.addresses.entry(address).or_default();
-        of_address.connections += 1;
-        of_address.strangers.insert(id);
+        let address_entry = open.addresses.entry(address).or_default();
+        address_entry.connections += 1;
+        address_entry.strangers.insert(id);
         open.strangers.insert(id, stranger);
         Arc::new(Peer {
             peers: self.clone(),
             id,
             address,
             is_identified: AtomicBool::new(false),
-            evicted,
+            eviction,
         })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, OpenPeers> {
         // Each change leaves the maps consistent, so a panic elsewhere leaves them sound.
-        lock(&self.open)
+        lock(&self.open_peers)
     }
 
     /// The limit of requests without a token from one address.
-    fn address_limit(&self) -> RequestError {
-        busy(
-            "server.public_requests_per_address_max",
-            self.public_requests_per_address_max,
-        )
+    fn address_limit_error(&self) -> RequestError {
+        busy_error("server.public_requests_per_address_max", self.public_requests_per_address_max)
     }
 
     /// Ensures that one more request without a token fits the total limit, by eviction if
     /// necessary.
-    fn check_all(
+    fn ensure_total_capacity(
         &self,
         open: &mut OpenPeers,
         requester: u64,
-        held: u32,
+        requests_held: u32,
     ) -> Result<(), RequestError> {
         let is_full = open.public_requests >= self.public_requests_max;
-        if is_full && !open.evict_busiest(requester, None, held) {
-            return Err(busy("server.public_requests_max", self.public_requests_max));
+        if is_full && !open.evict_busiest(requester, None, requests_held) {
+            return Err(busy_error("server.public_requests_max", self.public_requests_max));
         }
         Ok(())
     }
 }
 
-fn busy(limit: &'static str, max: u32) -> RequestError {
-    RequestError::Busy {
-        limit,
-        max: u64::from(max),
-    }
+fn busy_error(limit: &'static str, max: u32) -> RequestError {
+    RequestError::Busy { limit, max: u64::from(max) }
 }
 
 impl OpenPeers {
@@ -200,18 +195,23 @@ impl OpenPeers {
         let Some(stranger) = self.strangers.get(&id) else {
             return;
         };
-        stranger.evicted.cancel();
+        stranger.eviction.cancel();
         let address = stranger.address;
         self.remove_stranger(id, address);
         if let Some(requests) = self.public_requests_by_id.remove(&id) {
-            self.release(address, requests);
+            self.release_requests(address, requests);
         }
     }
 
     /// Evicts the stranger with the most requests without a token in progress, other than
     /// `requester` and with more than `held`: of one address, or of all. Of several the oldest
     /// goes; false when there is none.
-    fn evict_busiest(&mut self, requester: u64, address: Option<IpAddr>, held: u32) -> bool {
+    fn evict_busiest(
+        &mut self,
+        requester: u64,
+        address: Option<IpAddr>,
+        requests_held: u32,
+    ) -> bool {
         let candidates = self.strangers.iter().filter(|(id, stranger)| {
             **id != requester
                 && stranger.kind == PeerKind::Client
@@ -220,7 +220,7 @@ impl OpenPeers {
         let busiest = candidates
             .filter_map(|(id, _)| {
                 let count = *self.public_requests_by_id.get(id)?;
-                (count > held).then_some((count, std::cmp::Reverse(*id)))
+                (count > requests_held).then_some((count, std::cmp::Reverse(*id)))
             })
             .max();
         if let Some((_, std::cmp::Reverse(id))) = busiest {
@@ -230,29 +230,29 @@ impl OpenPeers {
     }
 
     /// Counts fewer requests without a token of an address.
-    fn release(&mut self, address: IpAddr, requests: u32) {
+    fn release_requests(&mut self, address: IpAddr, requests: u32) {
         self.public_requests -= requests;
-        if let Some(of_address) = self.addresses.get_mut(&address) {
-            of_address.public_requests -= requests;
+        if let Some(address_entry) = self.addresses.get_mut(&address) {
+            address_entry.public_requests -= requests;
         }
     }
 
     fn remove_stranger(&mut self, id: u64, address: IpAddr) {
         self.strangers.remove(&id);
-        if let Some(of_address) = self.addresses.get_mut(&address) {
-            of_address.strangers.remove(&id);
+        if let Some(address_entry) = self.addresses.get_mut(&address) {
+            address_entry.strangers.remove(&id);
         }
     }
 }
 
 impl Peer {
     /// Completes when the connection must be closed to make room for others.
-    pub(crate) async fn evicted(&self) {
-        self.evicted.cancelled().await;
+    pub(crate) async fn await_eviction(&self) {
+        self.eviction.cancelled().await;
     }
 
     /// Notes that a request on this connection has shown a valid token.
-    pub(crate) fn identify(&self) {
+    pub(crate) fn mark_identified(&self) {
         if self.is_identified.load(Ordering::Relaxed) {
             return;
         }
@@ -267,61 +267,54 @@ impl Peer {
     ///
     /// # Errors
     /// [`RequestError::Busy`] with the limit that is reached.
-    pub(crate) fn enter_public(
+    pub(crate) fn acquire_public_permit(
         self: &Arc<Self>,
         forwarded: Option<IpAddr>,
     ) -> Result<PublicPermit, RequestError> {
-        let forwarded = forwarded.map(site);
+        let forwarded = forwarded.map(site_address);
         match forwarded {
-            Some(client) => self.count_forwarded(client)?,
-            None => self.count_own()?,
+            Some(client) => self.count_forwarded_request(client)?,
+            None => self.count_direct_request()?,
         }
-        Ok(PublicPermit {
-            peer: self.clone(),
-            forwarded,
-        })
+        Ok(PublicPermit { peer: self.clone(), forwarded })
     }
 
-    fn count_own(&self) -> Result<(), RequestError> {
+    fn count_direct_request(&self) -> Result<(), RequestError> {
         let peers = &self.peers;
         let mut open = peers.lock();
-        let held = open
-            .public_requests_by_id
-            .get(&self.id)
-            .copied()
-            .unwrap_or(0);
-        if held >= PUBLIC_REQUESTS_PER_CONNECTION_MAX {
+        let requests_held = open.public_requests_by_id.get(&self.id).copied().unwrap_or(0);
+        if requests_held >= PUBLIC_REQUESTS_PER_CONNECTION_MAX {
             let limit = "requests without a token on one connection";
-            return Err(busy(limit, PUBLIC_REQUESTS_PER_CONNECTION_MAX));
+            return Err(busy_error(limit, PUBLIC_REQUESTS_PER_CONNECTION_MAX));
         }
-        let of_address = open.addresses.get(&self.address);
-        let of_address = of_address.map_or(0, |of_address| of_address.public_requests);
-        let is_full = of_address >= peers.public_requests_per_address_max;
+        let address_entry = open.addresses.get(&self.address);
+        let requests_of_address = address_entry.map_or(0, |of_address| of_address.public_requests);
+        let is_full = requests_of_address >= peers.public_requests_per_address_max;
         // An evicted connection gets no further permits.
-        if self.evicted.is_cancelled()
-            || is_full && !open.evict_busiest(self.id, Some(self.address), held)
+        if self.eviction.is_cancelled()
+            || is_full && !open.evict_busiest(self.id, Some(self.address), requests_held)
         {
-            return Err(peers.address_limit());
+            return Err(peers.address_limit_error());
         }
-        peers.check_all(&mut open, self.id, held)?;
+        peers.ensure_total_capacity(&mut open, self.id, requests_held)?;
         open.public_requests += 1;
-        open.public_requests_by_id.insert(self.id, held + 1);
+        open.public_requests_by_id.insert(self.id, requests_held + 1);
         if let Some(of_address) = open.addresses.get_mut(&self.address) {
             of_address.public_requests += 1;
         }
         Ok(())
     }
 
-    fn count_forwarded(&self, client: IpAddr) -> Result<(), RequestError> {
+    fn count_forwarded_request(&self, client: IpAddr) -> Result<(), RequestError> {
         let peers = &self.peers;
         let mut open = peers.lock();
-        let held = open.forwarded.get(&client).copied().unwrap_or(0);
-        if held >= peers.public_requests_per_address_max {
-            return Err(peers.address_limit());
+        let requests_held = open.forwarded_requests.get(&client).copied().unwrap_or(0);
+        if requests_held >= peers.public_requests_per_address_max {
+            return Err(peers.address_limit_error());
         }
-        peers.check_all(&mut open, self.id, held)?;
+        peers.ensure_total_capacity(&mut open, self.id, requests_held)?;
         open.public_requests += 1;
-        open.forwarded.insert(client, held + 1);
+        open.forwarded_requests.insert(client, requests_held + 1);
         Ok(())
     }
 }
@@ -330,9 +323,9 @@ impl Drop for Peer {
     fn drop(&mut self) {
         let mut open = self.peers.lock();
         open.remove_stranger(self.id, self.address);
-        if let Some(of_address) = open.addresses.get_mut(&self.address) {
-            of_address.connections -= 1;
-            if of_address.connections == 0 {
+        if let Some(address_entry) = open.addresses.get_mut(&self.address) {
+            address_entry.connections -= 1;
+            if address_entry.connections == 0 {
                 open.addresses.remove(&self.address);
             }
         }
@@ -353,15 +346,15 @@ impl Drop for PublicPermit {
         let mut open = self.peer.peers.lock();
         if let Some(client) = self.forwarded {
             open.public_requests -= 1;
-            subtract_one(&mut open.forwarded, client);
-        } else if subtract_one(&mut open.public_requests_by_id, id) {
-            open.release(address, 1);
+            decrement(&mut open.forwarded_requests, client);
+        } else if decrement(&mut open.public_requests_by_id, id) {
+            open.release_requests(address, 1);
         }
     }
 }
 
 /// Counts one less; false where nothing is counted.
-fn subtract_one<K: Eq + std::hash::Hash>(counts: &mut HashMap<K, u32>, key: K) -> bool {
+fn decrement<K: Eq + std::hash::Hash>(counts: &mut HashMap<K, u32>, key: K) -> bool {
     let Some(count) = counts.get_mut(&key) else {
         return false;
     };
@@ -373,7 +366,7 @@ fn subtract_one<K: Eq + std::hash::Hash>(counts: &mut HashMap<K, u32>, key: K) -
 }
 
 /// The address by which a client is counted.
-pub(crate) fn site(address: IpAddr) -> IpAddr {
+pub(crate) fn site_address(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let prefix = u128::from(address) & (u128::MAX << (128 - IPV6_SITE_BITS));

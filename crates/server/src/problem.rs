@@ -19,7 +19,7 @@ use crate::content_encoding::ContentEncoding;
 use crate::error::RequestError;
 
 /// The media type of [`Problem`].
-pub const PROBLEM_JSON: &str = "application/problem+json";
+pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
 /// Seconds after which a caller may try again when the error does not say.
 const RETRY_AFTER_SECONDS: u32 = 1;
@@ -70,7 +70,7 @@ pub struct Problem {
 }
 
 /// The HTTP status of an error's kind.
-pub fn http_status(kind: Kind) -> StatusCode {
+pub(crate) fn http_status(kind: Kind) -> StatusCode {
     match kind {
         Kind::Invalid => StatusCode::BAD_REQUEST,
         Kind::Unauthenticated => StatusCode::UNAUTHORIZED,
@@ -88,7 +88,7 @@ pub fn http_status(kind: Kind) -> StatusCode {
 }
 
 /// The gRPC status of an error's kind.
-pub fn grpc_code(kind: Kind) -> tonic::Code {
+pub(crate) fn grpc_code(kind: Kind) -> tonic::Code {
     match kind {
         Kind::Invalid => tonic::Code::InvalidArgument,
         Kind::Unauthenticated => tonic::Code::Unauthenticated,
@@ -104,8 +104,8 @@ pub fn grpc_code(kind: Kind) -> tonic::Code {
 }
 
 /// The gRPC status of an error; its code travels in the metadata `egret-code`.
-pub fn grpc_status(error: &dyn CodedError) -> tonic::Status {
-    let problem = Problem::of(error);
+pub(crate) fn grpc_status(error: &dyn CodedError) -> tonic::Status {
+    let problem = Problem::from_error(error);
     if let Some(detail) = &problem.logged_detail {
         condition::occur("requests_failing", &problem.code, detail, "call failed");
     }
@@ -113,23 +113,19 @@ pub fn grpc_status(error: &dyn CodedError) -> tonic::Status {
 }
 
 /// The detail of one failed item of several, in the form that a problem of its own would have.
-pub(crate) fn detail_of(error: &dyn CodedError) -> String {
-    bounded(without_paths(error, egret_base::error::chain(error)))
+pub(crate) fn error_detail(error: &dyn CodedError) -> String {
+    truncate_detail(redact_host_paths(error, egret_base::error::chain(error)))
 }
 
 /// A message without paths of the host. The caller's own mistakes hold the caller's own words,
 /// which may look like paths.
-fn without_paths(error: &dyn CodedError, message: String) -> String {
-    if http_status(error.kind()).is_server_error() {
-        redact_paths(&message)
-    } else {
-        message
-    }
+fn redact_host_paths(error: &dyn CodedError, message: String) -> String {
+    if http_status(error.kind()).is_server_error() { redact_paths(&message) } else { message }
 }
 
 /// A detail without its middle where it is too long: what failed stands at its beginning, and what
 /// to do at its end.
-fn bounded(mut detail: String) -> String {
+fn truncate_detail(mut detail: String) -> String {
     if detail.len() > DETAIL_BYTES_MAX {
         let from = detail.floor_char_boundary(DETAIL_BYTES_MAX / 4 * 3);
         let to = detail.ceil_char_boundary(detail.len() - DETAIL_BYTES_MAX / 4);
@@ -140,12 +136,12 @@ fn bounded(mut detail: String) -> String {
 
 impl Problem {
     /// The problem of an error, with the messages of its sources.
-    pub fn of(error: &dyn CodedError) -> Self {
+    pub fn from_error(error: &dyn CodedError) -> Self {
         let status = http_status(error.kind());
-        let whole = egret_base::error::chain(error);
-        let shown = without_paths(error, whole.clone());
-        let logged_detail = (shown != whole).then_some(whole);
-        let mut problem = Self::new(status, error.code(), shown, error.retryable());
+        let full_detail = egret_base::error::chain(error);
+        let shown_detail = redact_host_paths(error, full_detail.clone());
+        let logged_detail = (shown_detail != full_detail).then_some(full_detail);
+        let mut problem = Self::new(status, error.code(), shown_detail, error.retryable());
         problem.logged_detail = logged_detail;
         problem.grpc_code = Some(grpc_code(error.kind()));
         problem
@@ -154,19 +150,17 @@ impl Problem {
     /// A problem from its parts; `LimitReached` and `Unavailable` statuses get a `Retry-After`
     /// where trying again can help.
     pub fn new(status: StatusCode, code: &str, detail: String, retryable: bool) -> Self {
-        let waits = matches!(
-            status,
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
-        );
+        let is_temporary =
+            matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         Self {
             type_reference: format!("/errors#{code}"),
             title: status.canonical_reason().unwrap_or("Error").to_owned(),
             status: status.as_u16(),
             code: code.to_owned(),
-            detail: bounded(detail),
+            detail: truncate_detail(detail),
             retryable,
             request_id: None,
-            retry_after_seconds: (waits && retryable).then_some(RETRY_AFTER_SECONDS),
+            retry_after_seconds: (is_temporary && retryable).then_some(RETRY_AFTER_SECONDS),
             extensions: Map::new(),
             grpc_code: None,
             logged_detail: None,
@@ -184,12 +178,6 @@ impl Problem {
         let mut problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", detail, true);
         problem.grpc_code = Some(tonic::Code::Unavailable);
         problem
-    }
-
-    /// The same problem with another time to wait, in seconds.
-    pub fn retry_after(mut self, seconds: u32) -> Self {
-        self.retry_after_seconds = Some(seconds);
-        self
     }
 
     /// The same problem with one more member (RFC 9457, "Extension Members"); nothing is added for
@@ -212,15 +200,12 @@ impl Problem {
     pub(crate) fn to_grpc_status(&self) -> tonic::Status {
         let code = self.grpc_code.unwrap_or(tonic::Code::Unknown);
         let mut status = tonic::Status::new(code, self.detail.clone());
-        let texts = [
+        let metadata = [
             ("egret-code", Some(self.code.as_str())),
-            (
-                "egret-retryable",
-                Some(if self.retryable { "true" } else { "false" }),
-            ),
+            ("egret-retryable", Some(if self.retryable { "true" } else { "false" })),
             ("x-request-id", self.request_id.as_deref()),
         ];
-        for (name, text) in texts {
+        for (name, text) in metadata {
             if let Some(value) = text.and_then(|text| text.parse().ok()) {
                 status.metadata_mut().insert(name, value);
             }
@@ -259,7 +244,7 @@ impl Problem {
 
 impl<E: CodedError> From<E> for Problem {
     fn from(error: E) -> Self {
-        let mut problem = Problem::of(&error);
+        let mut problem = Problem::from_error(&error);
         let any: &dyn std::any::Any = &error;
         // The statuses that RFC 9110 and RFC 6585 have for these are finer than their kinds.
         let status = match any.downcast_ref::<RequestError>() {

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 const FREQUENCY_HZ: i32 = 199;
 
 /// Libraries inside which a stack cannot be walked safely from a signal handler.
-const NOT_WALKED: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
+const BLOCKED_LIBRARIES: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
 
 /// The format of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, utoipa::ToSchema)]
@@ -81,28 +81,28 @@ pub async fn take(
     if seconds == 0 {
         return Err(ProfileError::Zero);
     }
-    Limit::new(
-        "server.profile_duration_max (in seconds)",
-        duration_max.as_secs(),
-    )
-    .check(seconds)
-    .map_err(ProfileError::Duration)?;
-    let _only = PROFILER.try_acquire().map_err(|_| ProfileError::Running)?;
+    Limit::new("server.profile_duration_max (in seconds)", duration_max.as_secs())
+        .check(seconds)
+        .map_err(ProfileError::Duration)?;
+    let _permit = PROFILER.try_acquire().map_err(|_| ProfileError::Running)?;
     let guard = ProfilerGuardBuilder::default()
         .frequency(FREQUENCY_HZ)
-        .blocklist(&NOT_WALKED)
+        .blocklist(&BLOCKED_LIBRARIES)
         .build()?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     // Naming the addresses reads debug information and may take a second.
-    tokio::task::spawn_blocking(move || write(&guard, format))
+    tokio::task::spawn_blocking(move || render_report(&guard, format))
         .await
         .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
-fn write(guard: &ProfilerGuard<'_>, format: ProfileFormat) -> Result<Vec<u8>, ProfileError> {
+fn render_report(
+    guard: &ProfilerGuard<'_>,
+    format: ProfileFormat,
+) -> Result<Vec<u8>, ProfileError> {
     let report = guard.report().build()?;
     match format {
-        ProfileFormat::Folded => Ok(folded(&report).into_bytes()),
+        ProfileFormat::Folded => Ok(fold_stacks(&report).into_bytes()),
         ProfileFormat::Flamegraph if report.data.is_empty() => Ok(EMPTY_SVG.into()),
         ProfileFormat::Flamegraph => {
             let mut svg = Vec::new();
@@ -117,18 +117,13 @@ const EMPTY_SVG: &str = r##"<?xml version="1.0"?>
 <svg xmlns="http://www.w3.org/2000/svg" width="640" height="48"><text x="12" y="30" font-family="sans-serif">no samples: the program used no processor time</text></svg>
 "##;
 
-fn folded(report: &pprof::Report) -> String {
+fn fold_stacks(report: &pprof::Report) -> String {
     let mut lines: Vec<String> = report
         .data
         .iter()
         .map(|(frames, samples)| {
             let mut line = frames.thread_name_or_id();
-            for symbol in frames
-                .frames
-                .iter()
-                .rev()
-                .flat_map(|frame| frame.iter().rev())
-            {
+            for symbol in frames.frames.iter().rev().flat_map(|frame| frame.iter().rev()) {
                 write!(line, ";{symbol}").expect("writing to a string cannot fail");
             }
             write!(line, " {samples}").expect("writing to a string cannot fail");

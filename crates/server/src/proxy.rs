@@ -10,7 +10,7 @@
 
 mod authentication;
 mod branches;
-mod cancels;
+mod cancel_keys;
 mod client;
 mod config;
 mod directory;
@@ -40,7 +40,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
-use cancels::CancelKeys;
+use cancel_keys::CancelKeys;
 use handshakes::Handshakes;
 use metrics::{Cause, ProxyMetrics};
 
@@ -55,7 +55,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections that receive an error response at the same time: those beyond `proxy.handshakes_max`
 /// or `proxy.connections_per_address_max`, and those that are evicted. Further ones are closed
 /// without a message.
-const REFUSING_MAX: usize = 64;
+const REFUSALS_MAX: usize = 64;
 
 /// Phase of the proxy's shutdown, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,11 +77,11 @@ struct ProxyContext {
     metrics: ProxyMetrics,
     /// `None` where no audit log is kept.
     audit: Option<SessionAudit>,
-    cancels: Arc<CancelKeys>,
-    sessions: Arc<Semaphore>,
+    cancel_keys: Arc<CancelKeys>,
+    session_slots: Arc<Semaphore>,
     handshakes: Arc<Handshakes>,
-    refusing: Arc<Semaphore>,
-    ending: watch::Sender<ShutdownPhase>,
+    refusal_slots: Arc<Semaphore>,
+    shutdown_phase: watch::Sender<ShutdownPhase>,
 }
 
 /// Dependencies of the proxy.
@@ -102,7 +102,7 @@ pub struct ProxyOptions {
 
 /// The PostgreSQL proxy, a service with its own port.
 pub struct Proxy {
-    shared: Arc<ProxyContext>,
+    context: Arc<ProxyContext>,
     tasks: TaskTracker,
     address: Mutex<Option<SocketAddr>>,
 }
@@ -110,32 +110,21 @@ pub struct Proxy {
 impl Proxy {
     /// A proxy that is not started yet. Metrics go into `registry`.
     pub fn new(options: ProxyOptions, registry: &mut Registry) -> Self {
-        let ProxyOptions {
-            config,
-            directory,
-            tls,
-            clock,
-            entropy,
-            audit,
-        } = options;
-        let shared = ProxyContext {
+        let ProxyOptions { config, directory, tls, clock, entropy, audit } = options;
+        let context = ProxyContext {
             audit: audit.map(|log| SessionAudit::new(log, clock, entropy.clone())),
             directory,
-            tls: tls.map(negotiation::acceptor),
+            tls: tls.map(negotiation::tls_acceptor),
             entropy,
             metrics: ProxyMetrics::register(registry),
-            cancels: Arc::default(),
-            sessions: Arc::new(Semaphore::new(config.sessions_max as usize)),
+            cancel_keys: Arc::default(),
+            session_slots: Arc::new(Semaphore::new(config.sessions_max as usize)),
             handshakes: Handshakes::new(&config),
-            refusing: Arc::new(Semaphore::new(REFUSING_MAX)),
-            ending: watch::Sender::new(ShutdownPhase::Open),
+            refusal_slots: Arc::new(Semaphore::new(REFUSALS_MAX)),
+            shutdown_phase: watch::Sender::new(ShutdownPhase::Open),
             config,
         };
-        Self {
-            shared: Arc::new(shared),
-            tasks: TaskTracker::new(),
-            address: Mutex::default(),
-        }
+        Self { context: Arc::new(context), tasks: TaskTracker::new(), address: Mutex::default() }
     }
 
     /// Where the proxy listens, once it has started; with the real port when 0 was asked for.
@@ -144,56 +133,51 @@ impl Proxy {
     }
 
     async fn bind(&self) -> Result<(), StartError> {
-        let failed = |message| StartError {
-            service: "proxy",
-            is_fatal: true,
-            message,
-        };
-        let config = &self.shared.config;
+        let start_error = |message| StartError { service: "proxy", is_fatal: true, message };
+        let config = &self.context.config;
         let ip: IpAddr = config.address.parse().map_err(|_| {
-            failed(format!(
+            start_error(format!(
                 "proxy.address: `{}` is not an IP address: write for example 127.0.0.1 or ::1",
                 config.address
             ))
         })?;
-        let wanted = SocketAddr::new(ip, config.port);
-        let bound = TcpListener::bind(wanted).await;
+        let requested_address = SocketAddr::new(ip, config.port);
+        let bound = TcpListener::bind(requested_address).await;
         let listening = bound.and_then(|listener| Ok((listener.local_addr()?, listener)));
         let (address, listener) = listening.map_err(|error| {
-            failed(match error.kind() {
+            start_error(match error.kind() {
                 io::ErrorKind::AddrInUse => format!(
-                    "{wanted} is in use by another program: stop it, or set proxy.port \
+                    "{requested_address} is in use by another program: stop it, or set proxy.port \
                      (EGRET_PROXY_PORT)"
                 ),
                 _ => format!(
-                    "cannot listen on {wanted}: {error}: check proxy.address and proxy.port"
+                    "cannot listen on {requested_address}: {error}: check proxy.address and proxy.port"
                 ),
             })
         })?;
         *lock(&self.address) = Some(address);
-        if !ip.is_loopback() && self.shared.tls.is_none() {
+        if !ip.is_loopback() && self.context.tls.is_none() {
             tracing::warn!(%address, "the proxy is reachable from other machines without TLS");
         }
         tracing::info!(%address, "proxy listens");
-        self.tasks
-            .spawn(accept(self.shared.clone(), listener, self.tasks.clone()));
+        self.tasks.spawn(accept_connections(self.context.clone(), listener, self.tasks.clone()));
         Ok(())
     }
 
     async fn shut_down(&self) {
         self.tasks.close();
-        let config = &self.shared.config;
-        let patience = [
+        let config = &self.context.config;
+        let phase_timeouts = [
             (ShutdownPhase::Draining, config.stop_timeout.duration()),
             (ShutdownPhase::Closing, LAST_MESSAGE_TIME),
         ];
-        for (ending, time) in patience {
-            self.shared.ending.send_replace(ending);
+        for (phase, time) in phase_timeouts {
+            self.context.shutdown_phase.send_replace(phase);
             if tokio::time::timeout(time, self.tasks.wait()).await.is_ok() {
                 return;
             }
         }
-        self.shared.ending.send_replace(ShutdownPhase::Dropping);
+        self.context.shutdown_phase.send_replace(ShutdownPhase::Dropping);
         self.tasks.wait().await;
     }
 }
@@ -208,7 +192,7 @@ impl Service for Proxy {
     }
 
     fn ready(&self) -> Readiness {
-        if *self.shared.ending.borrow() != ShutdownPhase::Open {
+        if *self.context.shutdown_phase.borrow() != ShutdownPhase::Open {
             return Readiness::NotReady("the proxy is stopping".to_owned());
         }
         match self.address() {
@@ -223,26 +207,26 @@ impl Service for Proxy {
 }
 
 /// Waits until the shutdown has reached at least this phase.
-async fn reached(ending: &mut watch::Receiver<ShutdownPhase>, stage: ShutdownPhase) {
+async fn await_phase(phase_receiver: &mut watch::Receiver<ShutdownPhase>, phase: ShutdownPhase) {
     // The sender outlives every connection, so waiting cannot fail.
-    let _ = ending.wait_for(|now| *now >= stage).await;
+    let _ = phase_receiver.wait_for(|current| *current >= phase).await;
 }
 
-async fn accept(shared: Arc<ProxyContext>, listener: TcpListener, tasks: TaskTracker) {
-    let mut ending = shared.ending.subscribe();
-    let unaccepted = Condition::new("connections_not_accepted", "proxy");
+async fn accept_connections(context: Arc<ProxyContext>, listener: TcpListener, tasks: TaskTracker) {
+    let mut phase_receiver = context.shutdown_phase.subscribe();
+    let accept_condition = Condition::new("connections_not_accepted", "proxy");
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = reached(&mut ending, ShutdownPhase::Draining) => return,
+            () = await_phase(&mut phase_receiver, ShutdownPhase::Draining) => return,
         };
         match accepted {
             Ok((stream, peer)) => {
-                unaccepted.recover("the proxy accepts connections again");
-                admit(&shared, stream, peer, &tasks);
+                accept_condition.recover("the proxy accepts connections again");
+                spawn_connection(&context, stream, peer, &tasks);
             }
             Err(error) => {
-                unaccepted.fail(&error, "the proxy cannot accept connections");
+                accept_condition.fail(&error, "the proxy cannot accept connections");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -250,20 +234,25 @@ async fn accept(shared: Arc<ProxyContext>, listener: TcpListener, tasks: TaskTra
 }
 
 /// Starts the connection's task, or one that only refuses when too many are still unauthenticated.
-fn admit(shared: &Arc<ProxyContext>, stream: TcpStream, peer: SocketAddr, tasks: &TaskTracker) {
-    let limit = match shared.handshakes.begin(peer.ip(), Instant::now()) {
+fn spawn_connection(
+    context: &Arc<ProxyContext>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    tasks: &TaskTracker,
+) {
+    let limit = match context.handshakes.register(peer.ip(), Instant::now()) {
         Ok(handshake) => {
-            tasks.spawn(client::serve(shared.clone(), stream, peer, handshake));
+            tasks.spawn(client::serve(context.clone(), stream, peer, handshake));
             return;
         }
         Err(limit) => limit,
     };
     let waiting = "connections waiting for authentication";
     let refusal = ConnectionRefusal::too_many(waiting, limit.setting, limit.max);
-    shared.metrics.refused(Cause::HandshakesMax);
-    if let Ok(permit) = shared.refusing.clone().try_acquire_owned() {
+    context.metrics.count_refused(Cause::HandshakesMax);
+    if let Ok(permit) = context.refusal_slots.clone().try_acquire_owned() {
         tasks.spawn(async move {
-            client::send_farewell(stream, &reply::fatal(&refusal)).await;
+            client::send_last_message(stream, &reply::fatal_error(&refusal)).await;
             drop(permit);
         });
     }

@@ -37,7 +37,7 @@ const RESOURCES: usize = 4;
 
 /// Requests for the metrics at a time: of all callers, of one tenant, with one token. Each holds
 /// the whole page in memory until it is read.
-const SCRAPES: [u64; 3] = [64, 16, 4];
+const SCRAPES_MAX: [u64; 3] = [64, 16, 4];
 
 impl Resource {
     /// Those whose limits are settings.
@@ -165,19 +165,19 @@ impl Quotas {
             config.concurrency_max.into(),
             config.streams_max.into(),
             config.body_memory_max.bytes(),
-            SCRAPES[0],
+            SCRAPES_MAX[0],
         ]);
         self.limits.tenant.set([
             config.concurrency_per_tenant_max.into(),
             config.streams_per_tenant_max.into(),
             config.body_memory_per_tenant_max.bytes(),
-            SCRAPES[1],
+            SCRAPES_MAX[1],
         ]);
         self.limits.token.set([
             config.concurrency_per_token_max.into(),
             config.streams_per_token_max.into(),
             config.body_memory_per_token_max.bytes(),
-            SCRAPES[2],
+            SCRAPES_MAX[2],
         ]);
     }
 
@@ -186,26 +186,21 @@ impl Quotas {
     /// # Errors
     /// [`RequestError::Busy`] when all requests together have reached the limit,
     /// [`RequestError::QuotaExceeded`] when the holder's tenant or token has.
-    pub(crate) fn enter(
+    pub(crate) fn acquire(
         self: &Arc<Self>,
         holder: Holder<'_>,
         resource: Resource,
     ) -> Result<Permit, RequestError> {
-        let token = self.usage_of(holder);
-        self.take(&token, resource, 1)?;
-        Ok(Permit {
-            quotas: self.clone(),
-            token,
-            resource,
-            body_bytes: AtomicU64::new(0),
-        })
+        let token = self.token_usage(holder);
+        self.reserve(&token, resource, 1)?;
+        Ok(Permit { quotas: self.clone(), token, resource, body_bytes: AtomicU64::new(0) })
     }
 
     /// The first limit that all callers together have reached.
     pub(crate) fn exhausted(&self) -> Option<(&'static str, u64)> {
         let limits = &self.limits.all;
-        let reached = |resource: &Resource| self.all.get(*resource) >= limits.get(*resource);
-        let resource = Resource::CONFIGURED.into_iter().find(reached)?;
+        let is_reached = |resource: &Resource| self.all.get(*resource) >= limits.get(*resource);
+        let resource = Resource::CONFIGURED.into_iter().find(is_reached)?;
         Some((resource.setting(QuotaScope::All), limits.get(resource)))
     }
 
@@ -214,7 +209,7 @@ impl Quotas {
         Resource::CONFIGURED.map(|resource| self.all.get(resource))
     }
 
-    fn scopes<'a>(&'a self, token: &'a TokenUsage) -> [ScopeUsage<'a>; 3] {
+    fn scope_usages<'a>(&'a self, token: &'a TokenUsage) -> [ScopeUsage<'a>; 3] {
         let limits = &self.limits;
         [
             (QuotaScope::Token, &token.own, &limits.token),
@@ -223,19 +218,19 @@ impl Quotas {
         ]
     }
 
-    fn take(
+    fn reserve(
         &self,
         token: &TokenUsage,
         resource: Resource,
         amount: u64,
     ) -> Result<(), RequestError> {
-        let scopes = self.scopes(token);
-        for (at, (scope, usage, limits)) in scopes.iter().enumerate() {
+        let scope_usages = self.scope_usages(token);
+        for (index, (scope, usage, limits)) in scope_usages.iter().enumerate() {
             let max = limits.get(resource);
             if usage.try_add(resource, amount, max) {
                 continue;
             }
-            for (_, usage, _) in &scopes[..at] {
+            for (_, usage, _) in &scope_usages[..index] {
                 usage.subtract(resource, amount);
             }
             let limit = resource.setting(*scope);
@@ -250,13 +245,13 @@ impl Quotas {
         Ok(())
     }
 
-    fn give_back(&self, token: &TokenUsage, resource: Resource, amount: u64) {
-        for (_, usage, _) in self.scopes(token) {
+    fn release(&self, token: &TokenUsage, resource: Resource, amount: u64) {
+        for (_, usage, _) in self.scope_usages(token) {
             usage.subtract(resource, amount);
         }
     }
 
-    fn usage_of(&self, holder: Holder<'_>) -> Arc<TokenUsage> {
+    fn token_usage(&self, holder: Holder<'_>) -> Arc<TokenUsage> {
         let id = holder.token_id;
         let shard = self.hasher.hash_one(id) as usize % SHARDS;
         let mut tokens = lock(&self.tokens[shard]);
@@ -266,13 +261,13 @@ impl Quotas {
         remove_idle(&mut tokens);
         let usage = Arc::new(TokenUsage {
             own: Usage::default(),
-            tenant: self.usage_of_tenant(holder.tenant),
+            tenant: self.tenant_usage(holder.tenant),
         });
         tokens.insert(id.to_owned(), usage.clone());
         usage
     }
 
-    fn usage_of_tenant(&self, tenant: &str) -> Arc<Usage> {
+    fn tenant_usage(&self, tenant: &str) -> Arc<Usage> {
         let mut tenants = lock(&self.tenants);
         if let Some(usage) = tenants.get(tenant) {
             return usage.clone();
@@ -340,7 +335,7 @@ impl Permit {
     /// # Errors
     /// [`RequestError::BodyMemory`] when all callers, the tenant or the token hold too much.
     pub(crate) fn reserve_body(&self, bytes: u64) -> Result<(), RequestError> {
-        self.quotas.take(&self.token, Resource::BodyMemory, bytes)?;
+        self.quotas.reserve(&self.token, Resource::BodyMemory, bytes)?;
         self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
@@ -348,18 +343,16 @@ impl Permit {
     /// Gives a part of the body's memory back before the request ends.
     pub(crate) fn release_body(&self, bytes: u64) {
         self.body_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.quotas
-            .give_back(&self.token, Resource::BodyMemory, bytes);
+        self.quotas.release(&self.token, Resource::BodyMemory, bytes);
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.quotas.give_back(&self.token, self.resource, 1);
+        self.quotas.release(&self.token, self.resource, 1);
         let bytes = *self.body_bytes.get_mut();
         if bytes > 0 {
-            self.quotas
-                .give_back(&self.token, Resource::BodyMemory, bytes);
+            self.quotas.release(&self.token, Resource::BodyMemory, bytes);
         }
     }
 }

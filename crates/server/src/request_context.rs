@@ -86,33 +86,33 @@ impl RequestContext {
         operation.map_or_else(Transfer::default, |operation| operation.transfer)
     }
 
-    pub(crate) fn note_operation(&self, operation: Arc<Operation>) {
+    pub(crate) fn set_operation(&self, operation: Arc<Operation>) {
         // A request has one operation.
         let _ = self.operation.set(operation);
     }
 
     /// Records the object of a request for the audit log if its path does not name it.
-    pub(crate) fn note_object(&self, object: &str) {
+    pub(crate) fn set_object(&self, object: &str) {
         let end = object.floor_char_boundary(OBJECT_BYTES_MAX);
         // The first note stays.
         let _ = self.object.set(object[..end].to_owned());
     }
 
-    pub(crate) fn note_caller(&self, caller: Caller) {
+    pub(crate) fn set_caller(&self, caller: Caller) {
         // A request has one caller; a second note would be the same.
         let _ = self.caller.set(caller);
     }
 
     /// Holds the permit of the request until the response's last byte.
-    pub(crate) fn hold(&self, admitted: AdmissionPermit) {
+    pub(crate) fn set_permit(&self, permit: AdmissionPermit) {
         // A request is admitted once.
-        let _ = self.permit.set(admitted);
+        let _ = self.permit.set(permit);
     }
 
     /// Counts memory for the request's body before it is allocated. Without a token none is read.
     pub(crate) fn reserve_body(&self, bytes: u64) -> Result<(), RequestError> {
         match self.permit.get() {
-            Some(AdmissionPermit::Holder(permit)) => permit.reserve_body(bytes),
+            Some(AdmissionPermit::Token(permit)) => permit.reserve_body(bytes),
             Some(AdmissionPermit::Public(_)) | None => Ok(()),
         }
     }
@@ -122,7 +122,7 @@ impl RequestContext {
 #[derive(Debug)]
 pub(crate) enum AdmissionPermit {
     /// The quotas of its token.
-    Holder(Arc<Permit>),
+    Token(Arc<Permit>),
     /// The bounds of its connection and address.
     Public(#[expect(dead_code, reason = "the value is held until the drop")] PublicPermit),
 }
@@ -133,9 +133,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
         let context = parts.extensions.get::<Arc<RequestContext>>();
         let caller = context.and_then(|context| context.caller());
-        caller
-            .cloned()
-            .ok_or_else(|| Problem::from(TokenError::Missing))
+        caller.cloned().ok_or_else(|| Problem::from(TokenError::Missing))
     }
 }
 
@@ -143,8 +141,8 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 pub(crate) struct AuditSubject(Arc<RequestContext>);
 
 impl AuditSubject {
-    pub(crate) fn note(&self, object: &str) {
-        self.0.note_object(object);
+    pub(crate) fn set_object(&self, object: &str) {
+        self.0.set_object(object);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The server: wired by the binary, started and stopped as a service.
 
-mod entrance;
-mod upkeep;
+mod request_layer;
+mod token_tasks;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,8 +18,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
-use self::entrance::{FailedServices, RequestLayer, enter};
-use self::upkeep::{end_expired_tokens, write_last_used};
+use self::request_layer::{FailedServices, RequestLayer, run_request_layer};
+use self::token_tasks::{end_expired_tokens, write_last_used};
 use crate::access::{Authorizer, Requirement, Transfer};
 use crate::admit::Admission;
 use crate::audit::AuditLog;
@@ -61,7 +61,7 @@ pub struct Builder {
     engines: OpenApiRouter,
     grpc: Vec<GrpcService>,
     sections: BTreeMap<&'static str, StatusSection>,
-    failed: FailedServices,
+    failed_services: FailedServices,
     failed_parts: FailedParts,
     certificates: Option<Certificates>,
     audit: Option<Arc<AuditLog>>,
@@ -136,45 +136,40 @@ impl Builder {
             None => None,
         };
         let quotas = Quotas::new(&self.config);
-        deps.metrics.observe_quotas(quotas.clone());
-        let doors = Arc::new(RouterState {
+        deps.metrics.register_quotas(quotas.clone());
+        let router_state = Arc::new(RouterState {
             build: deps.build,
             started_at: deps.clock.now(),
             clock: deps.clock.clone(),
             tokens: deps.tokens.clone(),
             oidc,
             metrics: deps.metrics.clone(),
-            sections: self.sections,
+            status_sections: self.sections,
             profile_duration_max: self.config.profile_duration_max.duration(),
             audit: audit.clone(),
             failed_parts: self.failed_parts,
-            others: deps.readiness,
+            service_readiness: deps.readiness,
             quotas,
-            open: AtomicBool::new(false),
+            is_open: AtomicBool::new(false),
         });
-        let observer = Observer::new(
-            deps.clock,
-            &*deps.entropy,
-            deps.metrics,
-            self.config.access_log,
-            audit,
-        );
+        let observer =
+            Observer::new(deps.clock, &*deps.entropy, deps.metrics, self.config.access_log, audit);
         let stopping = self.stopping;
-        let collected = routes::own_routes(doors.clone()).merge(self.engines);
+        let api_router = routes::server_routes(router_state.clone()).merge(self.engines);
         let services = Services {
-            failed: self.failed,
+            failed_services: self.failed_services,
             grpc: self.grpc,
             stopping: stopping.clone(),
         };
-        let router = layered(collected, services, &self.config, &doors, observer)?;
+        let router = build_router(api_router, services, &self.config, &router_state, observer)?;
         Ok(Server {
             listener: Mutex::new(Some(Listener::new(
                 self.config,
                 router,
                 tls,
-                doors.metrics.clone(),
+                router_state.metrics.clone(),
             )?)),
-            doors,
+            router_state,
             address,
             stopping,
             running: Mutex::new(None),
@@ -183,69 +178,68 @@ impl Builder {
 }
 
 struct Services {
-    failed: FailedServices,
+    failed_services: FailedServices,
     grpc: Vec<GrpcService>,
     stopping: CancellationToken,
 }
 
 /// The router with the pages of its documentation, its fallback and the layer before every handler.
-fn layered(
-    collected: OpenApiRouter,
+fn build_router(
+    api_router: OpenApiRouter,
     services: Services,
     config: &ServerConfig,
-    doors: &Arc<RouterState>,
+    router_state: &Arc<RouterState>,
     observer: Observer,
 ) -> Result<Router, ServerError> {
-    let (router, api) = collected.split_for_parts();
-    let OpenApiDocument {
-        json,
-        mut requirements,
-    } = OpenApiDocument::complete(&api, doors.build.version, &doors.tokens)?;
+    let (router, api) = api_router.split_for_parts();
+    let OpenApiDocument { json, mut requirements } =
+        OpenApiDocument::complete(&api, router_state.build.version, &router_state.tokens)?;
     for path in routes::DOCS_ASSETS {
         let transfer = Transfer::default();
         requirements.insert(path, Method::GET, "", transfer, Requirement::Public);
     }
-    let mut transfer = Transfer {
-        is_lasting: false,
-        is_piecemeal: true,
-    };
+    let mut transfer = Transfer { is_long_lived: false, has_streamed_body: true };
     let public = Requirement::Public;
     requirements.insert(grpc::HEALTH_ROUTE, Method::POST, "", transfer, public);
-    let mut calls = grpc::health(doors.clone(), services.stopping);
+    let mut grpc_routes = grpc::health_router(router_state.clone(), services.stopping);
     for service in services.grpc {
         for (path, scopes) in service.scopes {
-            transfer.is_lasting = service.lasting.contains(&path);
+            transfer.is_long_lived = service.long_lived_paths.contains(&path);
             let id = path.rsplit('/').next().unwrap_or_default();
             let requirement = Requirement::any_of(scopes);
             requirements.insert(&path, Method::POST, id, transfer, requirement);
         }
-        calls = calls.merge(service.router);
+        grpc_routes = grpc_routes.merge(service.router);
     }
-    let known = requirements.documented_paths();
-    let gate = Authorizer {
-        tokens: doors.tokens.clone(),
-        oidc: doors.oidc.clone(),
+    let documented_paths = requirements.documented_paths();
+    let authorizer = Authorizer {
+        tokens: router_state.tokens.clone(),
+        oidc: router_state.oidc.clone(),
         requirements,
-        time: doors.metrics.component("server.authorize"),
+        component_time: router_state.metrics.component_time("server.authorize"),
     };
     Ok(router
         .merge(routes::docs_routes(json))
-        .merge(calls)
-        .fallback_service(routes::not_found(known))
+        .merge(grpc_routes)
+        .fallback_service(routes::not_found(documented_paths))
         .layer(from_fn_with_state(
             Arc::new(RequestLayer {
                 observer: Arc::new(observer),
-                admission: Admission::new(config, doors.quotas.clone(), doors.metrics.clone()),
-                gate,
-                failed: services.failed,
+                admission: Admission::new(
+                    config,
+                    router_state.quotas.clone(),
+                    router_state.metrics.clone(),
+                ),
+                authorizer,
+                failed_services: services.failed_services,
             }),
-            enter,
+            run_request_layer,
         )))
 }
 
 /// The HTTP and gRPC server.
 pub struct Server {
-    doors: Arc<RouterState>,
+    router_state: Arc<RouterState>,
     address: SocketAddr,
     listener: Mutex<Option<Listener>>,
     stopping: CancellationToken,
@@ -267,7 +261,7 @@ impl Server {
             engines: OpenApiRouter::default(),
             grpc: Vec::new(),
             sections: BTreeMap::new(),
-            failed: FailedServices::default(),
+            failed_services: FailedServices::default(),
             failed_parts: Arc::new(Vec::new),
             certificates: None,
             audit: None,
@@ -277,12 +271,12 @@ impl Server {
 
     /// The server's limits, which can be changed while it runs.
     pub fn limits(&self) -> ServerLimits {
-        ServerLimits(self.doors.quotas.clone())
+        ServerLimits(self.router_state.quotas.clone())
     }
 
     /// The verifier of an OpenID Connect provider's tokens; `None` where the settings name none.
     pub fn oidc(&self) -> Option<Arc<Oidc>> {
-        self.doors.oidc.clone()
+        self.router_state.oidc.clone()
     }
 
     /// Where the server listens; `None` unless it is started. With port 0 the port is known here.
@@ -297,23 +291,21 @@ impl Server {
                 message: "it was already started: build a new one".to_owned(),
             });
         };
-        let bound = listener.bind(self.address).await?;
-        let address = bound.address();
-        let accepting = tokio::spawn(bound.run(self.stopping.clone()));
-        let writing = tokio::spawn(write_last_used(
-            self.doors.tokens.clone(),
+        let listening = listener.bind(self.address).await?;
+        let address = listening.address();
+        let accept_task = tokio::spawn(listening.run(self.stopping.clone()));
+        let last_use_task =
+            tokio::spawn(write_last_used(self.router_state.tokens.clone(), self.stopping.clone()));
+        let expiry_task = tokio::spawn(end_expired_tokens(
+            self.router_state.tokens.clone(),
             self.stopping.clone(),
         ));
-        let ending = tokio::spawn(end_expired_tokens(
-            self.doors.tokens.clone(),
-            self.stopping.clone(),
-        ));
-        let mut tasks = vec![accepting, writing, ending];
-        if let Some(oidc) = &self.doors.oidc {
+        let mut tasks = vec![accept_task, last_use_task, expiry_task];
+        if let Some(oidc) = &self.router_state.oidc {
             tasks.push(tokio::spawn(oidc.clone().run(self.stopping.clone())));
         }
         *lock(&self.running) = Some(ServerTasks { address, tasks });
-        self.doors.open.store(true, Ordering::Release);
+        self.router_state.is_open.store(true, Ordering::Release);
         tracing::info!(%address, "server is open");
         Ok(())
     }
@@ -335,12 +327,12 @@ impl Service for Server {
     }
 
     fn ready(&self) -> Readiness {
-        self.doors.own_readiness()
+        self.router_state.server_readiness()
     }
 
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            self.doors.open.store(false, Ordering::Release);
+            self.router_state.is_open.store(false, Ordering::Release);
             self.stopping.cancel();
             let running = lock(&self.running).take();
             for task in running.into_iter().flat_map(|running| running.tasks) {

@@ -23,17 +23,17 @@ const CLIENT_CA_BYTES_MAX: u64 = 1 << 20;
 /// while the listeners are open. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    shown: Arc<ShownCertificate>,
+    resolver: Arc<ShownCertificate>,
     /// For listeners that request no client certificate.
     config: Arc<rustls::ServerConfig>,
-    api: Arc<RwLock<ApiTls>>,
+    api_tls: Arc<RwLock<ApiTls>>,
 }
 
 /// TLS of HTTP and gRPC.
 #[derive(Debug)]
 struct ApiTls {
     config: Arc<rustls::ServerConfig>,
-    clients: ClientTrust,
+    client_trust: ClientTrust,
 }
 
 /// Which certificates of clients are accepted.
@@ -42,19 +42,16 @@ enum ClientTrust {
     /// No certificate is requested.
     Off,
     /// Certificates issued by these authorities are accepted.
-    Authorities {
-        certificates: Vec<CertificateDer<'static>>,
-        is_required: bool,
-    },
+    Authorities { certificates: Vec<CertificateDer<'static>>, is_required: bool },
 }
 
 /// What a reload has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CertificateChanges {
     /// Whether another certificate is shown now.
-    pub is_another_certificate: bool,
+    pub has_new_certificate: bool,
     /// Whether certificates of other clients are accepted now.
-    pub has_other_clients: bool,
+    pub has_new_client_trust: bool,
 }
 
 /// The certificate of new connections; existing connections keep theirs.
@@ -74,24 +71,24 @@ impl Certificates {
     /// [`ServerError::Setting`] when settings do not fit each other, [`ServerError::Tls`] and
     /// [`ServerError::SettingFile`] when a file cannot be used.
     pub fn open(config: &ServerConfig) -> Result<Option<Self>, ServerError> {
-        let clients = ClientTrust::read(config)?;
+        let client_trust = ClientTrust::read(config)?;
         let Some(key) = read_key(config)? else {
-            return match clients {
+            return match client_trust {
                 ClientTrust::Off => Ok(None),
                 ClientTrust::Authorities { .. } => {
-                    Err(missing("server.tls_certificate", "server.tls_client_auth"))
+                    Err(missing_setting_error("server.tls_certificate", "server.tls_client_auth"))
                 }
             };
         };
-        let shown = Arc::new(ShownCertificate(RwLock::new(Arc::new(key))));
-        let api = ApiTls {
-            config: server_config(shown.clone(), clients.verifier()?),
-            clients,
+        let resolver = Arc::new(ShownCertificate(RwLock::new(Arc::new(key))));
+        let api_tls = ApiTls {
+            config: server_config(resolver.clone(), client_trust.verifier()?),
+            client_trust,
         };
         Ok(Some(Self {
-            config: server_config(shown.clone(), None),
-            api: Arc::new(RwLock::new(api)),
-            shown,
+            config: server_config(resolver.clone(), None),
+            api_tls: Arc::new(RwLock::new(api_tls)),
+            resolver,
         }))
     }
 
@@ -102,8 +99,8 @@ impl Certificates {
 
     /// TLS of HTTP and gRPC for a new connection.
     pub(crate) fn api_config(&self) -> Arc<rustls::ServerConfig> {
-        let api = read_lock(&self.api);
-        api.config.clone()
+        let api_tls = read_lock(&self.api_tls);
+        api_tls.config.clone()
     }
 
     /// Reads the files again, for new connections.
@@ -111,48 +108,43 @@ impl Certificates {
     /// # Errors
     /// As [`Certificates::open`]; everything is as before then.
     pub fn reload(&self, config: &ServerConfig) -> Result<CertificateChanges, ServerError> {
-        let clients = ClientTrust::read(config)?;
-        let verifier = clients.verifier()?;
+        let client_trust = ClientTrust::read(config)?;
+        let verifier = client_trust.verifier()?;
         let Some(key) = read_key(config)? else {
             return Ok(CertificateChanges {
-                is_another_certificate: false,
-                has_other_clients: false,
+                has_new_certificate: false,
+                has_new_client_trust: false,
             });
         };
-        let mut shown = write_lock(&self.shown.0);
-        let is_another_certificate = shown.cert != key.cert;
-        *shown = Arc::new(key);
-        drop(shown);
-        let mut api = write_lock(&self.api);
-        let has_other_clients = api.clients != clients;
-        if has_other_clients {
+        let mut current_key = write_lock(&self.resolver.0);
+        let has_new_certificate = current_key.cert != key.cert;
+        *current_key = Arc::new(key);
+        drop(current_key);
+        let mut api_tls = write_lock(&self.api_tls);
+        let has_new_client_trust = api_tls.client_trust != client_trust;
+        if has_new_client_trust {
             // Replace the whole configuration, and with it the session cache: a resumed session
             // presents no certificate again.
-            *api = ApiTls {
-                config: server_config(self.shown.clone(), verifier),
-                clients,
-            };
+            *api_tls =
+                ApiTls { config: server_config(self.resolver.clone(), verifier), client_trust };
         }
-        Ok(CertificateChanges {
-            is_another_certificate,
-            has_other_clients,
-        })
+        Ok(CertificateChanges { has_new_certificate, has_new_client_trust })
     }
 }
 
 fn server_config(
-    shown: Arc<ShownCertificate>,
-    clients: Option<Arc<dyn ClientCertVerifier>>,
+    resolver: Arc<ShownCertificate>,
+    client_verifier: Option<Arc<dyn ClientCertVerifier>>,
 ) -> Arc<rustls::ServerConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("the ring provider speaks the default versions");
-    let builder = match clients {
+    let builder = match client_verifier {
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
     };
-    let mut tls = builder.with_cert_resolver(shown);
+    let mut tls = builder.with_cert_resolver(resolver);
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Arc::new(tls)
 }
@@ -178,38 +170,27 @@ impl ClientTrust {
             }
         };
         let Some(path) = &config.tls_client_ca else {
-            return Err(missing("server.tls_client_ca", setting));
+            return Err(missing_setting_error("server.tls_client_ca", setting));
         };
         let setting = "server.tls_client_ca";
         let pem = trusted_file::read(setting, path, CLIENT_CA_BYTES_MAX)?;
         let certificates = read_chain(setting, path, CertificateDer::pem_slice_iter(&pem))?;
-        let trust = ClientTrust::Authorities {
-            certificates,
-            is_required,
-        };
-        trust
-            .verifier()
-            .map_err(|error| wrong(setting, path, error.to_string()))?;
+        let trust = ClientTrust::Authorities { certificates, is_required };
+        trust.verifier().map_err(|error| tls_file_error(setting, path, error.to_string()))?;
         Ok(trust)
     }
 
     /// What verifies clients; `None` where they are asked for nothing.
     fn verifier(&self) -> Result<Option<Arc<dyn ClientCertVerifier>>, ServerError> {
-        let ClientTrust::Authorities {
-            certificates,
-            is_required,
-        } = self
-        else {
+        let ClientTrust::Authorities { certificates, is_required } = self else {
             return Ok(None);
         };
-        let unusable = |message: String| ServerError::Setting {
-            setting: "server.tls_client_ca",
-            message,
-        };
+        let setting_error =
+            |message: String| ServerError::Setting { setting: "server.tls_client_ca", message };
         let mut roots = RootCertStore::empty();
         for certificate in certificates {
             let added = roots.add(certificate.clone());
-            added.map_err(|error| unusable(error.to_string()))?;
+            added.map_err(|error| setting_error(error.to_string()))?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
@@ -217,7 +198,7 @@ impl ClientTrust {
             builder = builder.allow_unauthenticated();
         }
         let built = builder.build();
-        built.map(Some).map_err(|error| unusable(error.to_string()))
+        built.map(Some).map_err(|error| setting_error(error.to_string()))
     }
 }
 
@@ -225,20 +206,24 @@ fn read_key(config: &ServerConfig) -> Result<Option<CertifiedKey>, ServerError> 
     let (certificate, key) = match (&config.tls_certificate, &config.tls_key) {
         (None, None) => return Ok(None),
         (Some(certificate), Some(key)) => (certificate, key),
-        (Some(_), None) => return Err(missing("server.tls_key", "server.tls_certificate")),
-        (None, Some(_)) => return Err(missing("server.tls_certificate", "server.tls_key")),
+        (Some(_), None) => {
+            return Err(missing_setting_error("server.tls_key", "server.tls_certificate"));
+        }
+        (None, Some(_)) => {
+            return Err(missing_setting_error("server.tls_certificate", "server.tls_key"));
+        }
     };
     let setting = "server.tls_certificate";
     let pem = CertificateDer::pem_file_iter(certificate)
-        .map_err(|error| wrong(setting, certificate, error.to_string()))?;
+        .map_err(|error| tls_file_error(setting, certificate, error.to_string()))?;
     let chain = read_chain(setting, certificate, pem)?;
     let secret = PrivateKeyDer::from_pem_file(key)
-        .map_err(|error| wrong("server.tls_key", key, error.to_string()))?;
+        .map_err(|error| tls_file_error("server.tls_key", key, error.to_string()))?;
     let provider = rustls::crypto::ring::default_provider();
     // It is refused too where the key is another certificate's.
     CertifiedKey::from_der(chain, secret, &provider)
         .map(Some)
-        .map_err(|error| wrong(setting, certificate, error.to_string()))
+        .map_err(|error| tls_file_error(setting, certificate, error.to_string()))
 }
 
 fn read_chain(
@@ -248,27 +233,23 @@ fn read_chain(
 ) -> Result<Vec<CertificateDer<'static>>, ServerError> {
     let chain = pem
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| wrong(setting, path, error.to_string()))?;
+        .map_err(|error| tls_file_error(setting, path, error.to_string()))?;
     if chain.is_empty() {
         let message = "it holds no certificate: it must be a PEM file".to_owned();
-        return Err(wrong(setting, path, message));
+        return Err(tls_file_error(setting, path, message));
     }
     Ok(chain)
 }
 
-fn missing(setting: &'static str, other: &str) -> ServerError {
+fn missing_setting_error(setting: &'static str, other: &str) -> ServerError {
     ServerError::Setting {
         setting,
         message: format!("it is empty although {other} is set: TLS needs both"),
     }
 }
 
-fn wrong(setting: &'static str, path: &Path, message: String) -> ServerError {
-    ServerError::Tls {
-        setting,
-        path: path.to_owned(),
-        message,
-    }
+fn tls_file_error(setting: &'static str, path: &Path, message: String) -> ServerError {
+    ServerError::Tls { setting, path: path.to_owned(), message }
 }
 
 #[cfg(test)]

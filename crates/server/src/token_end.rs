@@ -30,74 +30,69 @@ const GRACE: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 /// [`RequestError::TimedOut`].
-pub(crate) async fn until_token_ends(
+pub(crate) async fn run_until_token_end(
     caller: Option<Caller>,
     timeout: Duration,
-    handling: impl Future<Output = Response>,
+    handler: impl Future<Output = Response>,
 ) -> Result<Response, RequestError> {
-    let mut handling = pin!(handling);
+    let mut handling = pin!(handler);
     // A handler has this long in any case, and most are done by then: these do not watch their
     // tokens.
-    let first = GRACE.min(timeout);
-    let response = match tokio::time::timeout(first, &mut handling).await {
+    let grace = GRACE.min(timeout);
+    let response = match tokio::time::timeout(grace, &mut handling).await {
         Ok(response) => Some(response),
         Err(_) => {
-            let rest = timeout - first;
-            Box::pin(watch(caller.as_ref(), rest, handling)).await
+            let remaining = timeout - grace;
+            Box::pin(run_watching_token(caller.as_ref(), remaining, handling)).await
         }
     };
     let response = response.ok_or_else(|| RequestError::TimedOut {
         timeout_ms: timeout.as_millis().try_into().unwrap_or(u64::MAX),
     })?;
     Ok(match caller {
-        Some(caller) => bounded(response, caller),
+        Some(caller) => bound_body(response, caller),
         None => response,
     })
 }
 
 /// Runs a handler for at most `timeout`, or until a moment after the end of the caller's token.
 /// `None` when the time is over.
-async fn watch(
+async fn run_watching_token(
     caller: Option<&Caller>,
     timeout: Duration,
-    handling: Pin<&mut impl Future<Output = Response>>,
+    handler: Pin<&mut impl Future<Output = Response>>,
 ) -> Option<Response> {
-    let ended = async {
+    let token_end = async {
         match caller {
             Some(caller) => {
-                caller.token().until_end().await;
+                caller.token().await_end().await;
                 tokio::time::sleep(GRACE).await;
-                Problem::from(refusal(caller)).into_response()
+                Problem::from(token_refusal(caller)).into_response()
             }
             None => std::future::pending().await,
         }
     };
     tokio::select! {
         biased;
-        response = handling => Some(response),
-        refusal = ended => Some(refusal),
+        response = handler => Some(response),
+        refusal = token_end => Some(refusal),
         () = tokio::time::sleep(timeout) => None,
     }
 }
 
-fn refusal(caller: &Caller) -> TokenError {
+fn token_refusal(caller: &Caller) -> TokenError {
     caller.token().refusal().unwrap_or(TokenError::Invalid)
 }
 
 /// Bounds a body of unknown length, which may be a stream, by the token. Other bodies are complete
 /// but for their sending.
-fn bounded(response: Response, caller: Caller) -> Response {
+fn bound_body(response: Response, caller: Caller) -> Response {
     if response.body().is_end_stream() || response.body().size_hint().exact().is_some() {
         return response;
     }
-    let ending = BodyTermination::of(response.headers());
+    let termination = BodyTermination::from_headers(response.headers());
     response.map(|body| {
-        Body::new(BoundedBody {
-            body: Some(body),
-            caller,
-            ended: None,
-            ending,
-        })
+        Body::new(BoundedBody { body: Some(body), caller, token_end: None, termination })
     })
 }
 
@@ -112,7 +107,7 @@ enum BodyTermination {
 }
 
 impl BodyTermination {
-    fn of(headers: &HeaderMap) -> Self {
+    fn from_headers(headers: &HeaderMap) -> Self {
         let content_type = headers.get(header::CONTENT_TYPE);
         let is_events =
             content_type.is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"));
@@ -132,22 +127,22 @@ struct BoundedBody {
     body: Option<Body>,
     caller: Caller,
     /// Created when the body waits for the first time; short responses never do.
-    ended: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
-    ending: BodyTermination,
+    token_end: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    termination: BodyTermination,
 }
 
 type Polled = Poll<Option<Result<Frame<Bytes>, axum::Error>>>;
 
 impl BoundedBody {
-    fn cut(&mut self) -> Polled {
+    fn terminate(&mut self) -> Polled {
         self.body = None;
-        let refusal = refusal(&self.caller);
-        Poll::Ready(match self.ending {
+        let refusal = token_refusal(&self.caller);
+        Poll::Ready(match self.termination {
             BodyTermination::Grpc => {
                 let mut trailers = HeaderMap::new();
-                let status = Problem::of(&refusal).to_grpc_status();
-                let added = status.add_header(&mut trailers);
-                added.ok().map(|()| Ok(Frame::trailers(trailers)))
+                let status = Problem::from_error(&refusal).to_grpc_status();
+                let result = status.add_header(&mut trailers);
+                result.ok().map(|()| Ok(Frame::trailers(trailers)))
             }
             BodyTermination::Events => None,
             BodyTermination::Broken => Some(Err(axum::Error::new(refusal))),
@@ -160,25 +155,20 @@ impl HttpBody for BoundedBody {
     type Error = axum::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
-        let Self {
-            body,
-            caller,
-            ended,
-            ..
-        } = &mut *self;
+        let Self { body, caller, token_end: ended, .. } = &mut *self;
         let Some(body) = body else {
             return Poll::Ready(None);
         };
         // A stream that always has something to send would never come to wait below.
         if caller.token().refusal().is_some() {
-            return self.cut();
+            return self.terminate();
         }
         if let Poll::Ready(frame) = Pin::new(body).poll_frame(context) {
             return Poll::Ready(frame);
         }
-        let ended = ended.get_or_insert_with(|| Box::pin(caller.token().until_end()));
-        ready!(ended.as_mut().poll(context));
-        self.cut()
+        let token_end = ended.get_or_insert_with(|| Box::pin(caller.token().await_end()));
+        ready!(token_end.as_mut().poll(context));
+        self.terminate()
     }
 
     fn is_end_stream(&self) -> bool {
@@ -186,8 +176,6 @@ impl HttpBody for BoundedBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body
-            .as_ref()
-            .map_or_else(SizeHint::default, Body::size_hint)
+        self.body.as_ref().map_or_else(SizeHint::default, Body::size_hint)
     }
 }

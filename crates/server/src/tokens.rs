@@ -26,7 +26,7 @@ pub use live::LiveToken;
 pub(crate) use live::TokenEnd;
 pub(crate) use model::{
     CLAIM_LENGTH_MAX, CLAIM_VALUES_MAX, CLAIMS_MAX, NAME_LENGTH_MAX, SCOPES_MAX, TENANT_LENGTH_MAX,
-    TTL_MS_MAX, check_claims, check_tenant, shown_name,
+    TTL_MS_MAX, check_claims, check_tenant, printable_name,
 };
 pub use model::{DEFAULT_TENANT, NewToken, Token, TokenRequest};
 pub use scope::{ADMIN, Reach, Scope, ScopeError};
@@ -40,10 +40,10 @@ pub(crate) const TENANT_TOKENS_MAX: Limit = Limit::new("tenant_tokens_max", 1_00
 
 /// The last admin token is revoked without `force` only if another one is valid for at least this
 /// long.
-const ADMIN_REST_MIN: Duration = Duration::from_secs(86_400);
+const ADMIN_VALIDITY_MIN: Duration = Duration::from_secs(86_400);
 
 /// How long revoked and expired tokens are kept in `state.db`, for later inspection.
-const ENDED_KEPT: Duration = Duration::from_secs(30 * 86_400);
+const ENDED_RETENTION: Duration = Duration::from_secs(30 * 86_400);
 
 /// Why a token is not accepted, not made or not found.
 #[derive(Debug, thiserror::Error)]
@@ -166,17 +166,14 @@ pub struct Tokens {
     areas: Vec<&'static str>,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
-    live: RwLock<HashMap<String, Arc<LiveToken>>>,
+    live_tokens: RwLock<HashMap<String, Arc<LiveToken>>>,
     /// Held over a change of `state.db` and memory together, so that the two agree.
-    change: Mutex<()>,
+    change_lock: Mutex<()>,
 }
 
 impl Tokens {
     /// The tables of `state.db` that belong to this store.
-    pub const TABLES: Tables = Tables {
-        component: "tokens",
-        migrations: &store::MIGRATIONS,
-    };
+    pub const TABLES: Tables = Tables { component: "tokens", migrations: &store::MIGRATIONS };
 
     /// Opens the store in the `state.db` at `state_path`.
     ///
@@ -190,21 +187,18 @@ impl Tokens {
         clock: Arc<dyn Clock>,
         entropy: Arc<dyn Entropy>,
     ) -> Result<Self, TokenError> {
-        let Tables {
-            component,
-            migrations,
-        } = Self::TABLES;
+        let Tables { component, migrations } = Self::TABLES;
         let database = Database::open(state_path, component, migrations)?;
-        store::delete_ended(&database, minus(clock.now(), ENDED_KEPT))?;
-        let live = store::read_live(&database)?
+        store::delete_ended(&database, subtract_duration(clock.now(), ENDED_RETENTION))?;
+        let live_tokens = store::read_live(&database)?
             .into_iter()
             .map(|row| {
-                let live = if row.has_expired {
+                let token = if row.has_expired {
                     LiveToken::new_expired(row.token, row.secret_sha256)
                 } else {
                     LiveToken::new(row.token, row.secret_sha256)
                 };
-                (live.id.clone(), Arc::new(live))
+                (token.id.clone(), Arc::new(token))
             })
             .collect();
         Ok(Self {
@@ -212,8 +206,8 @@ impl Tokens {
             areas: scope::SERVER_AREAS.iter().chain(engines).copied().collect(),
             clock,
             entropy,
-            live: RwLock::new(live),
-            change: Mutex::new(()),
+            live_tokens: RwLock::new(live_tokens),
+            change_lock: Mutex::new(()),
         })
     }
 
@@ -221,7 +215,7 @@ impl Tokens {
     ///
     /// # Errors
     /// [`ScopeError`] naming the known areas.
-    pub fn scope(&self, text: &str) -> Result<Scope, ScopeError> {
+    pub(crate) fn parse_scope(&self, text: &str) -> Result<Scope, ScopeError> {
         Scope::parse(text, &self.areas)
     }
 
@@ -236,23 +230,20 @@ impl Tokens {
     /// [`TokenError::Field`] and [`TokenError::Scope`] for bad input, [`TokenError::TooMany`] over
     /// [`TOKENS_MAX`].
     pub fn create(&self, request: &TokenRequest) -> Result<NewToken, TokenError> {
-        let (token, presented) = self.draft(request)?;
-        self.keep(token, &presented)
+        let (token, presented) = self.draft_token(request)?;
+        self.insert_token(token, &presented)
     }
 
     /// Whether a live token of this id belongs to a tenant.
-    pub fn is_of_tenant(&self, id: &str, tenant: &str) -> bool {
-        let live = self.read_live();
-        live.get(id).is_some_and(|live| live.tenant == tenant)
+    pub(crate) fn has_token_of_tenant(&self, id: &str, tenant: &str) -> bool {
+        let live_tokens = self.read_live();
+        live_tokens.get(id).is_some_and(|live| live.tenant == tenant)
     }
 
     /// Every token that is not revoked, oldest first; expired ones stay in the list until swept.
     pub fn list(&self) -> Vec<Token> {
-        let mut tokens: Vec<Token> = self
-            .read_live()
-            .values()
-            .map(|live| live.present())
-            .collect();
+        let mut tokens: Vec<Token> =
+            self.read_live().values().map(|live| live.to_token()).collect();
         tokens.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
         tokens
     }
@@ -263,7 +254,7 @@ impl Tokens {
     /// # Errors
     /// [`TokenError::NotFound`] when no live token has this id; [`TokenError::LastAdmin`].
     pub fn revoke(&self, id: &str, force: bool) -> Result<(), TokenError> {
-        let _change = self.changing();
+        let _change = self.lock_changes();
         if !self.read_live().contains_key(id) {
             return Err(TokenError::NotFound { id: id.to_owned() });
         }
@@ -271,8 +262,8 @@ impl Tokens {
             return Err(TokenError::LastAdmin { id: id.to_owned() });
         }
         store::revoke(&self.database, id, self.clock.now())?;
-        if let Some(live) = self.write_live().remove(id) {
-            live.end(TokenEnd::Revoked);
+        if let Some(token) = self.write_live().remove(id) {
+            token.end(TokenEnd::Revoked);
         }
         Ok(())
     }
@@ -282,8 +273,8 @@ impl Tokens {
     pub(crate) fn end_expired(&self) -> bool {
         let now = self.clock.now();
         let mut has_unwritten = false;
-        for live in self.read_live().values() {
-            has_unwritten |= live.end_if_expired(now) && live.lacks_written_end();
+        for token in self.read_live().values() {
+            has_unwritten |= token.end_if_expired(now) && token.has_unwritten_end();
         }
         has_unwritten
     }
@@ -293,16 +284,12 @@ impl Tokens {
     ///
     /// # Errors
     /// [`TokenError::State`]; the next call writes them then.
-    pub(crate) fn write_ends(&self) -> Result<(), TokenError> {
-        let lacking: Vec<Arc<LiveToken>> = self
-            .read_live()
-            .values()
-            .filter(|live| live.lacks_written_end())
-            .cloned()
-            .collect();
-        let ids: Vec<&str> = lacking.iter().map(|live| live.id.as_str()).collect();
+    pub(crate) fn write_expirations(&self) -> Result<(), TokenError> {
+        let unwritten: Vec<Arc<LiveToken>> =
+            self.read_live().values().filter(|live| live.has_unwritten_end()).cloned().collect();
+        let ids: Vec<&str> = unwritten.iter().map(|live| live.id.as_str()).collect();
         store::write_expired(&self.database, &ids)?;
-        lacking.iter().for_each(|live| live.note_end_written());
+        unwritten.iter().for_each(|live| live.mark_end_written());
         Ok(())
     }
 
@@ -313,12 +300,12 @@ impl Tokens {
     pub fn authenticate(&self, text: &str) -> Result<Arc<LiveToken>, TokenError> {
         let presented =
             PresentedToken::parse(text).map_err(|MalformedToken| TokenError::Invalid)?;
-        let live = self.read_live().get(presented.id()).cloned();
+        let token = self.read_live().get(presented.id()).cloned();
         // An unknown id costs the same comparison as a known one.
-        let expected = live.as_ref().map_or([0; 32], |live| live.secret_sha256);
+        let expected = token.as_ref().map_or([0; 32], |live| live.secret_sha256);
         let matches = presented.matches(&expected);
-        let live = live.filter(|_| matches).ok_or(TokenError::Invalid)?;
-        self.note_use(&live)?;
+        let live = token.filter(|_| matches).ok_or(TokenError::Invalid)?;
+        self.record_use(&live)?;
         Ok(live)
     }
 
@@ -326,13 +313,13 @@ impl Tokens {
     ///
     /// # Errors
     /// [`TokenError`]: why it is not accepted any more.
-    pub(crate) fn note_use(&self, live: &LiveToken) -> Result<(), TokenError> {
+    pub(crate) fn record_use(&self, token: &LiveToken) -> Result<(), TokenError> {
         let now = self.clock.now();
-        live.end_if_expired(now);
-        if let Some(refusal) = live.refusal() {
+        token.end_if_expired(now);
+        if let Some(refusal) = token.refusal() {
             return Err(refusal);
         }
-        live.note_use(now);
+        token.record_use(now);
         Ok(())
     }
 
@@ -341,21 +328,19 @@ impl Tokens {
     /// # Errors
     /// [`TokenError::State`]; the times are written by the next call then.
     pub(crate) fn write_last_used(&self) -> Result<(), TokenError> {
-        let stale: Vec<(Arc<LiveToken>, i64)> = self
+        let unwritten: Vec<(Arc<LiveToken>, i64)> = self
             .read_live()
             .values()
             .filter_map(|live| Some((live.clone(), live.unwritten_use()?)))
             .collect();
-        if stale.is_empty() {
+        if unwritten.is_empty() {
             return Ok(());
         }
-        let rows: Vec<(&str, i64)> = stale
-            .iter()
-            .map(|(live, used)| (live.id.as_str(), *used))
-            .collect();
+        let rows: Vec<(&str, i64)> =
+            unwritten.iter().map(|(live, used)| (live.id.as_str(), *used)).collect();
         store::write_last_used(&self.database, &rows)?;
-        for (live, used) in &stale {
-            live.note_use_written(*used);
+        for (live, used) in &unwritten {
+            live.mark_use_written(*used);
         }
         Ok(())
     }
@@ -372,7 +357,7 @@ impl Tokens {
         if self.read_live().values().any(|live| is_admin(live, now)) {
             return Ok(None);
         }
-        let (token, presented) = self.draft(&TokenRequest {
+        let (token, presented) = self.draft_token(&TokenRequest {
             name: "first-start".to_owned(),
             scopes: vec![ADMIN.to_owned()],
             claims: BTreeMap::new(),
@@ -382,11 +367,9 @@ impl Tokens {
         // Write the file first: a crash in between leaves a file that the next start replaces,
         // rather than an admin token whose secret is lost.
         let text = format!("{}\n", presented.text().as_str());
-        durable::write_file(path, text.as_bytes(), 0o600).map_err(|source| TokenError::File {
-            path: path.to_owned(),
-            source,
-        })?;
-        self.keep(token, &presented).map(Some)
+        durable::write_file(path, text.as_bytes(), 0o600)
+            .map_err(|source| TokenError::File { path: path.to_owned(), source })?;
+        self.insert_token(token, &presented).map(Some)
     }
 
     /// Whether a token is an admin token of the operator, and no other one is valid for long enough
@@ -394,71 +377,71 @@ impl Tokens {
     fn is_last_admin(&self, id: &str) -> bool {
         let (now, live) = (self.clock.now(), self.read_live());
         let admins: Vec<_> = live.values().filter(|live| is_admin(live, now)).collect();
-        let lasts = |live: &LiveToken| {
-            let until = live.expires_at.map(|at| minus(at, ADMIN_REST_MIN));
+        let is_long_valid = |live: &LiveToken| {
+            let until = live.expires_at.map(|at| subtract_duration(at, ADMIN_VALIDITY_MIN));
             live.id != id && until.is_none_or(|until| until >= now)
         };
-        admins.iter().any(|live| live.id == id) && !admins.iter().any(|live| lasts(live))
+        admins.iter().any(|live| live.id == id) && !admins.iter().any(|live| is_long_valid(live))
     }
 
-    fn draft(&self, request: &TokenRequest) -> Result<(Token, PresentedToken), TokenError> {
+    fn draft_token(&self, request: &TokenRequest) -> Result<(Token, PresentedToken), TokenError> {
         let now = self.clock.now();
         let presented = PresentedToken::generate(self.entropy.as_ref());
         let token = request.validate(presented.id(), now, &self.areas)?;
         Ok((token, presented))
     }
 
-    fn keep(&self, token: Token, presented: &PresentedToken) -> Result<NewToken, TokenError> {
-        let _change = self.changing();
+    fn insert_token(
+        &self,
+        token: Token,
+        presented: &PresentedToken,
+    ) -> Result<NewToken, TokenError> {
+        let _change = self.lock_changes();
         self.sweep()?;
         TOKENS_MAX.check(self.read_live().len() as u64 + 1)?;
         if token.tenant != DEFAULT_TENANT {
-            let same_tenant = |live: &&Arc<LiveToken>| live.tenant == token.tenant;
-            let count = self.read_live().values().filter(same_tenant).count();
+            let is_same_tenant = |live: &&Arc<LiveToken>| live.tenant == token.tenant;
+            let count = self.read_live().values().filter(is_same_tenant).count();
             TENANT_TOKENS_MAX.check(count as u64 + 1)?;
         }
         let secret_sha256 = presented.sha256();
         store::insert(&self.database, &token, &secret_sha256)?;
         let live = Arc::new(LiveToken::new(token.clone(), secret_sha256));
         self.write_live().insert(token.id.clone(), live);
-        Ok(NewToken {
-            details: token,
-            token: presented.text(),
-        })
+        Ok(NewToken { details: token, token: presented.text() })
     }
 
     /// Deletes tokens whose retention after their end is over, so that neither the file nor memory
     /// grows with time.
     fn sweep(&self) -> Result<(), TokenError> {
-        let horizon = minus(self.clock.now(), ENDED_KEPT);
+        let horizon = subtract_duration(self.clock.now(), ENDED_RETENTION);
         store::delete_ended(&self.database, horizon)?;
-        self.write_live()
-            .retain(|_, live| live.expires_at.is_none_or(|at| at > horizon));
+        self.write_live().retain(|_, live| live.expires_at.is_none_or(|at| at > horizon));
         Ok(())
     }
 
-    fn changing(&self) -> MutexGuard<'_, ()> {
-        lock(&self.change)
+    fn lock_changes(&self) -> MutexGuard<'_, ()> {
+        lock(&self.change_lock)
     }
 
     fn read_live(&self) -> std::sync::RwLockReadGuard<'_, HashMap<String, Arc<LiveToken>>> {
         // The map is changed by single calls only, so a panic elsewhere leaves it whole.
-        read_lock(&self.live)
+        read_lock(&self.live_tokens)
     }
 
     fn write_live(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<String, Arc<LiveToken>>> {
-        write_lock(&self.live)
+        write_lock(&self.live_tokens)
     }
 }
 
 /// Whether a token lets the operator do everything at this time.
-fn is_admin(live: &LiveToken, now: Timestamp) -> bool {
-    !live.end_if_expired(now)
-        && live.tenant == DEFAULT_TENANT
-        && live.scopes.iter().any(|scope| scope == ADMIN)
+fn is_admin(token: &LiveToken, now: Timestamp) -> bool {
+    !token.end_if_expired(now)
+        && token.tenant == DEFAULT_TENANT
+        && token.scopes.iter().any(|scope| scope == ADMIN)
 }
 
-fn minus(now: Timestamp, duration: Duration) -> Timestamp {
+fn subtract_duration(now: Timestamp, duration: Duration) -> Timestamp {
     let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(now.as_micros().saturating_sub(micros))
 }

@@ -14,17 +14,14 @@ pub(crate) fn read(
     path: &Path,
     bytes_max: u64,
 ) -> Result<Vec<u8>, ServerError> {
-    let wrong = |message: String| ServerError::SettingFile {
-        setting,
-        path: path.to_owned(),
-        message,
-    };
-    let file = egret_linux::trust::open(path).map_err(|error| wrong(error.to_string()))?;
+    let file_error =
+        |message: String| ServerError::SettingFile { setting, path: path.to_owned(), message };
+    let file = egret_linux::trust::open(path).map_err(|error| file_error(error.to_string()))?;
     let mut bytes = Vec::new();
-    let read = file.take(bytes_max + 1).read_to_end(&mut bytes);
-    read.map_err(|error| wrong(error.to_string()))?;
+    let result = file.take(bytes_max + 1).read_to_end(&mut bytes);
+    result.map_err(|error| file_error(error.to_string()))?;
     if bytes.len() as u64 > bytes_max {
-        return Err(wrong(format!("it is longer than {bytes_max} bytes")));
+        return Err(file_error(format!("it is longer than {bytes_max} bytes")));
     }
     Ok(bytes)
 }

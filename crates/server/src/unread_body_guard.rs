@@ -21,22 +21,18 @@ pub(crate) struct UnreadBodyGuard(Option<Arc<AtomicBool>>);
 
 impl UnreadBodyGuard {
     /// Wraps the body of a request to observe its end.
-    pub(crate) fn watch(request: Request) -> (Request, Self) {
+    pub(crate) fn observe(request: Request) -> (Request, Self) {
         if request.body().is_end_stream() || request.version() > Version::HTTP_11 {
             return (request, Self(None));
         }
         let is_read = Arc::new(AtomicBool::new(false));
-        let watched = request.map(|body| {
-            Body::new(ObservedBody {
-                body,
-                watch: EndObserver(is_read.clone()),
-            })
-        });
-        (watched, Self(Some(is_read)))
+        let observed = request
+            .map(|body| Body::new(ObservedBody { body, observer: EndObserver(is_read.clone()) }));
+        (observed, Self(Some(is_read)))
     }
 
     /// Adds `Connection: close` to a refusal whose request body was not read to its end.
-    pub(crate) fn tell(&self, response: &mut Response) {
+    pub(crate) fn close_if_unread(&self, response: &mut Response) {
         let is_refused = response.status().is_client_error() || response.status().is_server_error();
         let is_unread = |is_read: &Arc<AtomicBool>| !is_read.load(Ordering::Acquire);
         if is_refused && self.0.as_ref().is_some_and(is_unread) {
@@ -49,7 +45,7 @@ impl UnreadBodyGuard {
 struct EndObserver(Arc<AtomicBool>);
 
 impl BodyObserver for EndObserver {
-    fn ended(&mut self) {
+    fn record_end(&mut self) {
         self.0.store(true, Ordering::Release);
     }
 }

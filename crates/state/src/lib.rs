@@ -20,13 +20,13 @@ use sha2::{Digest, Sha256};
 
 pub use rusqlite;
 use rusqlite::ErrorCode;
-pub use schema::{Tables, make_missing_tables, missing_tables};
+pub use schema::{Tables, create_missing_tables, missing_tables};
 
 /// Suffix of the write-ahead log's file name.
-const LOG: &str = "-wal";
+const WAL_SUFFIX: &str = "-wal";
 
 /// Suffixes of the file and of those that SQLite keeps beside it.
-const SUFFIXES: [&str; 4] = ["", LOG, "-shm", "-journal"];
+const FILE_SUFFIXES: [&str; 4] = ["", WAL_SUFFIX, "-shm", "-journal"];
 
 /// How long a connection waits for another one's commit.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -116,9 +116,7 @@ impl Database {
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "foreign_keys", true)?;
         migrate(&mut connection, component, migrations)?;
-        Ok(Self {
-            connection: Mutex::new(connection),
-        })
+        Ok(Self { connection: Mutex::new(connection) })
     }
 
     /// A further connection to tables that [`Database::open`] has brought up to date, whose commits
@@ -128,16 +126,14 @@ impl Database {
     ///
     /// # Errors
     /// [`StateError`] when the file cannot be opened.
-    pub fn relaxed(path: &Path) -> Result<Self, StateError> {
+    pub fn open_relaxed(path: &Path) -> Result<Self, StateError> {
         let connection = rusqlite::Connection::open(path)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         // A checkpoint flushes; it is made when there is time, by `checkpoint`.
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
         connection.pragma_update(None, "foreign_keys", true)?;
-        Ok(Self {
-            connection: Mutex::new(connection),
-        })
+        Ok(Self { connection: Mutex::new(connection) })
     }
 
     /// Moves what is in the write-ahead log to the file, as far as no reader is in the way, and
@@ -146,8 +142,7 @@ impl Database {
     /// # Errors
     /// [`StateError::Sqlite`].
     pub fn checkpoint(&self) -> Result<(), StateError> {
-        self.lock()
-            .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+        self.lock().query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
         Ok(())
     }
 
@@ -164,7 +159,7 @@ impl Database {
 ///
 /// # Errors
 /// [`StateError::Sqlite`], also where a connection is at work for longer than is waited for it.
-pub fn seal(path: &Path) -> Result<(), StateError> {
+pub fn checkpoint_and_truncate(path: &Path) -> Result<(), StateError> {
     let connection = rusqlite::Connection::open_with_flags(
         path,
         rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX,
@@ -201,22 +196,20 @@ pub fn set_aside_if_corrupt(path: &Path, now: Timestamp) -> Result<Option<PathBu
 ///
 /// # Errors
 /// [`StateError::File`] when it cannot be moved.
-pub fn set_aside_no_logs(path: &Path, now: Timestamp) -> Result<Vec<PathBuf>, StateError> {
+pub fn set_aside_non_file_logs(path: &Path, now: Timestamp) -> Result<Vec<PathBuf>, StateError> {
     let mut moved = Vec::new();
-    for found in no_logs(path) {
-        let aside = with_suffix(&found, &format!(".corrupt-{}", now.as_micros()));
-        fs::rename(&found, &aside).map_err(|source| StateError::File {
-            path: found.clone(),
-            source,
-        })?;
-        moved.push(aside);
+    for log in non_file_logs(path) {
+        let aside_path = with_suffix(&log, &format!(".corrupt-{}", now.as_micros()));
+        fs::rename(&log, &aside_path)
+            .map_err(|source| StateError::File { path: log.clone(), source })?;
+        moved.push(aside_path);
     }
     Ok(moved)
 }
 
 /// Paths beside `state.db` at which SQLite keeps files of its own, but something else is.
-fn no_logs(path: &Path) -> Vec<PathBuf> {
-    let logs = SUFFIXES[1..].iter().map(|suffix| with_suffix(path, suffix));
+fn non_file_logs(path: &Path) -> Vec<PathBuf> {
+    let logs = FILE_SUFFIXES[1..].iter().map(|suffix| with_suffix(path, suffix));
     logs.filter(|log| log.exists() && !log.is_file()).collect()
 }
 
@@ -254,16 +247,8 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 fn create_private(path: &Path) -> Result<(), StateError> {
-    let wrap = |source| StateError::File {
-        path: path.to_owned(),
-        source,
-    };
-    fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(wrap)?;
+    let wrap = |source| StateError::File { path: path.to_owned(), source };
+    fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(wrap)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(wrap)
 }
 
@@ -282,23 +267,20 @@ fn migrate(
              checksum TEXT NOT NULL,
              PRIMARY KEY (component, position)) STRICT",
     )?;
-    let done = applied(&transaction, component)?;
-    if done.len() > migrations.len() {
+    let recorded = applied_checksums(&transaction, component)?;
+    if recorded.len() > migrations.len() {
         return Err(StateError::Newer {
             component,
-            found: done.len(),
+            found: recorded.len(),
             known: migrations.len(),
         });
     }
     for (position, migration) in migrations.iter().enumerate() {
         let checksum = checksum(migration.sql);
-        match done.get(position) {
+        match recorded.get(position) {
             Some(found) if *found == checksum => {}
             Some(_) => {
-                return Err(StateError::Changed {
-                    component,
-                    name: migration.name.to_owned(),
-                });
+                return Err(StateError::Changed { component, name: migration.name.to_owned() });
             }
             None => {
                 transaction.execute_batch(migration.sql)?;
@@ -313,19 +295,17 @@ fn migrate(
     Ok(())
 }
 
-fn applied(connection: &rusqlite::Connection, component: &str) -> rusqlite::Result<Vec<String>> {
+fn applied_checksums(
+    connection: &rusqlite::Connection,
+    component: &str,
+) -> rusqlite::Result<Vec<String>> {
     let mut statement = connection
         .prepare("SELECT checksum FROM migration WHERE component = ?1 ORDER BY position")?;
-    statement
-        .query_map([component], |row| row.get(0))?
-        .collect()
+    statement.query_map([component], |row| row.get(0))?.collect()
 }
 
 fn checksum(sql: &str) -> String {
-    Sha256::digest(sql.as_bytes())
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    Sha256::digest(sql.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -17,9 +17,10 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row, Statement};
 
 pub(crate) use self::files::move_aside;
-use self::files::{keep, proceed, remove_file, remove_logs, restore, sync_directory};
+use self::files::{keep_copy, no_hook, remove_file, remove_logs, restore, sync_directory};
 use crate::{
-    LOG, SUFFIXES, StateError, Tables, create_private, missing_tables, no_logs, with_suffix,
+    FILE_SUFFIXES, StateError, Tables, WAL_SUFFIX, create_private, missing_tables, non_file_logs,
+    with_suffix,
 };
 
 /// The table of [`crate::Database::open`], without which no other one can be used.
@@ -57,31 +58,25 @@ pub fn examine(path: &Path) -> Result<Option<Damage>, StateError> {
         return Ok(None);
     }
     if !path.is_file() {
-        return Ok(Some(no_file()));
+        return Ok(Some(non_file_damage()));
     }
-    let scratch = Scratch::make(path)?;
-    let copy = scratch.copy_of(path, "copy.db")?;
-    let Some(problem) = problem_of(&copy)? else {
+    let scratch = Scratch::create(path)?;
+    let copy = scratch.copy_into(path, "copy.db")?;
+    let Some(problem) = check_integrity(&copy)? else {
         return Ok(None);
     };
     let tables = salvage(&copy, &scratch.file("new.db"))?.unwrap_or_default();
-    let logs = no_logs(path);
+    let logs = non_file_logs(path);
     let logs = logs.iter().map(|log| {
         let name = log.file_name().unwrap_or_default().to_string_lossy();
         format!("{name} is not a file: its former content is lost")
     });
     let problems: Vec<String> = std::iter::once(problem).chain(logs).collect();
-    Ok(Some(Damage {
-        problem: problems.join("; "),
-        tables,
-    }))
+    Ok(Some(Damage { problem: problems.join("; "), tables }))
 }
 
-fn no_file() -> Damage {
-    Damage {
-        problem: NO_FILE.to_owned(),
-        tables: Vec::new(),
-    }
+fn non_file_damage() -> Damage {
+    Damage { problem: NO_FILE.to_owned(), tables: Vec::new() }
 }
 
 /// The tables that a sound `state.db` lacks, as [`missing_tables`]; none where there is no such
@@ -90,8 +85,8 @@ pub fn examine_tables(path: &Path, parts: &[Tables]) -> Result<Vec<String>, Stat
     if !path.is_file() {
         return Ok(Vec::new());
     }
-    let scratch = Scratch::make(path)?;
-    let copy = scratch.copy_of(path, "copy.db")?;
+    let scratch = Scratch::create(path)?;
+    let copy = scratch.copy_into(path, "copy.db")?;
     missing_tables(&copy, parts)
 }
 
@@ -102,7 +97,7 @@ pub fn examine_tables(path: &Path, parts: &[Tables]) -> Result<Vec<String>, Stat
 /// # Errors
 /// [`StateError`]; the original is at its path, or under that name.
 pub fn repair(path: &Path, stamp: &str) -> Result<(), StateError> {
-    restore(path, path, stamp, &proceed)
+    restore(path, path, stamp, &no_hook)
 }
 
 /// The files that starts of Egret have set aside as unreadable, oldest first.
@@ -110,7 +105,7 @@ pub fn repair(path: &Path, stamp: &str) -> Result<(), StateError> {
 /// # Errors
 /// [`StateError::File`].
 pub fn files_set_aside(path: &Path) -> Result<Vec<PathBuf>, StateError> {
-    set_aside_of(path, &[""])
+    list_set_aside(path, &[""])
 }
 
 /// Things other than files that starts of Egret have set aside from the place of a log, oldest
@@ -119,10 +114,10 @@ pub fn files_set_aside(path: &Path) -> Result<Vec<PathBuf>, StateError> {
 /// # Errors
 /// [`StateError::File`].
 pub fn logs_set_aside(path: &Path) -> Result<Vec<PathBuf>, StateError> {
-    set_aside_of(path, &SUFFIXES[1..])
+    list_set_aside(path, &FILE_SUFFIXES[1..])
 }
 
-fn set_aside_of(path: &Path, suffixes: &[&str]) -> Result<Vec<PathBuf>, StateError> {
+fn list_set_aside(path: &Path, suffixes: &[&str]) -> Result<Vec<PathBuf>, StateError> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let prefixes: Vec<OsString> = suffixes
         .iter()
@@ -131,22 +126,20 @@ fn set_aside_of(path: &Path, suffixes: &[&str]) -> Result<Vec<PathBuf>, StateErr
             prefix.file_name().unwrap_or_default().to_owned()
         })
         .collect();
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory).map_err(failed(directory))? {
-        let entry = entry.map_err(failed(directory))?;
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(directory).map_err(file_error(directory))? {
+        let entry = entry.map_err(file_error(directory))?;
         let name = entry.file_name();
         let is_numbered = |prefix: &OsString| {
-            let number = name
-                .as_encoded_bytes()
-                .strip_prefix(prefix.as_encoded_bytes());
+            let number = name.as_encoded_bytes().strip_prefix(prefix.as_encoded_bytes());
             number.is_some_and(|number| number.iter().all(u8::is_ascii_digit))
         };
         if prefixes.iter().any(is_numbered) {
-            found.push(entry.path());
+            paths.push(entry.path());
         }
     }
-    found.sort_unstable();
-    Ok(found)
+    paths.sort_unstable();
+    Ok(paths)
 }
 
 /// The readable contents of a file that was set aside, and how many of its rows of `table` the
@@ -157,26 +150,23 @@ pub fn examine_set_aside(
     table: &str,
 ) -> Result<(Damage, u64), StateError> {
     if !aside.is_file() {
-        return Ok((no_file(), 0));
+        return Ok((non_file_damage(), 0));
     }
-    let scratch = Scratch::make(path)?;
-    let copy = scratch.copy_of(aside, "copy.db")?;
+    let scratch = Scratch::create(path)?;
+    let copy = scratch.copy_into(aside, "copy.db")?;
     let salvaged = scratch.file("new.db");
-    let problem = problem_of(&copy)?;
+    let problem = check_integrity(&copy)?;
     let tables = salvage(&copy, &salvaged)?.unwrap_or_default();
-    let unnamed = if tables.is_empty() {
+    let default_problem = if tables.is_empty() {
         "it is empty, or of another program"
     } else {
         "it can be read, but tables may be missing in it"
     };
-    let damage = Damage {
-        problem: problem.unwrap_or_else(|| unnamed.to_owned()),
-        tables,
-    };
+    let damage = Damage { problem: problem.unwrap_or_else(|| default_problem.to_owned()), tables };
     if damage.tables.is_empty() || !path.exists() {
         return Ok((damage, 0));
     }
-    let present = scratch.copy_of(path, "present.db")?;
+    let present = scratch.copy_into(path, "present.db")?;
     let missing = add_rows(&salvaged, &present, table)?;
     Ok((damage, missing))
 }
@@ -184,24 +174,24 @@ pub fn examine_set_aside(
 /// Adds the rows of `table` that a file set aside has and the current file lacks. Without a current
 /// file, all readable contents become it. The file that was set aside is kept under a name with
 /// `.damaged-` and `stamp` in it.
-pub fn put_back(aside: &Path, path: &Path, table: &str, stamp: &str) -> Result<(), StateError> {
+pub fn restore_rows(aside: &Path, path: &Path, table: &str, stamp: &str) -> Result<(), StateError> {
     if !path.exists() || !aside.is_file() {
-        return restore(aside, path, stamp, &proceed);
+        return restore(aside, path, stamp, &no_hook);
     }
-    let scratch = Scratch::make(path)?;
-    let copy = scratch.copy_of(aside, "copy.db")?;
+    let scratch = Scratch::create(path)?;
+    let copy = scratch.copy_into(aside, "copy.db")?;
     let salvaged = scratch.file("new.db");
     if salvage(&copy, &salvaged)?.is_some() {
         add_rows(&salvaged, path, table)?;
     }
-    keep(aside, path, stamp)?;
+    keep_copy(aside, path, stamp)?;
     remove_file(aside)?;
-    remove_logs(aside, &proceed)?;
+    remove_logs(aside, &no_hook)?;
     sync_directory(path)
 }
 
 /// Result of `PRAGMA integrity_check`.
-fn problem_of(path: &Path) -> Result<Option<String>, StateError> {
+fn check_integrity(path: &Path) -> Result<Option<String>, StateError> {
     let check = || -> rusqlite::Result<Vec<String>> {
         let connection = Connection::open(path)?;
         let mut statement = connection.prepare("PRAGMA integrity_check(3)")?;
@@ -218,10 +208,7 @@ fn problem_of(path: &Path) -> Result<Option<String>, StateError> {
 /// Whether SQLite reports damage; a full disk is none.
 fn is_damage(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
-    matches!(
-        error.sqlite_error_code(),
-        Some(DatabaseCorrupt | NotADatabase)
-    )
+    matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
 }
 
 /// Copies the readable contents of a file into a new one. `None` if the new one is not usable: the
@@ -241,10 +228,7 @@ fn salvage(from: &Path, to: &Path) -> Result<Option<Vec<SalvagedTable>>, StateEr
     {
         target.execute_batch(sql)?;
         let copied = copy_rows(&source, &target, name)?;
-        tables.push(SalvagedTable {
-            name: name.clone(),
-            ..copied
-        });
+        tables.push(SalvagedTable { name: name.clone(), ..copied });
     }
     for Definition { sql, .. } in definitions.iter().filter(|definition| !definition.is_table) {
         // An index that refuses rows would make the file unusable.
@@ -271,11 +255,7 @@ pub(crate) fn read_definitions(connection: &Connection) -> rusqlite::Result<Vec<
           WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid",
     )?;
     let rows = statement.query_map([], |row| {
-        Ok(Definition {
-            name: row.get(0)?,
-            sql: row.get(1)?,
-            is_table: row.get(2)?,
-        })
+        Ok(Definition { name: row.get(0)?, sql: row.get(1)?, is_table: row.get(2)? })
     })?;
     rows.collect()
 }
@@ -287,10 +267,10 @@ fn copy_rows(
     table: &str,
 ) -> Result<SalvagedTable, StateError> {
     let quoted = quote(table);
-    let columns = columns_of(target, table)?;
-    let places = vec!["?"; columns.len()].join(", ");
+    let columns = table_columns(target, table)?;
+    let placeholders = vec!["?"; columns.len()].join(", ");
     let mut insert =
-        target.prepare(&format!("INSERT OR IGNORE INTO {quoted} VALUES ({places})"))?;
+        target.prepare(&format!("INSERT OR IGNORE INTO {quoted} VALUES ({placeholders})"))?;
     let has_rowid = source.prepare(&format!("SELECT rowid FROM {quoted}"));
     let order = match &has_rowid {
         Ok(_) => vec!["rowid".to_owned()],
@@ -299,33 +279,19 @@ fn copy_rows(
             keys.map(|column| quote(&column.name)).collect()
         }
     };
-    let directed = |direction: &str| {
-        let keys: Vec<String> = order
-            .iter()
-            .map(|key| format!("{key} {direction}"))
-            .collect();
+    let ordered_query = |direction: &str| {
+        let keys: Vec<String> = order.iter().map(|key| format!("{key} {direction}")).collect();
         // Read rows from the table itself: an index may be damaged.
-        let not_indexed = if has_rowid.is_ok() {
-            " NOT INDEXED"
-        } else {
-            ""
-        };
-        format!(
-            "SELECT * FROM {quoted}{not_indexed} ORDER BY {}",
-            keys.join(", ")
-        )
+        let not_indexed = if has_rowid.is_ok() { " NOT INDEXED" } else { "" };
+        format!("SELECT * FROM {quoted}{not_indexed} ORDER BY {}", keys.join(", "))
     };
     let mut rows = 0;
-    let is_whole = copy_until_damage(source, &directed("ASC"), &mut insert, &mut rows)?;
+    let is_whole = copy_until_damage(source, &ordered_query("ASC"), &mut insert, &mut rows)?;
     if !is_whole {
         // Rows that were copied already are ignored by their primary key.
-        copy_until_damage(source, &directed("DESC"), &mut insert, &mut rows)?;
+        copy_until_damage(source, &ordered_query("DESC"), &mut insert, &mut rows)?;
     }
-    Ok(SalvagedTable {
-        name: String::new(),
-        rows,
-        is_whole,
-    })
+    Ok(SalvagedTable { name: String::new(), rows, is_whole })
 }
 
 /// Copies rows until the end, or until one cannot be read; returns whether the end was reached.
@@ -370,15 +336,11 @@ struct Column {
     is_key: bool,
 }
 
-fn columns_of(connection: &Connection, table: &str) -> rusqlite::Result<Vec<Column>> {
+fn table_columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<Column>> {
     let mut statement =
         connection.prepare("SELECT name, pk > 0 FROM pragma_table_info(?1) ORDER BY cid")?;
-    let rows = statement.query_map([table], |row| {
-        Ok(Column {
-            name: row.get(0)?,
-            is_key: row.get(1)?,
-        })
-    })?;
+    let rows = statement
+        .query_map([table], |row| Ok(Column { name: row.get(0)?, is_key: row.get(1)? }))?;
     rows.collect()
 }
 
@@ -388,18 +350,15 @@ fn add_rows(from: &Path, to: &Path, table: &str) -> Result<u64, StateError> {
     let connection = Connection::open(to)?;
     connection.busy_timeout(crate::BUSY_TIMEOUT)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    let present = columns_of(&connection, table)?;
-    let salvaged = columns_of(&Connection::open(from)?, table)?;
+    let present = table_columns(&connection, table)?;
+    let salvaged = table_columns(&Connection::open(from)?, table)?;
     let (shared, missing): (Vec<Column>, Vec<Column>) = present
         .into_iter()
-        .partition(|column| salvaged.iter().any(|there| there.name == column.name));
+        .partition(|column| salvaged.iter().any(|other| other.name == column.name));
     if shared.is_empty() || missing.iter().any(|column| column.is_key) {
         return Ok(0);
     }
-    connection.execute(
-        "ATTACH ?1 AS salvaged",
-        [from.as_os_str().to_string_lossy()],
-    )?;
+    connection.execute("ATTACH ?1 AS salvaged", [from.as_os_str().to_string_lossy()])?;
     let names: Vec<String> = shared.iter().map(|column| quote(&column.name)).collect();
     let (quoted, columns) = (quote(table), names.join(", "));
     let added = connection.execute(
@@ -419,16 +378,16 @@ fn quote(name: &str) -> String {
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn make(path: &Path) -> Result<Self, StateError> {
+    fn create(path: &Path) -> Result<Self, StateError> {
         let directory = with_suffix(path, ".scratch");
         // Left by an earlier repair that was interrupted.
         match fs::remove_dir_all(&directory) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(&directory)(error)),
+            Err(error) => return Err(file_error(&directory)(error)),
         }
-        let made = fs::DirBuilder::new().mode(0o700).create(&directory);
-        made.map_err(failed(&directory))?;
+        let created = fs::DirBuilder::new().mode(0o700).create(&directory);
+        created.map_err(file_error(&directory))?;
         Ok(Self(directory))
     }
 
@@ -437,13 +396,13 @@ impl Scratch {
     }
 
     /// Copies a file with its logs.
-    fn copy_of(&self, path: &Path, name: &str) -> Result<PathBuf, StateError> {
+    fn copy_into(&self, path: &Path, name: &str) -> Result<PathBuf, StateError> {
         let copy = self.file(name);
-        for suffix in ["", LOG, "-journal"] {
+        for suffix in ["", WAL_SUFFIX, "-journal"] {
             let from = with_suffix(path, suffix);
             // Not a file: the next start moves it aside.
             if from.is_file() {
-                fs::copy(&from, with_suffix(&copy, suffix)).map_err(failed(&from))?;
+                fs::copy(&from, with_suffix(&copy, suffix)).map_err(file_error(&from))?;
             }
         }
         Ok(copy)
@@ -457,12 +416,9 @@ impl Drop for Scratch {
     }
 }
 
-fn failed(path: &Path) -> impl Fn(io::Error) -> StateError {
+fn file_error(path: &Path) -> impl Fn(io::Error) -> StateError {
     let path = path.to_owned();
-    move |source| StateError::File {
-        path: path.clone(),
-        source,
-    }
+    move |source| StateError::File { path: path.clone(), source }
 }
 
 #[cfg(test)]

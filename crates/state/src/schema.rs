@@ -5,7 +5,7 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use crate::repair::{Definition, MIGRATION_TABLE, read_definitions};
-use crate::{Migration, StateError, applied, checksum};
+use crate::{Migration, StateError, applied_checksums, checksum};
 
 /// The tables of one part: its name in the file, and its migrations.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub struct Tables {
 pub fn missing_tables(path: &Path, parts: &[Tables]) -> Result<Vec<String>, StateError> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(crate::BUSY_TIMEOUT)?;
-    let Some(model) = model(&connection, parts)? else {
+    let Some(model) = build_model(&connection, parts)? else {
         return Ok(vec![MIGRATION_TABLE.to_owned()]);
     };
     let missing = missing_definitions(&connection, &model)?.into_iter();
@@ -38,18 +38,17 @@ pub fn missing_tables(path: &Path, parts: &[Tables]) -> Result<Vec<String>, Stat
 ///
 /// # Errors
 /// [`StateError::Sqlite`].
-pub fn make_missing_tables(path: &Path, parts: &[Tables]) -> Result<(), StateError> {
+pub fn create_missing_tables(path: &Path, parts: &[Tables]) -> Result<(), StateError> {
     let mut connection = Connection::open(path)?;
     connection.busy_timeout(crate::BUSY_TIMEOUT)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    let Some(model) = model(&connection, parts)? else {
+    let Some(model) = build_model(&connection, parts)? else {
         return Ok(());
     };
     let missing = missing_definitions(&connection, &model)?;
     let transaction = connection.transaction()?;
-    let (tables, others): (Vec<_>, Vec<_>) = missing
-        .into_iter()
-        .partition(|definition| definition.is_table);
+    let (tables, others): (Vec<_>, Vec<_>) =
+        missing.into_iter().partition(|definition| definition.is_table);
     for definition in tables.iter().chain(&others) {
         transaction.execute_batch(&definition.sql)?;
     }
@@ -59,22 +58,25 @@ pub fn make_missing_tables(path: &Path, parts: &[Tables]) -> Result<(), StateErr
 
 /// An empty database in memory with the migrations that the file records; `None` when it records
 /// none. Those of another version of Egret are left out: opening the file refuses them.
-fn model(connection: &Connection, parts: &[Tables]) -> Result<Option<Connection>, StateError> {
+fn build_model(
+    connection: &Connection,
+    parts: &[Tables],
+) -> Result<Option<Connection>, StateError> {
     if !has_migrations(connection)? {
         return Ok(None);
     }
     let model = Connection::open_in_memory()?;
     let mut is_ours = false;
     for part in parts {
-        let done = applied(connection, part.component)?;
-        is_ours |= !done.is_empty();
-        let is_known = done.len() <= part.migrations.len()
-            && done
+        let recorded = applied_checksums(connection, part.component)?;
+        is_ours |= !recorded.is_empty();
+        let is_known = recorded.len() <= part.migrations.len()
+            && recorded
                 .iter()
                 .zip(part.migrations)
                 .all(|(found, migration)| *found == checksum(migration.sql));
         if is_known {
-            for migration in &part.migrations[..done.len()] {
+            for migration in &part.migrations[..recorded.len()] {
                 model.execute_batch(migration.sql)?;
             }
         }
@@ -99,6 +101,6 @@ fn missing_definitions(
 ) -> rusqlite::Result<Vec<Definition>> {
     let present = read_definitions(connection)?;
     let mut expected = read_definitions(model)?;
-    expected.retain(|one| !present.iter().any(|there| there.name == one.name));
+    expected.retain(|definition| !present.iter().any(|there| there.name == definition.name));
     Ok(expected)
 }

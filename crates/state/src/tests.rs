@@ -2,20 +2,14 @@
 
 use super::*;
 
-const FIRST: Migration = Migration {
-    name: "first",
-    sql: "CREATE TABLE thing (id INTEGER PRIMARY KEY) STRICT",
-};
-const SECOND: Migration = Migration {
-    name: "second",
-    sql: "ALTER TABLE thing ADD COLUMN name TEXT",
-};
+const FIRST: Migration =
+    Migration { name: "first", sql: "CREATE TABLE thing (id INTEGER PRIMARY KEY) STRICT" };
+const SECOND: Migration =
+    Migration { name: "second", sql: "ALTER TABLE thing ADD COLUMN name TEXT" };
 
 fn count_things(database: &Database) -> i64 {
     let connection = database.lock();
-    connection
-        .query_row("SELECT count(*) FROM thing", [], |row| row.get(0))
-        .unwrap()
+    connection.query_row("SELECT count(*) FROM thing", [], |row| row.get(0)).unwrap()
 }
 
 #[test]
@@ -23,10 +17,7 @@ fn migrations_run_once_and_keep_what_is_there() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     let database = Database::open(&path, "things", &[FIRST]).unwrap();
-    database
-        .lock()
-        .execute("INSERT INTO thing VALUES (1)", [])
-        .unwrap();
+    database.lock().execute("INSERT INTO thing VALUES (1)", []).unwrap();
     drop(database);
     let database = Database::open(&path, "things", &[FIRST, SECOND]).unwrap();
     assert_eq!(count_things(&database), 1);
@@ -41,15 +32,9 @@ fn a_changed_migration_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     Database::open(&path, "things", &[FIRST]).unwrap();
-    let changed = Migration {
-        name: "first",
-        sql: SECOND.sql,
-    };
+    let changed = Migration { name: "first", sql: SECOND.sql };
     let error = Database::open(&path, "things", &[changed]).unwrap_err();
-    assert!(
-        error.to_string().contains("things/first has changed"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("things/first has changed"), "{error}");
 }
 
 #[test]
@@ -86,25 +71,22 @@ fn a_sealed_file_is_whole_without_its_log() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     let database = Database::open(&path, "things", &[FIRST]).unwrap();
-    let relaxed = Database::relaxed(&path).unwrap();
+    let relaxed = Database::open_relaxed(&path).unwrap();
     for (number, database) in [&database, &relaxed].into_iter().enumerate() {
         let insert = format!("INSERT INTO thing VALUES ({number})");
         database.lock().execute(&insert, []).unwrap();
     }
     // Both stay open, as they do in a server that stops.
-    seal(&path).unwrap();
+    checkpoint_and_truncate(&path).unwrap();
     assert_eq!(fs::metadata(with_suffix(&path, "-wal")).unwrap().len(), 0);
     let copy = directory.path().join("copy.db");
     fs::copy(&path, &copy).unwrap();
-    assert_eq!(count_things(&Database::relaxed(&copy).unwrap()), 2);
+    assert_eq!(count_things(&Database::open_relaxed(&copy).unwrap()), 2);
 }
 
 #[test]
 fn tables_that_are_missing_are_named_and_made_anew() {
-    const PARTS: [Tables; 1] = [Tables {
-        component: "things",
-        migrations: &[FIRST, SECOND],
-    }];
+    const PARTS: [Tables; 1] = [Tables { component: "things", migrations: &[FIRST, SECOND] }];
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     // Also of a file that an earlier version wrote.
@@ -112,11 +94,11 @@ fn tables_that_are_missing_are_named_and_made_anew() {
         drop(Database::open(&path, "things", migrations).unwrap());
         assert_eq!(missing_tables(&path, &PARTS).unwrap(), [""; 0]);
     }
-    let database = Database::relaxed(&path).unwrap();
+    let database = Database::open_relaxed(&path).unwrap();
     database.lock().execute_batch("DROP TABLE thing").unwrap();
     drop(database);
     assert_eq!(missing_tables(&path, &PARTS).unwrap(), ["thing"]);
-    make_missing_tables(&path, &PARTS).unwrap();
+    create_missing_tables(&path, &PARTS).unwrap();
     assert_eq!(missing_tables(&path, &PARTS).unwrap(), [""; 0]);
     let database = Database::open(&path, "things", PARTS[0].migrations).unwrap();
     assert_eq!(count_things(&database), 0);
@@ -134,19 +116,13 @@ fn a_log_that_is_no_file_is_set_aside_alone() {
     let database = Database::open(&path, "things", &[FIRST]).unwrap();
     let insert = "INSERT INTO thing VALUES (1)";
     database.lock().execute(insert, []).unwrap();
-    assert_eq!(
-        set_aside_no_logs(&path, now).unwrap(),
-        [""; 0].map(PathBuf::from)
-    );
-    seal(&path).unwrap();
+    assert_eq!(set_aside_non_file_logs(&path, now).unwrap(), [""; 0].map(PathBuf::from));
+    checkpoint_and_truncate(&path).unwrap();
     drop(database);
-    fs::create_dir(with_suffix(&path, LOG)).unwrap();
+    fs::create_dir(with_suffix(&path, WAL_SUFFIX)).unwrap();
     assert_eq!(repair::examine(&path).unwrap(), None);
     let aside = directory.path().join("state.db-wal.corrupt-5");
-    assert_eq!(
-        set_aside_no_logs(&path, now).unwrap(),
-        std::slice::from_ref(&aside)
-    );
+    assert_eq!(set_aside_non_file_logs(&path, now).unwrap(), std::slice::from_ref(&aside));
     assert!(aside.is_dir());
     assert_eq!(set_aside_if_corrupt(&path, now).unwrap(), None);
     let database = Database::open(&path, "things", &[FIRST]).unwrap();
@@ -161,6 +137,6 @@ fn what_is_no_file_is_set_aside() {
     let now = Timestamp::from_micros(5);
     let aside = set_aside_if_corrupt(&path, now).unwrap().unwrap();
     assert!(aside.is_dir() && !path.exists());
-    repair::put_back(&aside, &path, "token", "stamp").unwrap();
+    repair::restore_rows(&aside, &path, "token", "stamp").unwrap();
     assert!(directory.path().join("state.db.damaged-stamp").is_dir());
 }

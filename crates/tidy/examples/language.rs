@@ -37,11 +37,11 @@ fn main() -> ExitCode {
 }
 
 fn survey() -> Survey {
-    Survey::new(&tree::files(&tree::root()))
+    Survey::new(&tree::read_files(&tree::checkout_root()))
 }
 
 fn read_allowances() -> Result<Allowances, String> {
-    let path = tree::root().join(allowances::PATH);
+    let path = tree::checkout_root().join(allowances::PATH);
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read {}: {error}", allowances::PATH))?;
     Allowances::parse(&text)
@@ -50,17 +50,14 @@ fn read_allowances() -> Result<Allowances, String> {
 fn print_totals() -> Result<(), String> {
     let survey = survey();
     let allowances = read_allowances()?;
-    println!(
-        "{:<18}{:>7}{:>9}  {:<34}what is counted",
-        "rule", "total", "allowed", "goal"
-    );
+    println!("{:<18}{:>7}{:>9}  {:<34}what is counted", "rule", "total", "allowed", "goal");
     for rule in RULES {
         println!(
             "{:<18}{:>7}{:>9}  {:<34}{}",
             rule.name,
             survey.total(rule.name),
             allowances.total(rule.name),
-            goal(&rule, &survey),
+            goal_text(&rule, &survey),
             rule.summary
         );
     }
@@ -71,11 +68,11 @@ fn print_totals() -> Result<(), String> {
     Ok(())
 }
 
-fn goal(rule: &Rule, survey: &Survey) -> String {
+fn goal_text(rule: &Rule, survey: &Survey) -> String {
     let Some(limit) = rule.limit else {
         return "-".to_owned();
     };
-    let measured = survey.measured(rule);
+    let measured = survey.measure(rule);
     let mark = if measured <= limit { "holds" } else { "short" };
     match rule.measure {
         Measure::Total => format!("{mark}: {measured} (≤ {limit})"),
@@ -92,7 +89,7 @@ fn print_findings(rule: &str, path: &str) -> Result<(), String> {
         return Err(format!("no rule {rule}: there are {}", names.join(", ")));
     }
     let survey = survey();
-    for finding in survey.of_rule(rule) {
+    for finding in survey.findings_of(rule) {
         if finding.path.starts_with(path) {
             println!("{finding}");
         }
@@ -103,7 +100,7 @@ fn print_findings(rule: &str, path: &str) -> Result<(), String> {
 fn rewrite(change: impl FnOnce(&mut Allowances, &Survey)) -> Result<(), String> {
     let mut allowances = read_allowances()?;
     change(&mut allowances, &survey());
-    let path = tree::root().join(allowances::PATH);
+    let path = tree::checkout_root().join(allowances::PATH);
     std::fs::write(path, allowances.render())
         .map_err(|error| format!("cannot write {}: {error}", allowances::PATH))
 }

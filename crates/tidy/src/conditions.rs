@@ -10,12 +10,8 @@ use crate::tree::File;
 pub const PAGE: &str = "docs/reference/conditions.md";
 
 /// Code that precedes the name of a condition.
-const MAKERS: [&str; 4] = [
-    "Condition::new(",
-    "ConditionSet::new(",
-    "condition::occur(",
-    "condition::occurs(",
-];
+const CONSTRUCTORS: [&str; 4] =
+    ["Condition::new(", "ConditionSet::new(", "condition::occur(", "condition::occurs("];
 
 /// Prefix of names that only tests of the list itself use.
 const TEST_PREFIX: &str = "test_";
@@ -24,10 +20,10 @@ const TEST_PREFIX: &str = "test_";
 /// are no literals of lower-case letters, digits and underscores.
 pub fn check(page: &File, sources: &[&File]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let rows = rows(&page.text);
+    let rows = listed_names(&page.text);
     let mut used = BTreeMap::new();
     for source in sources {
-        for (line, name) in names(&source.text) {
+        for (line, name) in constructed_names(&source.text) {
             match name {
                 Some(name) if name.starts_with(TEST_PREFIX) => {}
                 Some(name) if is_name(name) => {
@@ -52,20 +48,21 @@ pub fn check(page: &File, sources: &[&File]) -> Vec<Finding> {
 }
 
 /// The names that conditions are made with, with their lines; `None` is one that is no literal.
-fn names(text: &str) -> impl Iterator<Item = (usize, Option<&str>)> {
-    let made = MAKERS.iter().flat_map(|maker| text.match_indices(maker));
-    made.filter(|(at, _)| {
-        // `egret_x::Condition::new` is one, `PreCondition::new` and `SeccompCondition::new` are
-        // none.
-        let before = text[..*at].chars().next_back();
-        !before.is_some_and(|before| before.is_alphanumeric() || before == '_')
-    })
-    .map(|(at, maker)| {
-        let line = text[..at].matches('\n').count() + 1;
-        let argument = text[at + maker.len()..].trim_start();
-        let literal = argument.strip_prefix('"');
-        (line, literal.and_then(|rest| rest.split('"').next()))
-    })
+fn constructed_names(text: &str) -> impl Iterator<Item = (usize, Option<&str>)> {
+    let occurrences = CONSTRUCTORS.iter().flat_map(|maker| text.match_indices(maker));
+    occurrences
+        .filter(|(offset, _)| {
+            // `egret_x::Condition::new` is one, `PreCondition::new` and `SeccompCondition::new` are
+            // none.
+            let before = text[..*offset].chars().next_back();
+            !before.is_some_and(|before| before.is_alphanumeric() || before == '_')
+        })
+        .map(|(at, maker)| {
+            let line = text[..at].matches('\n').count() + 1;
+            let argument = text[at + maker.len()..].trim_start();
+            let literal = argument.strip_prefix('"');
+            (line, literal.and_then(|rest| rest.split('"').next()))
+        })
 }
 
 fn is_name(name: &str) -> bool {
@@ -74,7 +71,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// The names in the first column of the page's tables, with their lines.
-fn rows(text: &str) -> BTreeMap<&str, usize> {
+fn listed_names(text: &str) -> BTreeMap<&str, usize> {
     text.lines()
         .enumerate()
         .filter_map(|(index, line)| {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use crate::Finding;
-use crate::rust::{is_punct, is_test_file, word};
+use crate::rust::{identifier, is_punct, is_test_file};
 use crate::tree::File;
 
 /// Files that may import each other in a circle.
@@ -33,21 +33,21 @@ struct Module {
     /// Names that it re-exports, with their absolute paths.
     reexports: BTreeMap<String, Vec<String>>,
     /// Its child modules under `#[cfg(test)]`.
-    tests: BTreeSet<String>,
+    test_modules: BTreeSet<String>,
 }
 
 /// Breaches in the libraries of all crates.
 pub fn check(files: &[File]) -> Vec<Finding> {
     let mut crates: BTreeMap<&str, BTreeMap<ModulePath, &File>> = BTreeMap::new();
     for file in files {
-        if let Some((name, module)) = module_of(&file.path) {
+        if let Some((name, module)) = parse_module_path(&file.path) {
             crates.entry(name).or_default().insert(module, file);
         }
     }
     let mut findings = Vec::new();
     for sources in crates.values() {
-        let modules = read(sources);
-        let edges = edges(&modules);
+        let modules = read_modules(sources);
+        let edges = import_edges(&modules);
         check_rooms(&modules, &edges, &mut findings);
         check_circles(&modules, &edges, &mut findings);
     }
@@ -55,7 +55,7 @@ pub fn check(files: &[File]) -> Vec<Finding> {
 }
 
 /// Crate and module of a library's source file that is no test.
-fn module_of(path: &str) -> Option<(&str, ModulePath)> {
+fn parse_module_path(path: &str) -> Option<(&str, ModulePath)> {
     let (name, source) = path.strip_prefix("crates/")?.split_once("/src/")?;
     let source = source.strip_suffix(".rs")?;
     if is_test_file(path) || source == "main" {
@@ -68,16 +68,13 @@ fn module_of(path: &str) -> Option<(&str, ModulePath)> {
     Some((name, parts))
 }
 
-fn read(sources: &BTreeMap<ModulePath, &File>) -> BTreeMap<ModulePath, Module> {
+fn read_modules(sources: &BTreeMap<ModulePath, &File>) -> BTreeMap<ModulePath, Module> {
     let mut modules = BTreeMap::new();
     for (path, file) in sources {
         let mut reader = ImportReader {
             sources,
             path,
-            module: Module {
-                file: file.path.clone(),
-                ..Module::default()
-            },
+            module: Module { file: file.path.clone(), ..Module::default() },
         };
         // What cannot be read is found by another rule.
         if let Ok(tokens) = file.text.parse::<TokenStream>() {
@@ -89,7 +86,7 @@ fn read(sources: &BTreeMap<ModulePath, &File>) -> BTreeMap<ModulePath, Module> {
         .iter()
         .flat_map(|(path, module)| {
             let child = |name: &String| [path.as_slice(), std::slice::from_ref(name)].concat();
-            module.tests.iter().map(child)
+            module.test_modules.iter().map(child)
         })
         .collect();
     modules.retain(|path, _| !(0..=path.len()).any(|length| tests.contains(&path[..length])));
@@ -104,91 +101,89 @@ struct ImportReader<'a> {
 
 impl ImportReader<'_> {
     fn walk(&mut self, tokens: &[TokenTree]) {
-        let mut at = 0;
-        while let Some(token) = tokens.get(at) {
-            if is_test_attribute(tokens, at) {
-                let item = &tokens[at + 2..];
+        let mut position = 0;
+        while let Some(token) = tokens.get(position) {
+            if is_test_attribute(tokens, position) {
+                let item = &tokens[position + 2..];
                 if let [TokenTree::Ident(keyword), TokenTree::Ident(name), ..] = item
                     && keyword == "mod"
                 {
-                    self.module.tests.insert(name.to_string());
+                    self.module.test_modules.insert(name.to_string());
                 }
-                at = end_of_item(tokens, at + 2);
+                position = end_of_item(tokens, position + 2);
                 continue;
             }
             match token {
                 TokenTree::Ident(ident) if ident == "use" => {
-                    let end = end_of_item(tokens, at);
-                    let is_public = is_public(&tokens[..at]);
-                    self.uses(&tokens[at + 1..end - 1], &[], is_public);
-                    at = end;
+                    let end = end_of_item(tokens, position);
+                    let is_public = is_public(&tokens[..position]);
+                    self.read_use_tree(&tokens[position + 1..end - 1], &[], is_public);
+                    position = end;
                 }
                 // The path in `pub(in …)` names no item.
                 TokenTree::Ident(ident) if ident == "pub" => {
                     let is_restricted = matches!(
-                        tokens.get(at + 1),
+                        tokens.get(position + 1),
                         Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis
                     );
-                    at += 1 + usize::from(is_restricted);
+                    position += 1 + usize::from(is_restricted);
                 }
-                TokenTree::Ident(_) if !follows_path(tokens, at) => {
-                    let (path, end) = path_at(tokens, at);
+                TokenTree::Ident(_) if !follows_path(tokens, position) => {
+                    let (path, end) = read_path(tokens, position);
                     if path.len() > 1 {
-                        self.import(&path);
+                        self.add_import(&path);
                     }
-                    at = end;
+                    position = end;
                 }
                 TokenTree::Group(group) => {
                     self.walk(&group.stream().into_iter().collect::<Vec<_>>());
-                    at += 1;
+                    position += 1;
                 }
-                _ => at += 1,
+                _ => position += 1,
             }
         }
     }
 
     /// Reads a tree of `use` behind `prefix`.
-    fn uses(&mut self, tokens: &[TokenTree], prefix: &[String], is_public: bool) {
+    fn read_use_tree(&mut self, tokens: &[TokenTree], prefix: &[String], is_public: bool) {
         let parts = tokens.split(|token| is_punct(token, ','));
         // Nothing follows a comma at the end.
         for part in parts.filter(|part| !part.is_empty()) {
-            let (mut path, end) = path_at(part, 0);
+            let (mut path, end) = read_path(part, 0);
             path.splice(0..0, prefix.iter().cloned());
             match part.get(end..) {
                 Some([.., TokenTree::Group(group)]) if group.delimiter() == Delimiter::Brace => {
                     let inner: Vec<TokenTree> = group.stream().into_iter().collect();
-                    self.uses(&inner, &path, is_public);
+                    self.read_use_tree(&inner, &path, is_public);
                 }
                 Some([TokenTree::Ident(word), TokenTree::Ident(alias)]) if word == "as" => {
-                    self.name(&alias.to_string(), &path, is_public);
+                    self.add_use(&alias.to_string(), &path, is_public);
                 }
                 _ => {
                     if let Some(name) = path.last().cloned() {
-                        self.name(&name, &path, is_public);
+                        self.add_use(&name, &path, is_public);
                     }
                 }
             }
         }
     }
 
-    fn name(&mut self, name: &str, path: &[String], is_public: bool) {
-        let Some(absolute) = self.absolute(path) else {
+    fn add_use(&mut self, name: &str, path: &[String], is_public: bool) {
+        let Some(absolute) = self.resolve_path(path) else {
             return;
         };
         if is_public {
-            self.module
-                .reexports
-                .insert(name.to_owned(), absolute.clone());
+            self.module.reexports.insert(name.to_owned(), absolute.clone());
         }
         self.module.imports.insert(absolute);
     }
 
-    fn import(&mut self, path: &[String]) {
-        self.module.imports.extend(self.absolute(path));
+    fn add_import(&mut self, path: &[String]) {
+        self.module.imports.extend(self.resolve_path(path));
     }
 
     /// A path from the crate's root on; `None` for what is of another crate.
-    fn absolute(&self, path: &[String]) -> Option<Vec<String>> {
+    fn resolve_path(&self, path: &[String]) -> Option<Vec<String>> {
         let (first, rest) = path.split_first()?;
         let mut base = self.path.clone();
         match first.as_str() {
@@ -218,8 +213,8 @@ impl ImportReader<'_> {
 }
 
 /// Whether `#[cfg(test)]` is here.
-fn is_test_attribute(tokens: &[TokenTree], at: usize) -> bool {
-    let [hash, TokenTree::Group(group), ..] = &tokens[at..] else {
+fn is_test_attribute(tokens: &[TokenTree], position: usize) -> bool {
+    let [hash, TokenTree::Group(group), ..] = &tokens[position..] else {
         return false;
     };
     is_punct(hash, '#') && group.stream().to_string().replace(' ', "") == "cfg(test)"
@@ -237,44 +232,44 @@ fn end_of_item(tokens: &[TokenTree], from: usize) -> usize {
 }
 
 /// Whether the item behind these tokens is `pub` or `pub(…)`.
-fn is_public(before: &[TokenTree]) -> bool {
-    let before = match before {
+fn is_public(preceding: &[TokenTree]) -> bool {
+    let before = match preceding {
         [rest @ .., TokenTree::Group(group)] if group.delimiter() == Delimiter::Parenthesis => rest,
         all => all,
     };
-    before
-        .last()
-        .is_some_and(|token| word(token) == Some("pub".to_owned()))
+    before.last().is_some_and(|token| identifier(token) == Some("pub".to_owned()))
 }
 
 /// Whether this continues a path, as behind `::`, or a call of a method.
-fn follows_path(tokens: &[TokenTree], at: usize) -> bool {
-    at > 0 && (is_punct(&tokens[at - 1], ':') && at > 1 && is_punct(&tokens[at - 2], ':'))
+fn follows_path(tokens: &[TokenTree], position: usize) -> bool {
+    position > 0
+        && (is_punct(&tokens[position - 1], ':')
+            && position > 1
+            && is_punct(&tokens[position - 2], ':'))
 }
 
 /// The path of names that begins here, and the place behind it.
-fn path_at(tokens: &[TokenTree], from: usize) -> (Vec<String>, usize) {
+fn read_path(tokens: &[TokenTree], from: usize) -> (Vec<String>, usize) {
     let mut path = Vec::new();
-    let mut at = from;
-    while let Some(TokenTree::Ident(ident)) = tokens.get(at) {
+    let mut position = from;
+    while let Some(TokenTree::Ident(ident)) = tokens.get(position) {
         path.push(ident.to_string());
-        at += 1;
+        position += 1;
         let is_separator = |at| tokens.get(at).is_some_and(|token| is_punct(token, ':'));
-        if !(is_separator(at) && is_separator(at + 1)) {
+        if !(is_separator(position) && is_separator(position + 1)) {
             break;
         }
-        at += 2;
+        position += 2;
     }
-    (path, at.max(from + 1).min(tokens.len()))
+    (path, position.max(from + 1).min(tokens.len()))
 }
 
 /// The file of the module that a path leads to.
-fn target(modules: &BTreeMap<ModulePath, Module>, path: &[String]) -> Option<ModulePath> {
+fn target_module(modules: &BTreeMap<ModulePath, Module>, path: &[String]) -> Option<ModulePath> {
     let mut path = path.to_vec();
     for _ in 0..REEXPORTS_MAX {
-        let length = (0..=path.len())
-            .rev()
-            .find(|length| modules.contains_key(&path[..*length]))?;
+        let length =
+            (0..=path.len()).rev().find(|length| modules.contains_key(&path[..*length]))?;
         let module = &modules[&path[..length]];
         let reexported = path.get(length).and_then(|name| module.reexports.get(name));
         match reexported {
@@ -288,15 +283,14 @@ fn target(modules: &BTreeMap<ModulePath, Module>, path: &[String]) -> Option<Mod
 }
 
 /// The modules that each module imports. The crate's root is left out: it names all.
-fn edges(modules: &BTreeMap<ModulePath, Module>) -> BTreeMap<&ModulePath, BTreeSet<ModulePath>> {
+fn import_edges(
+    modules: &BTreeMap<ModulePath, Module>,
+) -> BTreeMap<&ModulePath, BTreeSet<ModulePath>> {
     modules
         .iter()
         .filter(|(path, _)| !path.is_empty())
         .map(|(path, module)| {
-            let targets = module
-                .imports
-                .iter()
-                .filter_map(|import| target(modules, import));
+            let targets = module.imports.iter().filter_map(|import| target_module(modules, import));
             let others = targets.filter(|target| !target.is_empty() && target != path);
             (path, others.collect())
         })
@@ -309,9 +303,7 @@ fn check_rooms(
     findings: &mut Vec<Finding>,
 ) {
     let room = |path: &ModulePath| {
-        ROOMS
-            .iter()
-            .position(|room| path.first().is_some_and(|first| first == room))
+        ROOMS.iter().position(|room| path.first().is_some_and(|first| first == room))
     };
     for (path, targets) in edges {
         for target in targets {
@@ -319,12 +311,7 @@ fn check_rooms(
                 && to > from
             {
                 let subject = format!("{} imports {}", ROOMS[from], target.join("::"));
-                findings.push(Finding::new(
-                    "room-import",
-                    &modules[*path].file,
-                    1,
-                    subject,
-                ));
+                findings.push(Finding::new("room-import", &modules[*path].file, 1, subject));
             }
         }
     }
@@ -335,30 +322,23 @@ fn check_circles(
     edges: &BTreeMap<&ModulePath, BTreeSet<ModulePath>>,
     findings: &mut Vec<Finding>,
 ) {
-    let reached: BTreeMap<&ModulePath, BTreeSet<&ModulePath>> = edges
-        .keys()
-        .map(|path| (*path, reachable(edges, path)))
-        .collect();
-    let mut seen: BTreeSet<&ModulePath> = BTreeSet::new();
+    let reachable_modules: BTreeMap<&ModulePath, BTreeSet<&ModulePath>> =
+        edges.keys().map(|path| (*path, reachable(edges, path))).collect();
+    let mut reported: BTreeSet<&ModulePath> = BTreeSet::new();
     for path in edges.keys() {
-        let circle: Vec<&ModulePath> = reached[path]
+        let circle: Vec<&ModulePath> = reachable_modules[path]
             .iter()
             .copied()
-            .filter(|other| reached[other].contains(path))
+            .filter(|other| reachable_modules[other].contains(path))
             .collect();
-        if circle.len() > CIRCLE_FILES_MAX && seen.insert(circle[0]) {
+        if circle.len() > CIRCLE_FILES_MAX && reported.insert(circle[0]) {
             let names: Vec<String> = circle.iter().map(|path| path.join("::")).collect();
             let subject = if circle.iter().all(|path| path.starts_with(circle[0])) {
                 format!("{} and files below it", names[0])
             } else {
                 format!("{} files: {}", names.len(), names.join(", "))
             };
-            findings.push(Finding::new(
-                "import-circle",
-                &modules[circle[0]].file,
-                1,
-                subject,
-            ));
+            findings.push(Finding::new("import-circle", &modules[circle[0]].file, 1, subject));
         }
     }
 }
@@ -368,14 +348,14 @@ fn reachable<'a>(
     edges: &'a BTreeMap<&'a ModulePath, BTreeSet<ModulePath>>,
     from: &ModulePath,
 ) -> BTreeSet<&'a ModulePath> {
-    let mut reached = BTreeSet::new();
+    let mut visited = BTreeSet::new();
     let mut pending: Vec<&ModulePath> = edges.get(from).into_iter().flatten().collect();
     while let Some(path) = pending.pop() {
-        if reached.insert(path) {
+        if visited.insert(path) {
             pending.extend(edges.get(path).into_iter().flatten());
         }
     }
-    reached
+    visited
 }
 
 #[cfg(test)]

@@ -43,79 +43,54 @@ pub struct Rule {
     pub limit: Option<f64>,
 }
 
-const fn rule(name: &'static str, summary: &'static str) -> Rule {
-    Rule {
-        name,
-        summary,
-        measure: Measure::Total,
-        limit: None,
-    }
+const fn unlimited_rule(name: &'static str, summary: &'static str) -> Rule {
+    Rule { name, summary, measure: Measure::Total, limit: None }
 }
 
-const fn limited(rule: Rule, measure: Measure, limit: f64) -> Rule {
-    Rule {
-        measure,
-        limit: Some(limit),
-        ..rule
-    }
+const fn with_limit(rule: Rule, measure: Measure, limit: f64) -> Rule {
+    Rule { measure, limit: Some(limit), ..rule }
 }
 
 /// Every rule, in the order of the table of totals.
 pub const RULES: [Rule; 15] = [
-    limited(
-        rule("odd-type", "type names in odd_names.txt"),
+    with_limit(
+        unlimited_rule("odd-type", "type names in odd_names.txt"),
         Measure::PercentOfTypes,
         1.0,
     ),
-    rule(
-        "participle-type",
-        "other type names in -ed or -ing, or in more_odd_names.txt",
-    ),
-    rule(
-        "twin-type",
-        "definitions of a type name that the crate defines twice",
-    ),
-    limited(
-        rule("short-doc", "doc comments under four words"),
+    unlimited_rule("participle-type", "other type names in -ed or -ing, or in more_odd_names.txt"),
+    unlimited_rule("twin-type", "definitions of a type name that the crate defines twice"),
+    with_limit(
+        unlimited_rule("short-doc", "doc comments under four words"),
         Measure::PercentOfDocs,
         4.0,
     ),
-    rule("empty-phrase", "comment sentences such as \"They.\""),
-    limited(
-        rule("wide-comment", "comment lines over 100 columns"),
+    unlimited_rule("empty-phrase", "comment sentences such as \"They.\""),
+    with_limit(
+        unlimited_rule("wide-comment", "comment lines over 100 columns"),
         Measure::Total,
         0.0,
     ),
-    limited(
-        rule(
-            "person",
-            "comment lines with personal pronouns (persons.rs)",
-        ),
+    with_limit(
+        unlimited_rule("person", "comment lines with personal pronouns (persons.rs)"),
         Measure::PerThousandLines,
         0.07,
     ),
-    rule(
-        "person-who",
-        "comment lines with indefinite or relative ones",
-    ),
-    rule("person-text", "strings outside tests with either"),
-    rule("person-page", "Markdown lines outside code with either"),
-    rule(
+    unlimited_rule("person-who", "comment lines with indefinite or relative ones"),
+    unlimited_rule("person-text", "strings outside tests with either"),
+    unlimited_rule("person-page", "Markdown lines outside code with either"),
+    unlimited_rule(
         "person-script",
         "SQL, proto, Python, TypeScript, TOML lines with personal ones",
     ),
-    limited(
-        rule("tuple-parameter", "functions with a tuple as a parameter"),
+    with_limit(
+        unlimited_rule("tuple-parameter", "functions with a tuple as a parameter"),
         Measure::Total,
         10.0,
     ),
-    limited(
-        rule("bool-match", "`match` on a bool"),
-        Measure::PerThousandLines,
-        0.1,
-    ),
-    rule("unused-pub", "`pub` items that no other crate names"),
-    rule("unreadable-source", "files that are no Rust"),
+    with_limit(unlimited_rule("bool-match", "`match` on a bool"), Measure::PerThousandLines, 0.1),
+    unlimited_rule("unused-pub", "`pub` items that no other crate names"),
+    unlimited_rule("unreadable-source", "files that are no Rust"),
 ];
 
 /// Totals of one rule by file, for the files that have any.
@@ -151,9 +126,7 @@ impl Survey {
         }
         survey.findings.extend(types.twins());
         survey.findings.extend(exports.unused());
-        survey
-            .findings
-            .sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
+        survey.findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
         survey
     }
 
@@ -164,7 +137,7 @@ impl Survey {
         types: &mut names::TypeNames,
     ) {
         self.line_count += file.text.lines().count();
-        let comments = comments::comments(&file.text);
+        let comments = comments::collect_comments(&file.text);
         self.doc_count += comments::doc_blocks(&comments).len();
         self.findings.extend(comments::check(file, &comments));
         match file.text.parse::<TokenStream>() {
@@ -176,15 +149,14 @@ impl Survey {
                 if let Some(library) = exports::library_of(&file.path) {
                     let names = code.types.iter();
                     self.defined
-                        .extend(names.map(|found| format!("{library}::{}", found.text)));
+                        .extend(names.map(|definition| format!("{library}::{}", definition.text)));
                 }
                 types.add(&file.path, &code.types);
                 exports.add(&file.path, tokens);
             }
             Err(error) => {
                 let subject = error.to_string();
-                self.findings
-                    .push(Finding::new("unreadable-source", &file.path, 1, subject));
+                self.findings.push(Finding::new("unreadable-source", &file.path, 1, subject));
             }
         }
     }
@@ -196,20 +168,18 @@ impl Survey {
 
     /// The number of findings of `rule`.
     pub fn total(&self, rule: &str) -> usize {
-        self.of_rule(rule).count()
+        self.findings_of(rule).count()
     }
 
     /// The findings of `rule`.
-    pub fn of_rule(&self, rule: &str) -> impl Iterator<Item = &Finding> {
-        self.findings
-            .iter()
-            .filter(move |finding| finding.rule == rule)
+    pub fn findings_of(&self, rule: &str) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(move |finding| finding.rule == rule)
     }
 
     /// The total of `rule` in the unit of its limit.
-    pub fn measured(&self, rule: &Rule) -> f64 {
+    pub fn measure(&self, rule: &Rule) -> f64 {
         let total = self.total(rule.name) as f64;
-        let share = |whole: usize| total / whole.max(1) as f64;
+        let share = |denominator: usize| total / denominator.max(1) as f64;
         match rule.measure {
             Measure::Total => total,
             Measure::PercentOfTypes => 100.0 * share(self.type_count),

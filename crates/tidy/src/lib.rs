@@ -30,21 +30,12 @@ pub struct Finding {
 impl Finding {
     /// A finding; `subject` is what an exception would name.
     pub fn new(rule: &'static str, path: &str, line: usize, subject: impl Into<String>) -> Self {
-        Self {
-            rule,
-            path: path.to_owned(),
-            line,
-            subject: subject.into(),
-        }
+        Self { rule, path: path.to_owned(), line, subject: subject.into() }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}:{}: {}: {}",
-            self.path, self.line, self.rule, self.subject
-        )
+        write!(f, "{}:{}: {}: {}", self.path, self.line, self.rule, self.subject)
     }
 }

@@ -16,50 +16,19 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("egret-log", &["egret-base"]),
     ("egret-metrics-model", &[]),
     // Only its tests use the random numbers of the log's simulator.
-    (
-        "egret-metrics-wire",
-        &["egret-base", "egret-log", "egret-metrics-model"],
-    ),
+    ("egret-metrics-wire", &["egret-base", "egret-log", "egret-metrics-model"]),
     ("egret-go-template", &["egret-metrics-model"]),
     // Only its example reads the text format.
-    (
-        "egret-blocks",
-        &[
-            "egret-base",
-            "egret-log",
-            "egret-metrics-model",
-            "egret-metrics-wire",
-        ],
-    ),
+    ("egret-blocks", &["egret-base", "egret-log", "egret-metrics-model", "egret-metrics-wire"]),
     ("egret-outgoing", &["egret-base", "egret-tls"]),
     // Only its tests use the random numbers of the log's simulator.
-    (
-        "egret-promql",
-        &["egret-base", "egret-log", "egret-metrics-model"],
-    ),
+    ("egret-promql", &["egret-base", "egret-log", "egret-metrics-model"]),
     ("egret-proto", &[]),
     ("egret-state", &["egret-base"]),
-    (
-        "egret-postgres",
-        &["egret-base", "egret-linux", "egret-tls"],
-    ),
-    (
-        "egret-postgres-test",
-        &["egret-base", "egret-linux", "egret-postgres"],
-    ),
-    (
-        "egret-branches",
-        &["egret-base", "egret-linux", "egret-state", "egret-postgres"],
-    ),
-    (
-        "egret-queue",
-        &[
-            "egret-base",
-            "egret-log",
-            "egret-outgoing",
-            "egret-postgres",
-        ],
-    ),
+    ("egret-postgres", &["egret-base", "egret-linux", "egret-tls"]),
+    ("egret-postgres-test", &["egret-base", "egret-linux", "egret-postgres"]),
+    ("egret-branches", &["egret-base", "egret-linux", "egret-state", "egret-postgres"]),
+    ("egret-queue", &["egret-base", "egret-log", "egret-outgoing", "egret-postgres"]),
     (
         "egret-series",
         &[
@@ -75,10 +44,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("egret-views", &["egret-base", "egret-postgres"]),
-    (
-        "egret-documents",
-        &["egret-base", "egret-outgoing", "egret-postgres"],
-    ),
+    ("egret-documents", &["egret-base", "egret-outgoing", "egret-postgres"]),
     (
         "egret-server",
         &[
@@ -151,36 +117,27 @@ const DEPENDENCY_TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build
 
 /// Breaches of the layering in the output of `cargo metadata --no-deps`.
 pub fn check_layers(metadata: &Json, layers: &[(&str, &[&str])]) -> Vec<Finding> {
-    let packages = metadata["packages"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
+    let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
     let mut findings = Vec::new();
     for package in packages {
         let name = package["name"].as_str().unwrap_or_default();
         let Some((_, allowed)) = layers.iter().find(|(layer, _)| *layer == name) else {
             let subject = format!("{name} has no line in LAYERS");
-            findings.push(Finding::new(
-                "layer",
-                "crates/tidy/src/manifests.rs",
-                1,
-                subject,
-            ));
+            findings.push(Finding::new("layer", "crates/tidy/src/manifests.rs", 1, subject));
             continue;
         };
-        let dependencies = package["dependencies"]
-            .as_array()
-            .map_or(&[][..], Vec::as_slice);
-        let makes_clients =
+        let dependencies = package["dependencies"].as_array().map_or(&[][..], Vec::as_slice);
+        let is_http_client =
             |dependency: &&Json| dependency["name"] == "reqwest" && dependency["kind"].is_null();
-        if !HTTP_CLIENTS.contains(&name) && dependencies.iter().any(|one| makes_clients(&one)) {
+        if !HTTP_CLIENTS.contains(&name) && dependencies.iter().any(|one| is_http_client(&one)) {
             let subject = format!("{name} must send requests through egret-outgoing");
             findings.push(Finding::new("layer", "Cargo.toml", 1, subject));
         }
-        let inside = dependencies
+        let workspace_crates = dependencies
             .iter()
             .filter(|dependency| dependency["path"].is_string() && !is_test_support(dependency))
             .filter_map(|dependency| dependency["name"].as_str());
-        for dependency in inside.filter(|other| !allowed.contains(other)) {
+        for dependency in workspace_crates.filter(|other| !allowed.contains(other)) {
             let subject = format!("{name} must not depend on {dependency}");
             findings.push(Finding::new("layer", "Cargo.toml", 1, subject));
         }
@@ -188,12 +145,7 @@ pub fn check_layers(metadata: &Json, layers: &[(&str, &[&str])]) -> Vec<Finding>
     for (layer, _) in layers {
         if !packages.iter().any(|package| package["name"] == *layer) {
             let subject = format!("LAYERS names {layer}, which is no crate");
-            findings.push(Finding::new(
-                "layer",
-                "crates/tidy/src/manifests.rs",
-                1,
-                subject,
-            ));
+            findings.push(Finding::new("layer", "crates/tidy/src/manifests.rs", 1, subject));
         }
     }
     findings
@@ -209,22 +161,17 @@ fn is_test_support(dependency: &Json) -> bool {
 /// default features off.
 pub fn check_workspace(manifest: &Table) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (name, declared) in workspace_dependencies(manifest) {
-        if declared.get("path").is_some() {
+    for (name, declaration) in workspace_dependencies(manifest) {
+        if declaration.get("path").is_some() {
             continue;
         }
         let mut report = |what: &str| {
-            findings.push(Finding::new(
-                "dependency",
-                "Cargo.toml",
-                1,
-                format!("{name}: {what}"),
-            ));
+            findings.push(Finding::new("dependency", "Cargo.toml", 1, format!("{name}: {what}")));
         };
-        if declared.get("default-features").and_then(Value::as_bool) != Some(false) {
+        if declaration.get("default-features").and_then(Value::as_bool) != Some(false) {
             report("default-features = false is missing");
         }
-        match declared.get("version").and_then(Value::as_str) {
+        match declaration.get("version").and_then(Value::as_str) {
             Some(version) if version.starts_with(|c: char| c.is_ascii_digit() || c == '=') => {}
             _ => report("needs a version"),
         }
@@ -235,7 +182,9 @@ pub fn check_workspace(manifest: &Table) -> Vec<Finding> {
 /// Breaches in one crate's manifest: dependencies come from the workspace's table.
 pub fn check_crate(path: &str, manifest: &Table) -> Vec<Finding> {
     crate_dependencies(manifest)
-        .filter(|(_, declared)| declared.get("workspace").and_then(Value::as_bool) != Some(true))
+        .filter(|(_, declaration)| {
+            declaration.get("workspace").and_then(Value::as_bool) != Some(true)
+        })
         .map(|(name, _)| {
             let subject = format!(
                 "{name}: declare it in [workspace.dependencies] and write `workspace = true`"
@@ -249,10 +198,7 @@ pub fn check_crate(path: &str, manifest: &Table) -> Vec<Finding> {
 pub fn check_unused(workspace: &Table, crates: &[Table]) -> Vec<Finding> {
     workspace_dependencies(workspace)
         .filter(|(name, _)| {
-            !crates
-                .iter()
-                .flat_map(crate_dependencies)
-                .any(|(used, _)| used == *name)
+            !crates.iter().flat_map(crate_dependencies).any(|(used, _)| used == *name)
         })
         .map(|(name, _)| {
             let subject = format!("{name}: no crate uses it, remove the line");
@@ -268,7 +214,7 @@ fn workspace_dependencies(manifest: &Table) -> impl Iterator<Item = (&str, &Valu
         .and_then(Value::as_table)
         .into_iter()
         .flatten()
-        .map(|(name, declared)| (name.as_str(), declared))
+        .map(|(name, declaration)| (name.as_str(), declaration))
 }
 
 /// The dependencies of every kind, those of one platform included.
@@ -281,14 +227,10 @@ fn crate_dependencies(manifest: &Table) -> impl Iterator<Item = (&str, &Value)> 
         .filter_map(|(_, target)| target.as_table());
     std::iter::once(manifest)
         .chain(platforms)
-        .flat_map(|tables| {
-            DEPENDENCY_TABLES
-                .iter()
-                .filter_map(|kind| tables.get(*kind))
-        })
+        .flat_map(|tables| DEPENDENCY_TABLES.iter().filter_map(|kind| tables.get(*kind)))
         .filter_map(Value::as_table)
         .flatten()
-        .map(|(name, declared)| (name.as_str(), declared))
+        .map(|(name, declaration)| (name.as_str(), declaration))
 }
 
 #[cfg(test)]

@@ -33,23 +33,17 @@ pub fn check_length(file: &File) -> Option<Finding> {
         }
         _ => return None,
     };
-    (lines > max).then(|| {
-        Finding::new(
-            "long-page",
-            &file.path,
-            lines,
-            format!("at most {max} lines"),
-        )
-    })
+    (lines > max)
+        .then(|| Finding::new("long-page", &file.path, lines, format!("at most {max} lines")))
 }
 
 /// Relative links of `file` that lead nowhere, or from a page of the book out of it. `pages` are
 /// all files of the checkout; `exists` says whether a path that is no text file is there (a
 /// picture, a directory).
 pub fn check_links(file: &File, pages: &[File], exists: impl Fn(&str) -> bool) -> Vec<Finding> {
-    links(&file.text)
+    link_targets(&file.text)
         .into_iter()
-        .filter(|(_, target)| !leads_somewhere(file, target, pages, &exists))
+        .filter(|(_, target)| !is_resolvable(file, target, pages, &exists))
         .map(|(line, target)| Finding::new("broken-link", &file.path, line, target))
         .collect()
 }
@@ -58,7 +52,7 @@ pub fn check_links(file: &File, pages: &[File], exists: impl Fn(&str) -> bool) -
 pub fn check_summary(pages: &[File]) -> Vec<Finding> {
     let summary = pages.iter().find(|page| page.path == SUMMARY);
     let linked: Vec<String> = summary
-        .map(|page| links(&page.text))
+        .map(|page| link_targets(&page.text))
         .unwrap_or_default()
         .into_iter()
         .map(|(_, target)| format!("{BOOK}{target}"))
@@ -80,22 +74,14 @@ pub fn check_make_targets(file: &File, makefile: &str) -> Vec<Finding> {
         .filter(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '-'))
         .collect();
     let mut findings = Vec::new();
-    for command in commands(&file.text)
-        .into_iter()
-        .chain(code_span_commands(&file.text))
-    {
+    for command in shell_commands(&file.text).into_iter().chain(code_span_commands(&file.text)) {
         let mut words = command.words.iter().map(String::as_str);
         if words.next() != Some("make") {
             continue;
         }
         let is_name = |word: &&str| !word.starts_with('-') && !word.contains('=');
         for target in words.filter(is_name).filter(|word| !targets.contains(word)) {
-            findings.push(Finding::new(
-                "no-such-target",
-                &file.path,
-                command.line,
-                target,
-            ));
+            findings.push(Finding::new("no-such-target", &file.path, command.line, target));
         }
     }
     findings
@@ -103,21 +89,17 @@ pub fn check_make_targets(file: &File, makefile: &str) -> Vec<Finding> {
 
 /// The commands shown in the shell blocks of a page. In a block with prompts (`$ `) only the lines
 /// with one are commands, the rest is output; a trailing `\` joins lines.
-pub fn commands(text: &str) -> Vec<Command> {
+pub fn shell_commands(text: &str) -> Vec<Command> {
     let mut found = Vec::new();
     for block in fenced_blocks(text) {
         if !SHELL_FENCES.contains(&block.language) {
             continue;
         }
-        let prompted = block.language == "console"
-            || block.lines.iter().any(|(_, line)| prompt(line).is_some());
+        let has_prompts = block.language == "console"
+            || block.lines.iter().any(|(_, line)| strip_prompt(line).is_some());
         let mut lines = block.lines.iter();
         while let Some((number, line)) = lines.next() {
-            let text = if prompted {
-                prompt(line)
-            } else {
-                Some(line.trim())
-            };
+            let text = if has_prompts { strip_prompt(line) } else { Some(line.trim()) };
             let Some(mut text) = text.map(str::to_owned) else {
                 continue;
             };
@@ -125,10 +107,9 @@ pub fn commands(text: &str) -> Vec<Command> {
                 text.pop();
                 text.push_str(lines.next().map_or("", |(_, next)| next.trim()));
             }
-            found.extend(simple_commands(&text).into_iter().map(|words| Command {
-                line: *number,
-                words,
-            }));
+            found.extend(
+                simple_commands(&text).into_iter().map(|words| Command { line: *number, words }),
+            );
         }
     }
     found
@@ -139,42 +120,34 @@ struct Block<'a> {
     lines: Vec<(usize, &'a str)>,
 }
 
-fn fence(line: &str) -> Option<(&str, &str)> {
+fn parse_fence(line: &str) -> Option<(&str, &str)> {
     let trimmed = line.trim_start();
-    let mark = ["```", "~~~"]
-        .into_iter()
-        .find(|mark| trimmed.starts_with(mark))?;
+    let mark = ["```", "~~~"].into_iter().find(|mark| trimmed.starts_with(mark))?;
     Some((mark, trimmed.trim_start_matches(['`', '~']).trim()))
 }
 
 fn fenced_blocks(text: &str) -> Vec<Block<'_>> {
     let mut blocks = Vec::new();
-    let mut open: Option<(&str, Block<'_>)> = None;
+    let mut open_block: Option<(&str, Block<'_>)> = None;
     for (index, line) in text.lines().enumerate() {
-        match (&mut open, fence(line)) {
+        match (&mut open_block, parse_fence(line)) {
             (Some((mark, _)), Some((closing, ""))) if *mark == closing => {
-                blocks.extend(open.take().map(|(_, block)| block));
+                blocks.extend(open_block.take().map(|(_, block)| block));
             }
             (Some((_, block)), _) => block.lines.push((index + 1, line)),
             (None, Some((mark, info))) => {
                 let language = info.split([' ', ',']).next().unwrap_or_default();
-                open = Some((
-                    mark,
-                    Block {
-                        language,
-                        lines: Vec::new(),
-                    },
-                ));
+                open_block = Some((mark, Block { language, lines: Vec::new() }));
             }
             (None, None) => {}
         }
     }
-    blocks.extend(open.map(|(_, block)| block));
+    blocks.extend(open_block.map(|(_, block)| block));
     blocks
 }
 
 /// The lines outside fenced blocks.
-fn prose(text: &str) -> Vec<(usize, &str)> {
+fn prose_lines(text: &str) -> Vec<(usize, &str)> {
     let fenced: Vec<usize> = fenced_blocks(text)
         .iter()
         .flat_map(|block| block.lines.iter().map(|(number, _)| *number))
@@ -182,16 +155,13 @@ fn prose(text: &str) -> Vec<(usize, &str)> {
     text.lines()
         .enumerate()
         .map(|(index, line)| (index + 1, line))
-        .filter(|(number, line)| !fenced.contains(number) && fence(line).is_none())
+        .filter(|(number, line)| !fenced.contains(number) && parse_fence(line).is_none())
         .collect()
 }
 
-fn prompt(line: &str) -> Option<&str> {
+fn strip_prompt(line: &str) -> Option<&str> {
     let trimmed = line.trim_start();
-    trimmed
-        .strip_prefix("$ ")
-        .or_else(|| trimmed.strip_prefix("# "))
-        .map(str::trim)
+    trimmed.strip_prefix("$ ").or_else(|| trimmed.strip_prefix("# ")).map(str::trim)
 }
 
 /// Splits a shell line at `;`, `&&`, `||` and `|`, drops comments, assignments and redirections.
@@ -204,9 +174,8 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
         }
     }
     for words in &mut commands {
-        let redirected = words
-            .iter()
-            .position(|word| word.starts_with(['>', '<']) || word.starts_with("2>"));
+        let redirected =
+            words.iter().position(|word| word.starts_with(['>', '<']) || word.starts_with("2>"));
         words.truncate(redirected.unwrap_or(words.len()));
         let assignments = words.iter().take_while(|word| is_assignment(word)).count();
         words.drain(..assignments);
@@ -221,9 +190,7 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
 fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| {
         !name.is_empty()
-            && name
-                .chars()
-                .all(|c| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit())
+            && name.chars().all(|c| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit())
     })
 }
 
@@ -271,42 +238,42 @@ fn is_redirection(word: &Option<String>) -> bool {
 }
 
 fn code_span_commands(text: &str) -> Vec<Command> {
-    let mut found = Vec::new();
-    for (line, prose) in prose(text) {
+    let mut commands = Vec::new();
+    for (line, prose) in prose_lines(text) {
         for span in prose.split('`').skip(1).step_by(2) {
             let words: Vec<String> = span.split_whitespace().map(str::to_owned).collect();
             if !words.is_empty() {
-                found.push(Command { line, words });
+                commands.push(Command { line, words });
             }
         }
     }
-    found
+    commands
 }
 
 /// Every link target with its line: `[text](target)`, `![picture](target)` and `[name]: target`.
-fn links(text: &str) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
-    for (line, prose) in prose(text) {
+fn link_targets(text: &str) -> Vec<(usize, String)> {
+    let mut targets = Vec::new();
+    for (line, prose) in prose_lines(text) {
         let visible: String = prose.split('`').step_by(2).collect::<Vec<_>>().join("`");
         for (_, rest) in visible
             .match_indices("](")
-            .map(|(at, mark)| (at, &visible[at + mark.len()..]))
+            .map(|(offset, mark)| (offset, &visible[offset + mark.len()..]))
         {
             if let Some(end) = rest.find(')') {
                 let target = rest[..end].split_whitespace().next().unwrap_or_default();
-                found.push((line, target.trim_matches(['<', '>']).to_owned()));
+                targets.push((line, target.trim_matches(['<', '>']).to_owned()));
             }
         }
         if let Some((name, target)) = visible.split_once("]: ")
             && name.starts_with('[')
         {
-            found.push((line, target.trim().to_owned()));
+            targets.push((line, target.trim().to_owned()));
         }
     }
-    found
+    targets
 }
 
-fn leads_somewhere(
+fn is_resolvable(
     file: &File,
     target: &str,
     pages: &[File],
@@ -315,14 +282,13 @@ fn leads_somewhere(
     if target.contains("://") || target.starts_with("mailto:") {
         return true;
     }
-    let (path, anchor) = target
-        .split_once('#')
-        .map_or((target, None), |(path, anchor)| (path, Some(anchor)));
+    let (path, anchor) =
+        target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
     let path = if path.is_empty() {
         file.path.clone()
     } else {
         let directory = Path::new(&file.path).parent().unwrap_or(Path::new(""));
-        match normalised(&directory.join(path)) {
+        match normalize_path(&directory.join(path)) {
             Some(path) => path,
             None => return false,
         }
@@ -332,7 +298,7 @@ fn leads_somewhere(
     }
     match (pages.iter().find(|page| page.path == path), anchor) {
         (Some(page), Some(anchor)) if path.ends_with(".md") => {
-            anchors(&page.text).iter().any(|found| found == anchor)
+            heading_anchors(&page.text).iter().any(|found| found == anchor)
         }
         (Some(_), _) => true,
         (None, _) => exists(&path),
@@ -340,7 +306,7 @@ fn leads_somewhere(
 }
 
 /// The path without `.` and `..`; `None` when it leaves the checkout.
-fn normalised(path: &Path) -> Option<String> {
+fn normalize_path(path: &Path) -> Option<String> {
     let mut parts = PathBuf::new();
     for component in path.components() {
         match component {
@@ -354,9 +320,9 @@ fn normalised(path: &Path) -> Option<String> {
 }
 
 /// The anchors that GitHub and mdBook make of a page's headings.
-fn anchors(text: &str) -> Vec<String> {
+fn heading_anchors(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
-    for (_, line) in prose(text) {
+    for (_, line) in prose_lines(text) {
         let title = line.trim_start_matches('#');
         if title.len() == line.len() || !title.starts_with(' ') {
             continue;
@@ -369,11 +335,7 @@ fn anchors(text: &str) -> Vec<String> {
             .map(|c| if c == ' ' { '-' } else { c })
             .collect();
         let earlier = found.iter().filter(|other| **other == anchor).count();
-        found.push(if earlier == 0 {
-            anchor
-        } else {
-            format!("{anchor}-{earlier}")
-        });
+        found.push(if earlier == 0 { anchor } else { format!("{anchor}-{earlier}") });
     }
     found
 }

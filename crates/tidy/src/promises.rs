@@ -7,7 +7,7 @@ use crate::tree::File;
 pub const PAGE: &str = "docs/security.md";
 
 /// The head of a table of promises.
-const HEAD: &str = "| promise | test |";
+const TABLE_HEAD: &str = "| promise | test |";
 
 /// Rows of promises in `page` that name no test, or one that is not in `files`.
 ///
@@ -15,23 +15,23 @@ const HEAD: &str = "| promise | test |";
 /// the function.
 pub fn check(page: &File, files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (line, row) in rows(&page.text) {
+    for (line, row) in promise_rows(&page.text) {
         let tests = row.rsplit('|').nth(1).map(code_spans).unwrap_or_default();
         if tests.is_empty() {
             findings.push(Finding::new("untested-promise", &page.path, line, row));
         }
-        let missing = tests.into_iter().filter(|test| !exists(test, files));
+        let missing = tests.into_iter().filter(|test| !has_test(test, files));
         findings.extend(missing.map(|test| Finding::new("no-such-test", &page.path, line, test)));
     }
     findings
 }
 
 /// The rows below each head, with their lines counted from one.
-fn rows(text: &str) -> impl Iterator<Item = (usize, &str)> {
+fn promise_rows(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_inside = false;
     let mut is_row = move |line: &str| {
         let is_row = is_inside && line.starts_with('|');
-        is_inside = line == HEAD || is_row;
+        is_inside = line == TABLE_HEAD || is_row;
         is_row && !line.starts_with("|---")
     };
     text.lines()
@@ -46,7 +46,7 @@ fn code_spans(cell: &str) -> Vec<&str> {
 }
 
 /// Whether a file of the crate's tests has the function.
-fn exists(test: &str, files: &[File]) -> bool {
+fn has_test(test: &str, files: &[File]) -> bool {
     let (Some((name, _)), Some((_, function))) = (test.split_once("::"), test.rsplit_once("::"))
     else {
         return false;

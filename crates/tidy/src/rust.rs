@@ -20,11 +20,8 @@ pub fn check(file: &File) -> Vec<Finding> {
     check_file_name(file, &mut findings);
     match file.text.parse::<TokenStream>() {
         Ok(tokens) => {
-            let mut scan = Scan {
-                file,
-                findings: &mut findings,
-            };
-            scan.tokens(tokens, is_test_file(&file.path));
+            let mut scan = Scan { file, findings: &mut findings };
+            scan.scan_tokens(tokens, is_test_file(&file.path));
         }
         Err(error) => findings.push(Finding::new("unreadable", &file.path, 1, error.to_string())),
     }
@@ -37,15 +34,11 @@ pub(crate) fn is_test_file(path: &str) -> bool {
 }
 
 fn check_opening(file: &File, findings: &mut Vec<Finding>) {
-    let first = file
-        .text
-        .lines()
-        .find(|line| !line.starts_with("#![") && !line.trim().is_empty());
-    let says_why = first.is_some_and(|line| {
-        line.strip_prefix("//!")
-            .is_some_and(|text| text.split_whitespace().count() > 1)
+    let first = file.text.lines().find(|line| !line.starts_with("#![") && !line.trim().is_empty());
+    let has_description = first.is_some_and(|line| {
+        line.strip_prefix("//!").is_some_and(|text| text.split_whitespace().count() > 1)
     });
-    if !says_why {
+    if !has_description {
         findings.push(Finding::new(
             "opening",
             &file.path,
@@ -78,37 +71,34 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    fn tokens(&mut self, stream: TokenStream, in_tests: bool) {
+    fn scan_tokens(&mut self, stream: TokenStream, in_tests: bool) {
         let trees: Vec<TokenTree> = stream.into_iter().collect();
         for position in 0..trees.len() {
             let rest = &trees[position..];
-            self.function_length(rest);
-            self.attribute(rest);
-            self.words(rest, &trees[..position], in_tests);
+            self.check_function_length(rest);
+            self.check_attribute(rest);
+            self.check_words(rest, &trees[..position], in_tests);
             if let TokenTree::Group(group) = &trees[position] {
                 let in_tests = in_tests || opens_test_module(&trees[..position]);
-                self.tokens(group.stream(), in_tests);
+                self.scan_tokens(group.stream(), in_tests);
             }
         }
     }
 
-    fn report(&mut self, rule: &'static str, at: &TokenTree, subject: impl Into<String>) {
-        let line = at.span().start().line;
-        self.findings
-            .push(Finding::new(rule, &self.file.path, line, subject));
+    fn report(&mut self, rule: &'static str, token: &TokenTree, subject: impl Into<String>) {
+        let line = token.span().start().line;
+        self.findings.push(Finding::new(rule, &self.file.path, line, subject));
     }
 
     /// From `fn` to the closing brace; attributes and documentation above do not count.
-    fn function_length(&mut self, rest: &[TokenTree]) {
+    fn check_function_length(&mut self, rest: &[TokenTree]) {
         let [keyword, TokenTree::Ident(name), ..] = rest else {
             return;
         };
-        if word(keyword).as_deref() != Some("fn") {
+        if identifier(keyword).as_deref() != Some("fn") {
             return;
         }
-        let body = rest
-            .iter()
-            .find(|tree| is_punct(tree, ';') || is_brace(tree));
+        let body = rest.iter().find(|tree| is_punct(tree, ';') || is_brace(tree));
         let Some(TokenTree::Group(body)) = body else {
             return;
         };
@@ -118,41 +108,43 @@ impl Scan<'_> {
         }
     }
 
-    fn attribute(&mut self, rest: &[TokenTree]) {
+    fn check_attribute(&mut self, rest: &[TokenTree]) {
         let [hash, TokenTree::Group(group), ..] = rest else {
             return;
         };
         if !is_punct(hash, '#') || group.delimiter() != Delimiter::Bracket {
             return;
         }
-        let words: Vec<String> = flatten(group.stream()).iter().filter_map(word).collect();
-        let conditional = words.first().is_some_and(|first| first == "cfg_attr");
-        let ignores = words.first().is_some_and(|first| first == "ignore")
-            || (conditional && words.iter().any(|word| word == "ignore"));
-        if ignores {
+        let words: Vec<String> = flatten(group.stream()).iter().filter_map(identifier).collect();
+        let is_conditional = words.first().is_some_and(|first| first == "cfg_attr");
+        let is_ignored = words.first().is_some_and(|first| first == "ignore")
+            || (is_conditional && words.iter().any(|word| word == "ignore"));
+        if is_ignored {
             self.report("ignored-test", hash, "#[ignore]");
         }
     }
 
-    fn words(&mut self, rest: &[TokenTree], before: &[TokenTree], in_tests: bool) {
-        let Some(name) = word(&rest[0]) else {
+    fn check_words(&mut self, rest: &[TokenTree], preceding: &[TokenTree], in_tests: bool) {
+        let Some(name) = identifier(&rest[0]) else {
             return;
         };
-        let calls = matches!(rest.get(1), Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis);
+        let is_call = matches!(rest.get(1), Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis);
         match name.as_str() {
             "unwrap"
-                if calls && !in_tests && before.last().is_some_and(|tree| is_punct(tree, '.')) =>
+                if is_call
+                    && !in_tests
+                    && preceding.last().is_some_and(|tree| is_punct(tree, '.')) =>
             {
                 self.report("unwrap", &rest[0], ".unwrap()");
             }
             "unsafe" if !self.file.path.starts_with(UNSAFE_ALLOWED_IN) => {
                 self.report("unsafe", &rest[0], "unsafe");
             }
-            "sleep" | "sleep_ms" | "sleep_until" if calls && in_tests => {
+            "sleep" | "sleep_ms" | "sleep_until" if is_call && in_tests => {
                 self.report("sleep-in-test", &rest[0], name);
             }
             "mod" => {
-                if let Some(module) = rest.get(1).and_then(word)
+                if let Some(module) = rest.get(1).and_then(identifier)
                     && VAGUE_NAMES.contains(&module.as_str())
                 {
                     self.report("vague-name", &rest[0], module);
@@ -169,15 +161,15 @@ impl Scan<'_> {
 }
 
 /// Whether the tokens before a brace are `#[cfg(test)] … mod name`.
-pub(crate) fn opens_test_module(before: &[TokenTree]) -> bool {
-    let [.., keyword, TokenTree::Ident(_)] = before else {
+pub(crate) fn opens_test_module(preceding: &[TokenTree]) -> bool {
+    let [.., keyword, TokenTree::Ident(_)] = preceding else {
         return false;
     };
-    if word(keyword).as_deref() != Some("mod") {
+    if identifier(keyword).as_deref() != Some("mod") {
         return false;
     }
     // Attributes stand between the item before (its `;` or body) and the keyword.
-    before[..before.len() - 2]
+    preceding[..preceding.len() - 2]
         .iter()
         .rev()
         .take_while(|tree| match tree {
@@ -203,7 +195,7 @@ pub(crate) fn flatten(stream: TokenStream) -> Vec<TokenTree> {
         .collect()
 }
 
-pub(crate) fn word(tree: &TokenTree) -> Option<String> {
+pub(crate) fn identifier(tree: &TokenTree) -> Option<String> {
     match tree {
         TokenTree::Ident(ident) => Some(ident.to_string()),
         _ => None,

@@ -12,12 +12,8 @@ const REGISTRY_HOSTS: [&str; 6] = [
     concat!("npmjs", ".com"),
     concat!("proxy.", "golang.org"),
 ];
-const MACHINE_PATHS: [&str; 4] = [
-    concat!("/wo", "rk/"),
-    concat!("/ho", "me/"),
-    concat!("/ro", "ot/"),
-    concat!("/Us", "ers/"),
-];
+const MACHINE_PATHS: [&str; 4] =
+    [concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/")];
 const LOCK_FILES: [&str; 2] = ["Cargo.lock", "package-lock.json"];
 
 /// Registry hosts and paths of one machine in one file. Lock files may name their registry.
@@ -31,10 +27,7 @@ pub fn check(file: &File) -> Vec<Finding> {
         for host in REGISTRY_HOSTS.iter().filter(|host| line.contains(**host)) {
             findings.push(Finding::new("registry-host", &file.path, index + 1, *host));
         }
-        for path in MACHINE_PATHS
-            .iter()
-            .filter(|path| starts_a_path(line, path))
-        {
+        for path in MACHINE_PATHS.iter().filter(|path| begins_absolute_path(line, path)) {
             findings.push(Finding::new("machine-path", &file.path, index + 1, *path));
         }
     }
@@ -42,9 +35,10 @@ pub fn check(file: &File) -> Vec<Finding> {
 }
 
 /// Whether `line` holds `path` as the beginning of an absolute path: `a/home/b` is not one.
-fn starts_a_path(line: &str, path: &str) -> bool {
-    line.match_indices(path).any(|(at, _)| {
-        !line[..at].ends_with(|before: char| before.is_alphanumeric() || "._-~$})".contains(before))
+fn begins_absolute_path(line: &str, path: &str) -> bool {
+    line.match_indices(path).any(|(offset, _)| {
+        !line[..offset]
+            .ends_with(|before: char| before.is_alphanumeric() || "._-~$})".contains(before))
     })
 }
 

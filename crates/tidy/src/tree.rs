@@ -12,17 +12,11 @@ pub struct File {
     pub text: String,
 }
 
-const BUILT_OR_FETCHED: [&str; 6] = [
-    "target",
-    "node_modules",
-    "dist",
-    "dist-test",
-    "__pycache__",
-    ".git",
-];
+const BUILT_OR_FETCHED: [&str; 6] =
+    ["target", "node_modules", "dist", "dist-test", "__pycache__", ".git"];
 
 /// The root of the checkout this crate was built in.
-pub fn root() -> PathBuf {
+pub fn checkout_root() -> PathBuf {
     let crate_directory = Path::new(env!("CARGO_MANIFEST_DIR"));
     crate_directory
         .ancestors()
@@ -32,7 +26,7 @@ pub fn root() -> PathBuf {
 }
 
 /// Every text file below `root`, sorted by path. Files that are not UTF-8 are data, not text.
-pub fn files(root: &Path) -> Vec<File> {
+pub fn read_files(root: &Path) -> Vec<File> {
     let mut found = Vec::new();
     let mut pending = vec![root.to_owned()];
     while let Some(directory) = pending.pop() {
@@ -53,10 +47,7 @@ pub fn files(root: &Path) -> Vec<File> {
                 && let Ok(text) = fs::read_to_string(&path)
             {
                 let relative = path.strip_prefix(root).expect("found below the root");
-                found.push(File {
-                    path: relative.to_string_lossy().into_owned(),
-                    text,
-                });
+                found.push(File { path: relative.to_string_lossy().into_owned(), text });
             }
         }
     }

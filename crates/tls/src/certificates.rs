@@ -36,17 +36,14 @@ pub struct TrustedCertificates {
 
 impl TrustedCertificates {
     /// A set without any certificate.
-    pub fn none() -> Self {
-        Self {
-            roots: RootCertStore::empty(),
-            digests: HashSet::new(),
-        }
+    pub fn empty() -> Self {
+        Self { roots: RootCertStore::empty(), digests: HashSet::new() }
     }
 
     /// The certificates that this machine trusts, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR`
     /// name. A certificate that cannot be read is left out: old ones are found on many machines.
-    pub fn of_machine() -> Self {
-        let mut trusted = Self::none();
+    pub fn from_system() -> Self {
+        let mut trusted = Self::empty();
         for certificate in rustls_native_certs::load_native_certs().certs {
             // Only a certificate that cannot be read fails.
             let _ = trusted.add(&certificate);
@@ -76,8 +73,7 @@ impl TrustedCertificates {
             return Err(CertificatesError::Empty);
         }
         for certificate in &certificates {
-            self.add(certificate)
-                .map_err(CertificatesError::Certificate)?;
+            self.add(certificate).map_err(CertificatesError::Certificate)?;
         }
         Ok(())
     }

@@ -37,10 +37,7 @@ pub struct ClientTlsError {
 
 impl ClientTlsError {
     fn new(option: &'static str, reason: &dyn fmt::Display) -> Self {
-        Self {
-            option,
-            reason: reason.to_string(),
-        }
+        Self { option, reason: reason.to_string() }
     }
 }
 
@@ -62,39 +59,37 @@ impl ClientTls<'_> {
     /// # Errors
     /// [`ClientTlsError`]: which certificate or key cannot be used.
     pub fn config(&self) -> Result<ClientConfig, ClientTlsError> {
-        let builder = self.begin()?;
+        let builder = self.config_builder()?;
         let mut config = match self.identity {
             None => builder.with_no_client_auth(),
-            Some(identity) => present(builder, identity)?,
+            Some(identity) => add_client_certificate(builder, identity)?,
         };
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }
 
-    fn begin(&self) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, ClientTlsError> {
+    fn config_builder(
+        &self,
+    ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, ClientTlsError> {
         let verifier = if let Some(pem) = self.certificate {
             // A client on the server's machine dials the address that the server listens on, say
             // 127.0.0.1, while the certificate names the host that others dial.
-            let own = CertificateDer::from_pem_slice(pem)
+            let pinned_certificate = CertificateDer::from_pem_slice(pem)
                 .map_err(|error| ClientTlsError::new("server.tls_certificate", &error))?;
-            CertificateVerifier::pinned(own)
+            CertificateVerifier::pinned(pinned_certificate)
         } else {
-            let mut trusted = TrustedCertificates::of_machine();
+            let mut trusted = TrustedCertificates::from_system();
             if let Some(pem) = self.authorities {
-                trusted
-                    .add_pem(pem)
-                    .map_err(|error| ClientTlsError::new("--ca-file", &error))?;
+                trusted.add_pem(pem).map_err(|error| ClientTlsError::new("--ca-file", &error))?;
             }
             CertificateVerifier::new(trusted).map_err(|error| ClientTlsError::new("TLS", &error))?
         };
-        verifier
-            .begin(ALL_VERSIONS)
-            .map_err(|error| ClientTlsError::new("TLS", &error))
+        verifier.config_builder(ALL_VERSIONS).map_err(|error| ClientTlsError::new("TLS", &error))
     }
 }
 
 /// Presents the client's certificate to a server that asks for one.
-fn present(
+fn add_client_certificate(
     builder: ConfigBuilder<ClientConfig, WantsClientCert>,
     identity: &ClientIdentity,
 ) -> Result<ClientConfig, ClientTlsError> {

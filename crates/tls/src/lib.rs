@@ -6,4 +6,4 @@ mod verifier;
 
 pub use certificates::{CertificatesError, TrustedCertificates};
 pub use client::{ClientIdentity, ClientTls, ClientTlsError};
-pub use verifier::{CertificateVerifier, is_of_authority};
+pub use verifier::{CertificateVerifier, is_ca_used_as_end_entity};

@@ -22,17 +22,14 @@ use crate::certificates::{CertificatesError, TrustedCertificates, digest};
 #[derive(Debug)]
 pub struct CertificateVerifier {
     trust: Trust,
-    any_host: bool,
+    accepts_any_host: bool,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 /// Which certificates are accepted.
 #[derive(Debug)]
 enum Trust {
-    Trusted {
-        chain: Arc<WebPkiServerVerifier>,
-        digests: HashSet<[u8; 32]>,
-    },
+    Trusted { chain: Arc<WebPkiServerVerifier>, digests: HashSet<[u8; 32]> },
     Pinned(CertificateDer<'static>),
 }
 
@@ -59,7 +56,7 @@ impl CertificateVerifier {
     fn with_trust(trust: Trust) -> Self {
         Self {
             trust,
-            any_host: false,
+            accepts_any_host: false,
             algorithms: ring::default_provider().signature_verification_algorithms,
         }
     }
@@ -67,7 +64,7 @@ impl CertificateVerifier {
     /// Accepts a certificate that names another host.
     #[must_use]
     pub fn accept_any_host(mut self) -> Self {
-        self.any_host = true;
+        self.accepts_any_host = true;
         self
     }
 
@@ -75,22 +72,20 @@ impl CertificateVerifier {
     ///
     /// # Errors
     /// The versions do not fit what Egret speaks.
-    pub fn begin(
+    pub fn config_builder(
         self,
         versions: &[&'static SupportedProtocolVersion],
     ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
         let provider = Arc::new(ring::default_provider());
         let builder =
             ClientConfig::builder_with_provider(provider).with_protocol_versions(versions)?;
-        Ok(builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(self)))
+        Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(self)))
     }
 }
 
 /// Whether a certificate was refused because it is one of an authority (`CA:TRUE`) and not a
 /// trusted one itself.
-pub fn is_of_authority(reason: &CertificateError) -> bool {
+pub fn is_ca_used_as_end_entity(reason: &CertificateError) -> bool {
     // The library's own type is not exported.
     matches!(reason, CertificateError::Other(cause) if cause.to_string() == "CaUsedAsEndEntity")
 }
@@ -98,7 +93,7 @@ pub fn is_of_authority(reason: &CertificateError) -> bool {
 impl ServerCertVerifier for CertificateVerifier {
     fn verify_server_cert(
         &self,
-        shown: &CertificateDer<'_>,
+        end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         name: &ServerName<'_>,
         ocsp: &[u8],
@@ -106,7 +101,7 @@ impl ServerCertVerifier for CertificateVerifier {
     ) -> Result<ServerCertVerified, Error> {
         let (chain, digests) = match &self.trust {
             Trust::Trusted { chain, digests } => (chain, digests),
-            Trust::Pinned(certificate) if shown == certificate => {
+            Trust::Pinned(certificate) if end_entity == certificate => {
                 return Ok(ServerCertVerified::assertion());
             }
             Trust::Pinned(_) => {
@@ -114,15 +109,15 @@ impl ServerCertVerifier for CertificateVerifier {
                 return Err(Error::InvalidCertificate(reason));
             }
         };
-        let verified = chain.verify_server_cert(shown, intermediates, name, ocsp, now);
+        let verified = chain.verify_server_cert(end_entity, intermediates, name, ocsp, now);
         // A server may show a certificate of an authority (`CA:TRUE`), which `openssl req -x509`
         // makes by default. The chain refuses it, after it has looked at its validity; OpenSSL
         // accepts it where it is trusted.
         let verified = match verified {
             Err(Error::InvalidCertificate(reason))
-                if is_of_authority(&reason) && digests.contains(&digest(shown)) =>
+                if is_ca_used_as_end_entity(&reason) && digests.contains(&digest(end_entity)) =>
             {
-                verify_server_name(&ParsedCertificate::try_from(shown)?, name)
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, name)
                     .map(|()| ServerCertVerified::assertion())
             }
             verified => verified,
@@ -131,7 +126,7 @@ impl ServerCertVerifier for CertificateVerifier {
             // The name is looked at last, when everything else is right.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) if self.any_host => Ok(ServerCertVerified::assertion()),
+            )) if self.accepts_any_host => Ok(ServerCertVerified::assertion()),
             verified => verified,
         }
     }

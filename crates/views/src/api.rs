@@ -27,10 +27,10 @@ use crate::store::refresh::request::{RefreshOptions, VerifyTrigger};
 use crate::store::{explain, history, install, registry, remove, report, requests};
 pub use crate::worker::context::TaskPublisher;
 use crate::worker::context::ViewsContext;
-use crate::worker::create::{create, fill, withdraw};
+use crate::worker::create::{create_view, fill_view, remove_unfilled};
 use crate::worker::refresh_worker::ViewRefreshWorker;
 use crate::worker::refresh_workers::RefreshWorkers;
-use crate::worker::watch::watch_over;
+use crate::worker::watch::watch_databases;
 use advice::with_advice;
 pub use follow::{FollowMode, Follower};
 
@@ -46,7 +46,7 @@ pub struct Options {
     /// Source of wall-clock time.
     pub clock: Arc<dyn Clock>,
     /// Turns change sets into tasks; none: no change sets become tasks.
-    pub tasks: Option<TaskPublisher>,
+    pub task_publisher: Option<TaskPublisher>,
 }
 
 /// A view, by its name and database.
@@ -80,7 +80,7 @@ impl Views {
             databases: options.databases,
             clock: options.clock,
             metrics: Metrics::new(registry),
-            tasks: options.tasks,
+            task_publisher: options.task_publisher,
         };
         Self {
             inner: Arc::new(ViewsInner {
@@ -119,15 +119,15 @@ impl Views {
         let mut session = worker.session().await?;
         install::install(&mut session.client).await?;
         worker.set_installed();
-        let record = create(&worker, &mut session, &view, None).await?;
+        let record = create_view(&worker, &mut session, &view, None).await?;
         worker.return_session(session);
-        let filled = permit.yield_during(fill(&worker, &record)).await;
+        let filled = permit.yield_during(fill_view(&worker, &record)).await;
         if let Err(error) = filled {
-            return Err(withdraw(&worker, &record, error).await?);
+            return Err(remove_unfilled(&worker, &record, error).await?);
         }
         worker.announce_change();
-        self.inner.workers.changed.notify_one();
-        let report = self.show_of(&worker, &view.name).await?;
+        self.inner.workers.databases_changed.notify_one();
+        let report = self.report_view(&worker, &view.name).await?;
         Ok(with_advice(&worker, report).await)
     }
 
@@ -148,10 +148,10 @@ impl Views {
         requests::check_roles(&session.client, roles).await?;
         install::install(&mut session.client).await?;
         worker.set_installed();
-        requests::grant(&mut session.client, roles).await?;
+        requests::grant_requests(&mut session.client, roles).await?;
         worker.return_session(session);
         tracing::info!(database, ?roles, "roles may request views from SQL");
-        self.inner.workers.changed.notify_one();
+        self.inner.workers.databases_changed.notify_one();
         Ok(database)
     }
 
@@ -171,7 +171,7 @@ impl Views {
         let mut session = worker.session().await?;
         install::install(&mut session.client).await?;
         worker.set_installed();
-        let explanation = explain::of_query(&mut session.client, query, readable).await?;
+        let explanation = explain::explain_new_query(&mut session.client, query, readable).await?;
         worker.return_session(session);
         Ok(explanation)
     }
@@ -180,43 +180,41 @@ impl Views {
     ///
     /// # Errors
     /// [`ViewsError::NotFound`] and [`ViewsError::Ambiguous`].
-    pub async fn show(&self, at: &ViewRef) -> Result<ViewReport, ViewsError> {
+    pub async fn show(&self, view_ref: &ViewRef) -> Result<ViewReport, ViewsError> {
         let _permit = self.admit().await?;
-        let found = self.find(at).await?;
-        found.worker.return_session(found.session);
-        let report = self.show_of(&found.worker, &found.record.name).await?;
-        Ok(with_advice(&found.worker, report).await)
+        let handle = self.find(view_ref).await?;
+        handle.worker.return_session(handle.session);
+        let report = self.report_view(&handle.worker, &handle.record.name).await?;
+        Ok(with_advice(&handle.worker, report).await)
     }
 
-    async fn show_of(
+    async fn report_view(
         &self,
         worker: &ViewRefreshWorker,
         name: &ViewName,
     ) -> Result<ViewReport, ViewsError> {
         let session = worker.session().await?;
-        let all = report::reports(&session.client, &worker.database, |view| {
-            worker.latest(view)
+        let reports = report::list_reports(&session.client, &worker.database, |view| {
+            worker.latest_report(view)
         })
         .await?;
         worker.return_session(session);
-        let mut all = all.into_iter();
+        let mut all = reports.into_iter();
         let found = all.find(|report| report.name == *name);
-        found.ok_or_else(|| ViewsError::NotFound {
-            name: name.to_string(),
-        })
+        found.ok_or_else(|| ViewsError::NotFound { name: name.to_string() })
     }
 
     /// Explains how a view is maintained, stage by stage.
     ///
     /// # Errors
     /// Those of [`Self::show`]; [`ViewsError::SourceGone`].
-    pub async fn explain(&self, at: &ViewRef) -> Result<Explanation, ViewsError> {
+    pub async fn explain(&self, view_ref: &ViewRef) -> Result<Explanation, ViewsError> {
         let _permit = self.admit().await?;
-        let mut found = self.find(at).await?;
-        let client = &mut found.session.client;
-        let view = found.worker.load_view(client, found.record.id).await?;
-        let explanation = explain::of_view(client, &view).await?;
-        found.worker.return_session(found.session);
+        let mut handle = self.find(view_ref).await?;
+        let client = &mut handle.session.client;
+        let view = handle.worker.load_view(client, handle.record.id).await?;
+        let explanation = explain::explain_view(client, &view).await?;
+        handle.worker.return_session(handle.session);
         Ok(explanation)
     }
 
@@ -224,41 +222,38 @@ impl Views {
     ///
     /// # Errors
     /// Those of [`Self::show`]; [`ViewsError::Failed`] and [`ViewsError::Suspended`].
-    pub async fn refresh(&self, at: &ViewRef) -> Result<RefreshReport, ViewsError> {
-        self.refresh_and(at, RefreshOptions::default()).await
+    pub async fn refresh(&self, view_ref: &ViewRef) -> Result<RefreshReport, ViewsError> {
+        self.refresh_with_options(view_ref, RefreshOptions::default()).await
     }
 
     /// Refreshes a view and reports the plans of the statements, each of which runs twice for that.
     ///
     /// # Errors
     /// Those of [`Self::refresh`].
-    pub async fn refresh_explained(&self, at: &ViewRef) -> Result<RefreshReport, ViewsError> {
-        let options = RefreshOptions {
-            is_explained: true,
-            ..RefreshOptions::default()
-        };
-        self.refresh_and(at, options).await
+    pub async fn refresh_explained(&self, view_ref: &ViewRef) -> Result<RefreshReport, ViewsError> {
+        let options = RefreshOptions { collects_plans: true, ..RefreshOptions::default() };
+        self.refresh_with_options(view_ref, options).await
     }
 
-    async fn refresh_and(
+    async fn refresh_with_options(
         &self,
-        at: &ViewRef,
+        view_ref: &ViewRef,
         options: RefreshOptions,
     ) -> Result<RefreshReport, ViewsError> {
-        if let Some((worker, record)) = self.cached(at) {
+        if let Some((worker, record)) = self.cached_record(view_ref) {
             match worker.refresh_record(&record, options).await {
                 // The cached view may have been dropped or changed meanwhile: find it again.
-                Err(error) if error.may_be_of_another() => {}
+                Err(error) if error.can_mean_stale_record() => {}
                 result => return Ok(result?.report),
             }
         }
         let permit = self.admit().await?;
-        let found = self.find(at).await?;
-        found.worker.return_session(found.session);
+        let handle = self.find(view_ref).await?;
+        handle.worker.return_session(handle.session);
         // The number of refreshes at a time is bounded, and one that waits for its turn has no
         // session.
         drop(permit);
-        let result = found.worker.refresh_record(&found.record, options).await?;
+        let result = handle.worker.refresh_record(&handle.record, options).await?;
         Ok(result.report)
     }
 
@@ -266,34 +261,24 @@ impl Views {
     ///
     /// # Errors
     /// Those of [`Self::refresh`].
-    pub async fn verify(&self, at: &ViewRef) -> Result<Verification, ViewsError> {
+    pub async fn verify(&self, view_ref: &ViewRef) -> Result<Verification, ViewsError> {
         let permit = self.admit().await?;
-        let found = self.find(at).await?;
-        found.worker.return_session(found.session);
+        let handle = self.find(view_ref).await?;
+        handle.worker.return_session(handle.session);
         drop(permit);
-        let id = found.record.id;
+        let id = handle.record.id;
         let options = RefreshOptions {
-            compared: Some((id, VerifyTrigger::Requested)),
+            verified_view: Some((id, VerifyTrigger::Requested)),
             ..RefreshOptions::default()
         };
-        let result = found.worker.refresh_record(&found.record, options).await?;
-        let Some(Comparison {
-            same,
-            missing,
-            extra,
-        }) = result.comparison
-        else {
+        let result = handle.worker.refresh_record(&handle.record, options).await?;
+        let Some(Comparison { same, missing, extra }) = result.comparison else {
             return Err(ViewsError::Unsupported {
                 what: "comparing a view of another role that reads views".to_owned(),
                 advice: "compare the views that it reads".to_owned(),
             });
         };
-        Ok(Verification {
-            snapshot: result.report.snapshot,
-            same,
-            missing,
-            extra,
-        })
+        Ok(Verification { snapshot: result.report.snapshot, same, missing, extra })
     }
 
     /// The latest refreshes of a view that changed something or failed, newest first.
@@ -302,31 +287,32 @@ impl Views {
     /// Those of [`Self::show`].
     pub async fn history(
         &self,
-        at: &ViewRef,
+        view_ref: &ViewRef,
         limit: u32,
     ) -> Result<Vec<RefreshReport>, ViewsError> {
         let _permit = self.admit().await?;
-        let found = self.find(at).await?;
-        let history = history::history(&found.session.client, found.record.id, limit).await?;
-        found.worker.return_session(found.session);
-        let latest = found.worker.latest(found.record.id);
-        Ok(history::with_latest(history, latest, limit))
+        let handle = self.find(view_ref).await?;
+        let history =
+            history::read_history(&handle.session.client, handle.record.id, limit).await?;
+        handle.worker.return_session(handle.session);
+        let latest = handle.worker.latest_report(handle.record.id);
+        Ok(history::merge_latest(history, latest, limit))
     }
 
     /// Removes a view.
     ///
     /// # Errors
     /// Those of [`Self::show`]; [`ViewsError::InUse`].
-    pub async fn drop(&self, at: &ViewRef) -> Result<(), ViewsError> {
+    pub async fn drop(&self, view_ref: &ViewRef) -> Result<(), ViewsError> {
         let _permit = self.admit().await?;
-        let mut found = self.find(at).await?;
-        let retries = found.worker.lock_retry_policy();
-        remove::remove(&mut found.session.client, &found.record, retries).await?;
-        tracing::info!(database = found.worker.database, view = %found.record.name, "dropped a view");
-        found.worker.unload(found.record.id);
-        found.worker.discard_costs(found.record.id);
-        found.worker.return_session(found.session);
-        found.worker.announce_change();
+        let mut handle = self.find(view_ref).await?;
+        let retries = handle.worker.lock_retry_policy();
+        remove::remove_view(&mut handle.session.client, &handle.record, retries).await?;
+        tracing::info!(database = handle.worker.database, view = %handle.record.name, "dropped a view");
+        handle.worker.unload(handle.record.id);
+        handle.worker.discard_costs(handle.record.id);
+        handle.worker.return_session(handle.session);
+        handle.worker.announce_change();
         Ok(())
     }
 
@@ -344,19 +330,16 @@ impl Views {
         let database = self.context().databases.choose(database).await?;
         let worker = self.worker(&database);
         let mut session = worker.session().await?;
-        if install::is_installed(&session.client).await?.is_none() {
+        if install::find_registry_oid(&session.client).await?.is_none() {
             worker.close().await;
             return Ok((database, 0));
         }
-        let records = registry::records(&session.client).await?;
+        let records = registry::list_records(&session.client).await?;
         if !force && !records.is_empty() {
-            return Err(ViewsError::Installed {
-                database,
-                views: records.len() as i64,
-            });
+            return Err(ViewsError::ViewsRemain { database, views: records.len() as i64 });
         }
         let views =
-            remove::remove_all(&mut session.client, &records, || worker.lock_retry_policy())
+            remove::remove_all_views(&mut session.client, &records, || worker.lock_retry_policy())
                 .await?;
         install::uninstall(&mut session.client).await?;
         worker.close().await;
@@ -374,7 +357,7 @@ impl Service for Views {
     /// Starts the watch over databases in the background; the start waits for no view.
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
         Box::pin(async move {
-            let watcher = tokio::spawn(watch_over(self.inner.workers.clone()));
+            let watcher = tokio::spawn(watch_databases(self.inner.workers.clone()));
             *lock(&self.inner.watcher) = Some(watcher);
             Ok(())
         })

@@ -75,7 +75,7 @@ egret_base::settings! {
 
 impl ViewsConfig {
     /// How changes of tables are recorded.
-    pub fn recording(&self) -> CaptureOptions {
+    pub(crate) fn capture_options(&self) -> CaptureOptions {
         CaptureOptions {
             size_max: self.changes_size_max.bytes(),
             segment_size: self.changes_segment_size.bytes(),

@@ -6,7 +6,7 @@ use egret_postgres::databases::DatabasesError;
 use egret_postgres::tokio_postgres;
 use egret_postgres::tokio_postgres::error::SqlState;
 
-use crate::core::locate::locate;
+use crate::core::locate::locate_position;
 use crate::core::refusal::Refusal;
 use crate::model::ParseError;
 
@@ -27,7 +27,7 @@ impl std::fmt::Display for Dependent {
     }
 }
 
-fn listed(dependents: &[Dependent]) -> String {
+fn join_dependents(dependents: &[Dependent]) -> String {
     let dependents: Vec<String> = dependents.iter().map(ToString::to_string).collect();
     dependents.join(", ")
 }
@@ -57,7 +57,7 @@ pub enum ViewsError {
         advice: String,
     },
     /// PostgreSQL refuses the query.
-    #[error("the query is refused by PostgreSQL: {}", said(.error))]
+    #[error("the query is refused by PostgreSQL: {}", describe_server_error(.error))]
     Query {
         /// The server's error, with its SQLSTATE.
         error: tokio_postgres::Error,
@@ -88,7 +88,7 @@ pub enum ViewsError {
     #[error(
         "view `{name}` was not found, and not every database accepts sessions at present: name its database"
     )]
-    NotKnown {
+    DatabaseUnreachable {
         /// The view as `schema.name`.
         name: String,
     },
@@ -104,7 +104,7 @@ pub enum ViewsError {
     /// of the view.
     #[error(
         "other objects depend on view `{name}`, drop them first: {}",
-        listed(dependents)
+        join_dependents(dependents)
     )]
     InUse {
         /// The view as `schema.name`.
@@ -114,7 +114,7 @@ pub enum ViewsError {
     },
     /// Views are left in a database from which the engine is to be uninstalled.
     #[error("database `{database}` has {views} views: set `force` to delete them too")]
-    Installed {
+    ViewsRemain {
         /// Name of the database.
         database: String,
         /// Number of views in it.
@@ -122,7 +122,7 @@ pub enum ViewsError {
     },
     /// The database has as many views as `views.views_max` allows.
     #[error("the database already has {max} views (`views.views_max`)")]
-    TooMany {
+    TooManyViews {
         /// Value of the setting `views.views_max`.
         max: u32,
     },
@@ -138,7 +138,7 @@ pub enum ViewsError {
     /// The change sets after the follower's position are not retained any more, or never were.
     #[error(
         "the changes of view `{name}` after {after} are not kept{}: read the view, and follow it \
-         from there", kept_from(.first)
+         from there", first_kept_clause(.first)
     )]
     ChangesGone {
         /// The view as `schema.name`.
@@ -156,7 +156,7 @@ pub enum ViewsError {
     },
     /// A privilege is missing.
     #[error("{what}; to allow it: {grant}")]
-    Right {
+    PrivilegeMissing {
         /// What is not allowed, and to which role.
         what: String,
         /// The statement that grants it.
@@ -251,7 +251,7 @@ pub enum ViewsError {
     /// A refresh failed. The view shows the rows that it had before.
     #[error(
         "view `{name}` could not be refreshed and has its previous content: {reason}{}",
-        remedy(*is_suspended)
+        suspension_advice(*is_suspended)
     )]
     Failed {
         /// The view as `schema.name`.
@@ -271,7 +271,7 @@ pub enum ViewsError {
     },
     /// The refresh took longer than `views.refresh_timeout` and was cancelled.
     #[error("the refresh took longer than {seconds} s (`views.refresh_timeout`) and was cancelled")]
-    TooLong {
+    RefreshTimeout {
         /// Value of the setting `views.refresh_timeout`, in seconds.
         seconds: u64,
     },
@@ -283,30 +283,26 @@ pub enum ViewsError {
     Statement(#[from] tokio_postgres::Error),
 }
 
-fn kept_from(first: &Option<i64>) -> String {
+fn first_kept_clause(first: &Option<i64>) -> String {
     first.map_or_else(String::new, |first| format!(", but those from {first} on"))
 }
 
 /// What to do about a refresh that failed.
-fn remedy(is_suspended: bool) -> &'static str {
-    if is_suspended {
-        "; it is suspended now: repair it, or resume it"
-    } else {
-        ""
-    }
+fn suspension_advice(is_suspended: bool) -> &'static str {
+    if is_suspended { "; it is suspended now: repair it, or resume it" } else { "" }
 }
 
 /// The server's error on one line.
-fn said(error: &tokio_postgres::Error) -> String {
-    let Some(told) = error.as_db_error() else {
+fn describe_server_error(error: &tokio_postgres::Error) -> String {
+    let Some(db_error) = error.as_db_error() else {
         return egret_base::error::chain(error);
     };
-    let hint = told.hint().map(|hint| format!(": {hint}"));
+    let hint = db_error.hint().map(|hint| format!(": {hint}"));
     format!(
         "{}{} (SQLSTATE {})",
-        told.message(),
+        db_error.message(),
         hint.unwrap_or_default(),
-        told.code().code()
+        db_error.code().code()
     )
 }
 
@@ -315,35 +311,28 @@ impl From<DatabasesError> for ViewsError {
         match error {
             DatabasesError::Postgres(error) => error.into(),
             // The same error as for removing an object from a database that does not exist.
-            error @ DatabasesError::Unknown { .. } => PostgresError::DatabaseNotFound {
-                reason: format!("database: {error}"),
+            error @ DatabasesError::Unknown { .. } => {
+                PostgresError::DatabaseNotFound { reason: format!("database: {error}") }.into()
             }
-            .into(),
-            error => Self::Invalid {
-                what: "database",
-                reason: error.to_string(),
-            },
+            error => Self::Invalid { what: "database", reason: error.to_string() },
         }
     }
 }
 
 impl From<ParseError> for ViewsError {
     fn from(error: ParseError) -> Self {
-        Self::Invalid {
-            what: "view",
-            reason: error.0,
-        }
+        Self::Invalid { what: "view", reason: error.0 }
     }
 }
 
 impl ViewsError {
     /// Moves the position in a query with resolved names to the query as the caller wrote it.
-    pub(crate) fn located(self, resolved: &str, written: &str) -> Self {
+    pub(crate) fn map_position(self, resolved: &str, written: &str) -> Self {
         match self {
             Self::Refused(refusal) => Self::Refused(Refusal {
                 position: refusal
                     .position
-                    .and_then(|position| locate(resolved, position, written)),
+                    .and_then(|position| locate_position(resolved, position, written)),
                 ..refusal
             }),
             other => other,
@@ -351,7 +340,7 @@ impl ViewsError {
     }
 
     /// Whether the error persists until a user changes the view or what it reads.
-    pub fn is_lasting(&self) -> bool {
+    pub fn is_permanent(&self) -> bool {
         matches!(
             self,
             Self::SourceGone { .. }
@@ -363,7 +352,7 @@ impl ViewsError {
     }
 
     /// Whether a cached record may be stale: the view may be another one, resumed, or gone.
-    pub(crate) fn may_be_of_another(&self) -> bool {
+    pub(crate) fn can_mean_stale_record(&self) -> bool {
         match self {
             Self::NotFound { .. } | Self::Suspended { .. } => true,
             Self::Statement(error) => matches!(
@@ -379,7 +368,7 @@ impl ViewsError {
     }
 
     /// Whether a lock could not be obtained.
-    pub fn is_busy(&self) -> bool {
+    pub fn is_lock_not_available(&self) -> bool {
         match self {
             Self::Statement(error) => error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE),
             _ => false,
@@ -387,7 +376,7 @@ impl ViewsError {
     }
 
     /// Whether an immediate retry may succeed.
-    pub(crate) fn is_passing(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Drifted { .. }
             | Self::FannedOut { .. }
@@ -417,14 +406,14 @@ impl CodedError for ViewsError {
             Self::FuseBlown { .. } => "view_fuse_blown",
             Self::Exists { .. } => "view_exists",
             Self::NotFound { .. } => "view_not_found",
-            Self::NotKnown { .. } => "postgres_database_unreachable",
+            Self::DatabaseUnreachable { .. } => "postgres_database_unreachable",
             Self::Ambiguous { .. } => "view_ambiguous",
             Self::InUse { .. } => "view_in_use",
-            Self::Installed { .. } => "views_installed",
-            Self::TooMany { .. } | Self::TooManyFollowers { .. } => "limit_exceeded",
+            Self::ViewsRemain { .. } => "views_installed",
+            Self::TooManyViews { .. } | Self::TooManyFollowers { .. } => "limit_exceeded",
             Self::NotFollowed { .. } => "view_not_followed",
             Self::ChangesGone { .. } => "view_changes_gone",
-            Self::Right { .. } => "view_right_missing",
+            Self::PrivilegeMissing { .. } => "view_right_missing",
             Self::ReadDenied { .. } => "view_read_denied",
             Self::SourceChanged | Self::SourceAltered { .. } => "view_source_changed",
             Self::SourceGone { .. } => "view_source_gone",
@@ -432,7 +421,7 @@ impl CodedError for ViewsError {
             Self::NotFilled { .. } => "view_not_filled",
             Self::Failed { .. } => "view_refresh_failed",
             Self::Suspended { .. } => "view_suspended",
-            Self::TooLong { .. } => "view_refresh_timeout",
+            Self::RefreshTimeout { .. } => "view_refresh_timeout",
             Self::Postgres(error) => error.code(),
             Self::Statement(_) => "view_statement_failed",
         }
@@ -448,28 +437,26 @@ impl CodedError for ViewsError {
             Self::Drifted { .. } => Kind::Internal,
             Self::Exists { .. }
             | Self::InUse { .. }
-            | Self::Installed { .. }
+            | Self::ViewsRemain { .. }
             | Self::Ambiguous { .. }
             | Self::SourceGone { .. }
             | Self::FuseBlown { .. }
             | Self::NotFilled { .. }
             | Self::NotFollowed { .. }
-            | Self::Failed {
-                is_suspended: true, ..
-            }
+            | Self::Failed { is_suspended: true, .. }
             | Self::Suspended { .. } => Kind::Conflict,
             Self::NotFound { .. } => Kind::NotFound,
-            Self::Right { .. } | Self::ReadDenied { .. } => Kind::Denied,
-            Self::TooMany { .. } | Self::TooManyFollowers { .. } => Kind::LimitReached,
+            Self::PrivilegeMissing { .. } | Self::ReadDenied { .. } => Kind::Denied,
+            Self::TooManyViews { .. } | Self::TooManyFollowers { .. } => Kind::LimitReached,
             Self::ChangesGone { .. } => Kind::Gone,
             Self::SourceChanged
             | Self::FannedOut { .. }
             | Self::DeltaFailed { .. }
             | Self::SourceAltered { .. }
             | Self::SourceFailed { .. }
-            | Self::NotKnown { .. }
+            | Self::DatabaseUnreachable { .. }
             | Self::Failed { .. } => Kind::Unavailable,
-            Self::TooLong { .. } => Kind::TimedOut,
+            Self::RefreshTimeout { .. } => Kind::TimedOut,
             Self::Postgres(error) => error.kind(),
             Self::Statement(_) => Kind::Unavailable,
         }

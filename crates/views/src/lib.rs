@@ -35,11 +35,11 @@ pub mod testing {
         name: &str,
         query: &str,
     ) -> Result<Refreshable, ViewsError> {
-        create_in(client, schema, name, query, Mode::Incremental).await
+        create_in_mode(client, schema, name, query, Mode::Incremental).await
     }
 
     /// Makes a view in a mode. It is empty until it is refreshed.
-    pub async fn create_in(
+    pub async fn create_in_mode(
         client: &mut Client,
         schema: &str,
         name: &str,
@@ -47,20 +47,17 @@ pub mod testing {
         mode: Mode,
     ) -> Result<Refreshable, ViewsError> {
         let view = NewView {
-            name: ViewName {
-                schema: schema.to_owned(),
-                name: name.to_owned(),
-            },
+            name: ViewName { schema: schema.to_owned(), name: name.to_owned() },
             query: query.to_owned(),
             mode,
             schedule: None,
             indexes: Vec::new(),
             owner: None,
-            rights: MakerRights::all(),
-            following: FollowSettings::default(),
+            rights: MakerRights::administrator(),
+            follow_settings: FollowSettings::default(),
         };
-        let recording = ViewsConfig::default().recording();
-        let names = NameResolution::OfSession;
-        crate::store::create::create(client, &view, None, names, recording).await
+        let capture_options = ViewsConfig::default().capture_options();
+        let names = NameResolution::SessionSearchPath;
+        crate::store::create::create(client, &view, None, names, capture_options).await
     }
 }

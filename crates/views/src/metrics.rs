@@ -57,7 +57,7 @@ pub struct Metrics {
 }
 
 /// Buckets from a quarter of a millisecond to two minutes, each twice the one before.
-fn seconds() -> Histogram {
+fn duration_histogram() -> Histogram {
     Histogram::new((0..20).map(|power| 0.000_25 * f64::from(1 << power)))
 }
 
@@ -66,8 +66,8 @@ impl Metrics {
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
             refreshes: Family::default(),
-            refresh_seconds: seconds(),
-            wait_seconds: seconds(),
+            refresh_seconds: duration_histogram(),
+            wait_seconds: duration_histogram(),
             changes: Counter::default(),
             rows: Counter::default(),
             drifts: Counter::default(),

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use egret_base::settings::{ConfigDuration, Value};
 
-use crate::core::expression::quoted;
+use crate::core::expression::quote_identifier;
 
 pub(crate) use limits::Limits;
 pub use maker::{Grants, MakerRights, ReadableViews, ViewFilter};
@@ -85,9 +85,7 @@ impl FromStr for Mode {
         let all = [Self::Auto, Self::Incremental, Self::Full, Self::Immediate];
         let found = all.into_iter().find(|mode| mode.as_str() == text);
         found.ok_or_else(|| {
-            ParseError(format!(
-                "`{text}` is not a mode: use auto, incremental, full or immediate"
-            ))
+            ParseError(format!("`{text}` is not a mode: use auto, incremental, full or immediate"))
         })
     }
 }
@@ -104,7 +102,7 @@ impl State {
     }
 
     /// The state of a word; [`Self::New`] for any other.
-    pub fn named(word: &str) -> Self {
+    pub(crate) fn from_word(word: &str) -> Self {
         let all = [Self::Active, Self::Failing, Self::Suspended];
         let found = all.into_iter().find(|state| state.as_str() == word);
         found.unwrap_or(Self::New)
@@ -146,21 +144,21 @@ impl FromStr for Schedule {
 impl ViewName {
     /// Schema and name, quoted for SQL.
     pub(crate) fn sql(&self) -> String {
-        format!("{}.{}", quoted(&self.schema), quoted(&self.name))
+        format!("{}.{}", quote_identifier(&self.schema), quote_identifier(&self.name))
     }
 }
 
 /// In double quotes where a part has a dot or a quote.
 impl fmt::Display for ViewName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let part = |name: &str| {
+        let quote_if_needed = |name: &str| {
             if name.contains(['.', '"']) {
                 format!("\"{}\"", name.replace('"', "\"\""))
             } else {
                 name.to_owned()
             }
         };
-        write!(f, "{}.{}", part(&self.schema), part(&self.name))
+        write!(f, "{}.{}", quote_if_needed(&self.schema), quote_if_needed(&self.name))
     }
 }
 
@@ -170,19 +168,16 @@ impl FromStr for ViewName {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let refuse = |why: &str| {
-            Err(ParseError(format!(
-                "`{text}` is not a valid view name: {why}"
-            )))
-        };
+        let refuse =
+            |reason: &str| Err(ParseError(format!("`{text}` is not a valid view name: {reason}")));
         let mut parts = vec![String::new()];
         let mut is_quoted = false;
-        let mut letters = text.chars().peekable();
-        while let Some(letter) = letters.next() {
+        let mut characters = text.chars().peekable();
+        while let Some(letter) = characters.next() {
             let part = parts.last_mut().expect("there is at least one part");
             match letter {
-                '"' if is_quoted && letters.peek() == Some(&'"') => {
-                    letters.next();
+                '"' if is_quoted && characters.peek() == Some(&'"') => {
+                    characters.next();
                     part.push('"');
                 }
                 '"' => is_quoted = !is_quoted,
@@ -207,10 +202,7 @@ impl FromStr for ViewName {
         if schema == "egret" {
             return refuse("schema egret is reserved for Egret");
         }
-        Ok(Self {
-            schema: schema.to_owned(),
-            name: name.clone(),
-        })
+        Ok(Self { schema: schema.to_owned(), name: name.clone() })
     }
 }
 
@@ -235,7 +227,7 @@ pub struct NewView {
     /// Rights of the view's creator.
     pub rights: MakerRights,
     /// Retention and queue of its change sets.
-    pub following: FollowSettings,
+    pub follow_settings: FollowSettings,
 }
 
 /// Settings for followers of a view: retention and queue of its change sets.
@@ -243,7 +235,7 @@ pub struct NewView {
 pub struct FollowSettings {
     /// Retention of change sets; none: the default where there is a queue, else there are no change
     /// sets.
-    pub kept: Option<ConfigDuration>,
+    pub retention: Option<ConfigDuration>,
     /// Queue that gets a task for each change set.
     pub queue: Option<String>,
 }
@@ -258,7 +250,7 @@ pub struct Alteration {
     /// Whether the view is maintained: false suspends it, true ends any suspension.
     pub is_active: Option<bool>,
     /// Retention of change sets; `Some(None)`: there are none any more.
-    pub kept: Option<Option<ConfigDuration>>,
+    pub retention: Option<Option<ConfigDuration>>,
     /// Queue that gets a task for each change set; `Some(None)`: none.
     pub queue: Option<Option<String>>,
 }
@@ -306,7 +298,7 @@ pub struct ViewReport {
     /// Its retained change sets; none: the view is not followed.
     pub changes: Option<KeptChanges>,
     /// The last refresh that changed something or failed.
-    pub last: Option<RefreshReport>,
+    pub last_refresh: Option<RefreshReport>,
     /// Indexes that the view lacks; none if they were not determined, as in a list, or could not
     /// be.
     pub advice: Option<Vec<Advice>>,
@@ -316,7 +308,7 @@ pub struct ViewReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptChanges {
     /// Retention of a change set.
-    pub kept: ConfigDuration,
+    pub retention: ConfigDuration,
     /// Number of the latest change set.
     pub sequence: i64,
     /// Number of retained change sets.
@@ -384,7 +376,7 @@ pub struct Durations {
     /// that come before it. The commit, which also stores these figures, is in none of them.
     pub other: Quantiles,
     /// Duration of whole refreshes, commit excluded.
-    pub all: Quantiles,
+    pub total: Quantiles,
 }
 
 /// Median and 95th percentile of durations.
@@ -404,7 +396,7 @@ pub struct RefreshReport {
     /// `nothing` (nothing had changed), `incremental`, `full`, or `failed`.
     pub outcome: String,
     /// Why it was incremental or full, in words.
-    pub why: String,
+    pub strategy_reason: String,
     /// The snapshot that it reached, as `pg_snapshot` is written.
     pub snapshot: String,
     /// Recorded change rows that were applied; an update counts as two.
@@ -450,7 +442,7 @@ pub struct StageExplanation {
     /// Its operators as a tree, one a line, indented by two spaces a level.
     pub operators: String,
     /// Its columns and how they are maintained, in words, one a line.
-    pub keeps: Vec<String>,
+    pub column_maintenance: Vec<String>,
     /// The statement that applies changes of all sources.
     pub sql: String,
 }

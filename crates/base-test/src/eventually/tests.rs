@@ -23,8 +23,5 @@ fn a_failure_names_what_was_awaited_and_the_state_that_was_seen() {
         "did not happen within 120s: the server is ready; last seen: \"still starting\""
     );
     let error = false.into_value().unwrap_err();
-    assert_eq!(
-        failure("the file is gone", error),
-        "did not happen within 120s: the file is gone"
-    );
+    assert_eq!(failure("the file is gone", error), "did not happen within 120s: the file is gone");
 }

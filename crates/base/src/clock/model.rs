@@ -24,7 +24,7 @@ use std::time::Duration;
 use super::Timestamp;
 
 /// While the wall clock is a little behind, one of so many parts of the elapsed time is left out.
-pub const SLOWER: i64 = 8;
+pub(crate) const SLEW_DIVISOR: i64 = 8;
 
 /// How long it takes until a used-up allowance has come back, in microseconds.
 const ALLOWANCE_PERIOD_US: i64 = 3_600_000_000;
@@ -73,9 +73,9 @@ pub(crate) struct ClockModel {
     jump_max_us: i64,
     allowance_us: i64,
     /// Remainder of the allowance after integer division, in parts of [`ALLOWANCE_PERIOD_US`].
-    allowance_rest: i128,
+    allowance_remainder: i128,
     /// Elapsed microseconds that have not slowed accepted time yet, fewer than [`SLEW_DIVISOR`].
-    slew_rest_us: i64,
+    slew_remainder_us: i64,
     accepted_us: i64,
     elapsed_us: i64,
     /// By how much the wall clock was ahead of accepted time when both were last compared.
@@ -94,8 +94,8 @@ impl ClockModel {
         Self {
             jump_max_us,
             allowance_us: jump_max_us,
-            allowance_rest: 0,
-            slew_rest_us: 0,
+            allowance_remainder: 0,
+            slew_remainder_us: 0,
             accepted_us: reading.wall.as_micros(),
             elapsed_us: micros(reading.elapsed),
             offset_us: 0,
@@ -111,13 +111,13 @@ impl ClockModel {
         policy: ClockPolicy,
     ) -> Self {
         let mut model = Self::begin(reading, policy);
-        let same_boot =
+        let is_same_boot =
             !boot.is_empty() && record.boot == boot && record.elapsed <= reading.elapsed;
-        let down = reading.wall.since(record.accepted);
-        if same_boot {
+        let downtime = reading.wall.since(record.accepted);
+        if is_same_boot {
             model.elapsed_us = micros(record.elapsed);
             model.accepted_us = record.accepted.as_micros();
-        } else if reading.wall < record.accepted || down > policy.start_jump_max {
+        } else if reading.wall < record.accepted || downtime > policy.start_jump_max {
             model.accepted_us = record.accepted.as_micros();
         }
         model.observe(reading);
@@ -141,9 +141,9 @@ impl ClockModel {
                 self.allowance_us -= gap_us;
                 expected_us + gap_us
             } else {
-                let owed_us = passed_us + self.slew_rest_us;
-                self.slew_rest_us = owed_us % SLOWER;
-                expected_us - (owed_us / SLOWER).min(-gap_us).min(passed_us)
+                let owed_us = passed_us + self.slew_remainder_us;
+                self.slew_remainder_us = owed_us % SLEW_DIVISOR;
+                expected_us - (owed_us / SLEW_DIVISOR).min(-gap_us).min(passed_us)
             }
         };
         self.offset_us = reading.wall.as_micros().saturating_sub(self.accepted_us);
@@ -151,14 +151,12 @@ impl ClockModel {
     }
 
     fn recover_allowance(&mut self, passed_us: i64) {
-        let scaled = i128::from(self.jump_max_us) * i128::from(passed_us) + self.allowance_rest;
-        self.allowance_rest = scaled % i128::from(ALLOWANCE_PERIOD_US);
+        let scaled =
+            i128::from(self.jump_max_us) * i128::from(passed_us) + self.allowance_remainder;
+        self.allowance_remainder = scaled % i128::from(ALLOWANCE_PERIOD_US);
         let recovered = scaled / i128::from(ALLOWANCE_PERIOD_US);
         let recovered = i64::try_from(recovered).unwrap_or(i64::MAX);
-        self.allowance_us = self
-            .allowance_us
-            .saturating_add(recovered)
-            .min(self.jump_max_us);
+        self.allowance_us = self.allowance_us.saturating_add(recovered).min(self.jump_max_us);
     }
 
     /// Accepts the wall clock, wherever it is: the one way in which accepted time goes back.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::model::{ClockModel, ClockPolicy, ClockReading, ClockRecord, ClockState};
-use super::{Clock, SystemClock, Timestamp, read_together};
+use super::{Clock, SystemClock, Timestamp, read_both_clocks};
 use crate::durable;
 use crate::sync::lock;
 
@@ -50,7 +50,7 @@ pub struct ReleaseOutcome {
 pub struct SteadyClock {
     model: Mutex<ClockModel>,
     /// The elapsed clock when the program began.
-    begun: Duration,
+    started_at: Duration,
     boot: String,
     path: PathBuf,
 }
@@ -76,7 +76,7 @@ impl SteadyClock {
         };
         let clock = Self {
             model: Mutex::new(model),
-            begun: reading.elapsed,
+            started_at: reading.elapsed,
             boot,
             path: path.to_owned(),
         };
@@ -107,10 +107,7 @@ impl SteadyClock {
             let mut model = self.model();
             let reading = read_clocks();
             let moved_us = model.release(reading);
-            ReleaseOutcome {
-                moved_us,
-                status: status(&model, reading.wall, reading),
-            }
+            ReleaseOutcome { moved_us, status: status(&model, reading.wall, reading) }
         };
         self.save()?;
         Ok(outcome)
@@ -134,25 +131,20 @@ impl Clock for SteadyClock {
         model.observe(read_clocks())
     }
 
-    fn running(&self) -> Duration {
-        elapsed().saturating_sub(self.begun)
+    fn monotonic(&self) -> Duration {
+        elapsed().saturating_sub(self.started_at)
     }
 
-    fn now_and_running(&self) -> (Timestamp, Duration) {
+    fn now_and_monotonic(&self) -> (Timestamp, Duration) {
         let mut model = self.model();
         let reading = read_clocks();
-        let running = reading.elapsed.saturating_sub(self.begun);
-        (model.observe(reading), running)
+        let monotonic = reading.elapsed.saturating_sub(self.started_at);
+        (model.observe(reading), monotonic)
     }
 }
 
 fn status(model: &ClockModel, accepted: Timestamp, reading: ClockReading) -> ClockStatus {
-    ClockStatus {
-        accepted,
-        wall: reading.wall,
-        offset_us: model.offset_us(),
-        state: model.state(),
-    }
+    ClockStatus { accepted, wall: reading.wall, offset_us: model.offset_us(), state: model.state() }
 }
 
 /// The elapsed clock: since the boot of the machine, suspension included.
@@ -164,7 +156,7 @@ fn elapsed() -> Duration {
 }
 
 fn read_clocks() -> ClockReading {
-    let (wall, elapsed) = read_together(|| SystemClock.now(), elapsed);
+    let (wall, elapsed) = read_both_clocks(|| SystemClock.now(), elapsed);
     ClockReading { wall, elapsed }
 }
 
@@ -194,10 +186,10 @@ fn read_record(path: &Path) -> io::Result<Option<ClockRecord>> {
 
 /// Keeps a damaged record for an operator to look at; the wall clock is believed without it.
 fn set_aside(path: &Path) -> io::Error {
-    let mut kept = path.as_os_str().to_owned();
-    kept.push(".damaged");
-    let outcome = match std::fs::rename(path, &kept) {
-        Ok(()) => format!("it is kept as {}", Path::new(&kept).display()),
+    let mut aside_path = path.as_os_str().to_owned();
+    aside_path.push(".damaged");
+    let outcome = match std::fs::rename(path, &aside_path) {
+        Ok(()) => format!("it is kept as {}", Path::new(&aside_path).display()),
         Err(error) => format!("it cannot be moved aside: {error}"),
     };
     let reason = format!("{} is damaged, {outcome}", path.display());

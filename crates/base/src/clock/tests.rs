@@ -16,10 +16,7 @@ fn arithmetic_saturates() {
     assert_eq!(end.plus(Duration::from_secs(1)), end);
     let start = Timestamp::from_micros(0);
     assert_eq!(start.since(end), Duration::ZERO);
-    assert_eq!(
-        start.plus(Duration::from_millis(5)).since(start),
-        Duration::from_millis(5)
-    );
+    assert_eq!(start.plus(Duration::from_millis(5)).since(start), Duration::from_millis(5));
 }
 
 #[test]

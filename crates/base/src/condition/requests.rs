@@ -21,11 +21,11 @@ const OTHERS: &str = "others";
 type Key = (&'static str, String);
 
 /// The faults that requests have run into within [`QUIET_AFTER`].
-static RECENT: Mutex<BTreeMap<Key, Recent>> = Mutex::new(BTreeMap::new());
+static RECENT_FAULTS: Mutex<BTreeMap<Key, RecentFault>> = Mutex::new(BTreeMap::new());
 
-struct Recent {
+struct RecentFault {
     condition: Condition,
-    at: Instant,
+    last_at: Instant,
     repetitions: u64,
 }
 
@@ -47,19 +47,17 @@ pub fn occurs(name: &'static str, subject: &str, error: impl Display) -> bool {
 }
 
 fn occur_at(name: &'static str, subject: &str, error: impl Display, now: Instant) -> bool {
-    let mut recent = recent();
+    let mut recent_faults = recent_faults();
     let mut key = (name, subject.to_owned());
-    if !recent.contains_key(&key) && subjects(&recent, name) >= SUBJECTS_MAX {
+    if !recent_faults.contains_key(&key) && count_subjects(&recent_faults, name) >= SUBJECTS_MAX {
         key.1 = OTHERS.to_owned();
     }
-    let entry = recent
-        .entry(key)
-        .or_insert_with_key(|(name, subject)| Recent {
-            condition: Condition::new(name, subject.as_str()),
-            at: now,
-            repetitions: 0,
-        });
-    entry.at = now;
+    let entry = recent_faults.entry(key).or_insert_with_key(|(name, subject)| RecentFault {
+        condition: Condition::new(name, subject.as_str()),
+        last_at: now,
+        repetitions: 0,
+    });
+    entry.last_at = now;
     let begins = entry.condition.begin(error);
     entry.repetitions += u64::from(!begins);
     begins
@@ -79,21 +77,19 @@ pub fn end_quiet() {
 }
 
 fn take_quiet(now: Instant) -> Vec<(Key, u64)> {
-    let is_quiet =
-        |_: &Key, entry: &mut Recent| now.saturating_duration_since(entry.at) >= QUIET_AFTER;
-    recent()
-        .extract_if(.., is_quiet)
-        .map(|(key, entry)| (key, entry.repetitions))
-        .collect()
+    let is_quiet = |_: &Key, entry: &mut RecentFault| {
+        now.saturating_duration_since(entry.last_at) >= QUIET_AFTER
+    };
+    recent_faults().extract_if(.., is_quiet).map(|(key, entry)| (key, entry.repetitions)).collect()
 }
 
-fn subjects(recent: &BTreeMap<Key, Recent>, name: &'static str) -> usize {
-    let of_name = recent.range((name, String::new())..);
+fn count_subjects(recent_faults: &BTreeMap<Key, RecentFault>, name: &'static str) -> usize {
+    let of_name = recent_faults.range((name, String::new())..);
     of_name.take_while(|((of, _), _)| *of == name).count()
 }
 
-fn recent() -> MutexGuard<'static, BTreeMap<Key, Recent>> {
-    lock(&RECENT)
+fn recent_faults() -> MutexGuard<'static, BTreeMap<Key, RecentFault>> {
+    lock(&RECENT_FAULTS)
 }
 
 #[cfg(test)]

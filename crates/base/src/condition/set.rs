@@ -19,51 +19,42 @@ const OTHERS: &str = "others";
 pub struct ConditionSet {
     name: &'static str,
     /// Whether any subject has a fault: without one, no lock is taken.
-    is_any: AtomicBool,
-    failing: Mutex<BTreeMap<String, Condition>>,
+    has_faults: AtomicBool,
+    faults: Mutex<BTreeMap<String, Condition>>,
 }
 
 impl ConditionSet {
     /// A set without faults.
     pub const fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            is_any: AtomicBool::new(false),
-            failing: Mutex::new(BTreeMap::new()),
-        }
+        Self { name, has_faults: AtomicBool::new(false), faults: Mutex::new(BTreeMap::new()) }
     }
 
     /// Notes a failure of a subject. Returns whether its condition begins with it, which is to be
     /// logged.
     pub fn begin(&self, subject: &str, reason: impl Display) -> bool {
-        let mut failing = self.failing();
-        let is_known = failing.contains_key(subject);
-        let subject = if is_known || failing.len() < SUBJECTS_MAX {
-            subject
-        } else {
-            OTHERS
-        };
-        let condition = failing
-            .entry(subject.to_owned())
-            .or_insert_with(|| Condition::new(self.name, subject));
-        self.is_any.store(true, Ordering::Release);
+        let mut faults = self.faults();
+        let is_known = faults.contains_key(subject);
+        let subject = if is_known || faults.len() < SUBJECTS_MAX { subject } else { OTHERS };
+        let condition =
+            faults.entry(subject.to_owned()).or_insert_with(|| Condition::new(self.name, subject));
+        self.has_faults.store(true, Ordering::Release);
         condition.begin(reason)
     }
 
     /// Notes a success of a subject. Returns whether its condition ends with it, which is to be
     /// logged.
     pub fn end(&self, subject: &str) -> bool {
-        if !self.is_any.load(Ordering::Acquire) {
+        if !self.has_faults.load(Ordering::Acquire) {
             return false;
         }
-        let mut failing = self.failing();
-        let ended = failing.remove(subject);
+        let mut faults = self.faults();
+        let removed = faults.remove(subject);
         // One of the others may have this place once it fails again.
-        if ended.is_some() {
-            failing.remove(OTHERS);
+        if removed.is_some() {
+            faults.remove(OTHERS);
         }
-        self.is_any.store(!failing.is_empty(), Ordering::Release);
-        ended.is_some_and(|condition| condition.end())
+        self.has_faults.store(!faults.is_empty(), Ordering::Release);
+        removed.is_some_and(|condition| condition.end())
     }
 
     /// Notes a failure of a subject, and logs `message` as a warning where its condition begins
@@ -82,30 +73,30 @@ impl ConditionSet {
     }
 
     /// Forgets the faults of subjects that are no more.
-    pub fn retain(&self, is_there: impl Fn(&str) -> bool) {
-        if !self.is_any.load(Ordering::Acquire) {
+    pub fn retain(&self, exists: impl Fn(&str) -> bool) {
+        if !self.has_faults.load(Ordering::Acquire) {
             return;
         }
-        let mut failing = self.failing();
-        failing.retain(|subject, _| subject == OTHERS || is_there(subject));
-        if failing.len() < SUBJECTS_MAX {
-            failing.remove(OTHERS);
+        let mut faults = self.faults();
+        faults.retain(|subject, _| subject == OTHERS || exists(subject));
+        if faults.len() < SUBJECTS_MAX {
+            faults.remove(OTHERS);
         }
-        self.is_any.store(!failing.is_empty(), Ordering::Release);
+        self.has_faults.store(!faults.is_empty(), Ordering::Release);
     }
 
     /// Whether any subject has a fault.
     pub fn is_any_active(&self) -> bool {
-        self.is_any.load(Ordering::Acquire)
+        self.has_faults.load(Ordering::Acquire)
     }
 
     /// Whether a subject has a fault of its own.
     pub fn is_active(&self, subject: &str) -> bool {
-        self.is_any.load(Ordering::Acquire) && self.failing().contains_key(subject)
+        self.has_faults.load(Ordering::Acquire) && self.faults().contains_key(subject)
     }
 
-    fn failing(&self) -> MutexGuard<'_, BTreeMap<String, Condition>> {
-        lock(&self.failing)
+    fn faults(&self) -> MutexGuard<'_, BTreeMap<String, Condition>> {
+        lock(&self.faults)
     }
 }
 

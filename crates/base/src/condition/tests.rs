@@ -23,10 +23,7 @@ fn a_fault_begins_once_and_ends_once() {
 
 #[test]
 fn a_holder_that_goes_away_takes_its_fault_along() {
-    let (first, second) = (
-        Condition::new("test_drop", "a"),
-        Condition::new("test_drop", "a"),
-    );
+    let (first, second) = (Condition::new("test_drop", "a"), Condition::new("test_drop", "a"));
     first.begin("one");
     second.begin("two");
     // Two holders of one subject are one line of the list.

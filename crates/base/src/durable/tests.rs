@@ -24,11 +24,11 @@ fn a_file_is_replaced_as_a_whole_whatever_a_crash_left() {
 fn directories_are_made_once_and_not_over_files() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("a/b/c");
-    make_directory(&path).unwrap();
-    make_directory(&path).unwrap();
+    create_directory(&path).unwrap();
+    create_directory(&path).unwrap();
     assert!(path.is_dir());
     fs::write(home.path().join("file"), b"").unwrap();
-    assert!(make_directory(&home.path().join("file/d")).is_err());
+    assert!(create_directory(&home.path().join("file/d")).is_err());
 }
 
 /// The child of the test below; by itself it works on a directory of its own.
@@ -36,8 +36,8 @@ fn directories_are_made_once_and_not_over_files() {
 fn a_process_that_writes() {
     let own = tempfile::tempdir().unwrap();
     let home = std::env::var_os(HOME).map_or_else(|| own.path().to_owned(), PathBuf::from);
-    make_directory(&home.join("a/b")).unwrap();
-    make_directory(&home.join("a/b")).unwrap();
+    create_directory(&home.join("a/b")).unwrap();
+    create_directory(&home.join("a/b")).unwrap();
     write_file(&home.join("a/b/key"), b"content", 0o600).unwrap();
 }
 

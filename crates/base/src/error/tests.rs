@@ -29,16 +29,9 @@ fn causes_follow_their_effects() {
 
 #[test]
 fn a_cause_that_a_message_has_already_is_not_repeated() {
+    assert_eq!(chain_of(&["cannot read x: gone", "gone"]), "cannot read x: gone");
     assert_eq!(
-        chain_of(&["cannot read x: gone", "gone"]),
-        "cannot read x: gone"
-    );
-    assert_eq!(
-        chain_of(&[
-            "cannot read x: the disk is gone: put it back",
-            "the disk is gone",
-            "error 5"
-        ]),
+        chain_of(&["cannot read x: the disk is gone: put it back", "the disk is gone", "error 5"]),
         "cannot read x: the disk is gone: put it back: error 5"
     );
     assert_eq!(chain_of(&["cannot read x", ""]), "cannot read x");

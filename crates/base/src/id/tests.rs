@@ -10,8 +10,8 @@ define_id!(
 #[test]
 fn sorts_by_time_and_round_trips() {
     let entropy = SeededEntropy::new(7);
-    let older = ThingId::new(Timestamp::from_micros(1_000_000), entropy.ten());
-    let newer = ThingId::new(Timestamp::from_micros(2_000_000), entropy.ten());
+    let older = ThingId::new(Timestamp::from_micros(1_000_000), entropy.ten_bytes());
+    let newer = ThingId::new(Timestamp::from_micros(2_000_000), entropy.ten_bytes());
     assert!(older < newer);
     assert_eq!(older.to_string().parse::<ThingId>(), Ok(older));
     assert_eq!(older.hex().parse::<ThingId>(), Ok(older));

@@ -31,12 +31,12 @@ const REMEDY: &str = "remove the cause, then restart egret";
 
 /// The services that could not start, with the reason of each. Clones share the list.
 #[derive(Clone, Default)]
-pub struct Failures(Arc<List>);
+pub struct Failures(Arc<FailureList>);
 
 #[derive(Default)]
-struct List {
+struct FailureList {
     /// Whether the list has an entry, so that a request of a healthy Egret takes no lock.
-    any: AtomicBool,
+    has_failures: AtomicBool,
     reasons: Mutex<BTreeMap<&'static str, String>>,
     /// The directory whose path is left out of the reasons.
     directory: Option<PathBuf>,
@@ -44,26 +44,26 @@ struct List {
 
 impl Failures {
     /// A list whose reasons name files by their paths in `directory`.
-    pub fn of_files_in(directory: &Path) -> Self {
-        Self(Arc::new(List {
+    pub fn with_hidden_directory(directory: &Path) -> Self {
+        Self(Arc::new(FailureList {
             directory: Some(directory.to_owned()),
-            ..List::default()
+            ..FailureList::default()
         }))
     }
 
     /// Notes that a service could not start.
-    pub fn note(&self, service: &'static str, reason: String) {
+    pub fn record(&self, service: &'static str, reason: String) {
         let reason = match &self.0.directory {
             Some(directory) => hide_directory(&reason, directory),
             None => reason,
         };
         self.reasons().insert(service, reason);
-        self.0.any.store(true, Ordering::Release);
+        self.0.has_failures.store(true, Ordering::Release);
     }
 
     /// Whether every service could start. Takes no lock.
     pub fn is_empty(&self) -> bool {
-        !self.0.any.load(Ordering::Acquire)
+        !self.0.has_failures.load(Ordering::Acquire)
     }
 
     /// Why a service could not start, if it could not.

@@ -13,10 +13,7 @@ struct RecordingService {
 
 impl RecordingService {
     fn note(&self, what: &str) {
-        self.events
-            .lock()
-            .unwrap()
-            .push(format!("{what} {}", self.name));
+        self.events.lock().unwrap().push(format!("{what} {}", self.name));
     }
 }
 
@@ -51,10 +48,7 @@ impl Service for RecordingService {
 /// Polls a future that never waits for anything.
 fn run<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
-    match future
-        .as_mut()
-        .poll(&mut Context::from_waker(Waker::noop()))
-    {
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
         Poll::Pending => panic!("the future of this test must not wait"),
     }
@@ -91,43 +85,26 @@ fn a_fatal_failure_stops_what_had_started() {
     let error = run(stack.start()).unwrap_err();
     assert_eq!(error.to_string(), "server could not start: told to");
     let seen = events.lock().unwrap().join(", ");
-    assert_eq!(
-        seen,
-        "start postgres, start branches, start server, stop branches, stop postgres"
-    );
+    assert_eq!(seen, "start postgres, start branches, start server, stop branches, stop postgres");
 }
 
 #[test]
 fn a_failed_service_stops_only_those_that_need_it() {
     let events = Arc::new(Mutex::new(Vec::new()));
-    let service = |name, fails| {
-        Arc::new(RecordingService {
-            name,
-            fails,
-            events: events.clone(),
-        })
-    };
+    let service = |name, fails| Arc::new(RecordingService { name, fails, events: events.clone() });
     let mut stack = Stack::default();
     stack.push_eager(service("queue", false));
     stack.push(service("postgres", true));
-    stack.push_needing(service("branches", false), "postgres");
+    stack.push_dependent(service("branches", false), "postgres");
     stack.push(service("views", false));
     run(stack.start()).unwrap();
     let seen = events.lock().unwrap().join(", ");
     assert_eq!(seen, "start queue, start postgres, start views");
-    let failed: Vec<_> = stack
-        .failed_parts()
-        .into_iter()
-        .map(|failed| (failed.part, failed.reason))
-        .collect();
-    let expected = [
-        ("branches", "it needs postgres, which could not start"),
-        ("postgres", "told to"),
-    ];
-    assert_eq!(
-        failed,
-        expected.map(|(part, reason)| (part.to_owned(), reason.to_owned()))
-    );
+    let failed: Vec<_> =
+        stack.failed_parts().into_iter().map(|failed| (failed.part, failed.reason)).collect();
+    let expected =
+        [("branches", "it needs postgres, which could not start"), ("postgres", "told to")];
+    assert_eq!(failed, expected.map(|(part, reason)| (part.to_owned(), reason.to_owned())));
     let failed = Readiness::Failed("told to".to_owned());
     assert_eq!(stack.readiness()[1], ("postgres", failed));
     assert_eq!(stack.readiness()[3], ("views", Readiness::Ready));
@@ -136,13 +113,7 @@ fn a_failed_service_stops_only_those_that_need_it() {
 #[test]
 fn eager_ones_start_first_and_stop_in_their_place() {
     let events = Arc::new(Mutex::new(Vec::new()));
-    let service = |name, fails| {
-        Arc::new(RecordingService {
-            name,
-            fails,
-            events: events.clone(),
-        })
-    };
+    let service = |name, fails| Arc::new(RecordingService { name, fails, events: events.clone() });
     let mut stack = Stack::default();
     stack.push_eager(service("queue", false));
     stack.push(service("postgres", false));

@@ -2,23 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use super::{Limit, LimitExceeded, count_left};
+use super::{Limit, LimitExceeded, zero_on_underflow};
 
 /// A limit on all tenants together and one on each.
 #[derive(Clone, Copy, Debug)]
 pub struct TenantShare {
     /// The limit on all tenants together.
-    pub all: Limit,
+    pub total: Limit,
     /// The limit on one tenant. Zero: as much as is still free (the dynamic threshold of Choudhury
     /// and Hahne, 1998, with factor 1), so that there is room for one more tenant whatever the
     /// others take.
-    pub one: Limit,
+    pub per_tenant: Limit,
 }
 
 impl TenantShare {
     /// A limit on all tenants and one on each.
-    pub const fn new(all: Limit, one: Limit) -> Self {
-        Self { all, one }
+    pub const fn new(total: Limit, per_tenant: Limit) -> Self {
+        Self { total, per_tenant }
     }
 
     /// A limit of which one tenant may have three quarters, but never all where there is more than
@@ -29,12 +29,12 @@ impl TenantShare {
     }
 
     /// How much more a tenant may take that uses `tenant_used` of the `total_used`.
-    pub fn room(&self, taken: u64, own: u64) -> u64 {
-        let free = self.all.max.saturating_sub(taken);
-        match self.one.max {
-            0 if own > 0 => free.saturating_sub(own),
+    pub fn available(&self, total_used: u64, tenant_used: u64) -> u64 {
+        let free = self.total.max.saturating_sub(total_used);
+        match self.per_tenant.max {
+            0 if tenant_used > 0 => free.saturating_sub(tenant_used),
             0 => free,
-            max => free.min(max.saturating_sub(own)),
+            max => free.min(max.saturating_sub(tenant_used)),
         }
     }
 
@@ -42,17 +42,17 @@ impl TenantShare {
     ///
     /// # Errors
     /// [`LimitExceeded`] with the limit that is reached.
-    pub fn check(&self, taken: u64, own: u64, more: u64) -> Result<(), LimitExceeded> {
-        self.all.check(taken + more)?;
-        let free = self.all.max.saturating_sub(taken);
-        match self.one.max {
-            0 if own > 0 && own + more > free => Err(LimitExceeded {
-                name: self.one.name,
-                max: own.max(free),
-                asked: own + more,
+    pub fn check(&self, total_used: u64, tenant_used: u64, more: u64) -> Result<(), LimitExceeded> {
+        self.total.check(total_used + more)?;
+        let free = self.total.max.saturating_sub(total_used);
+        match self.per_tenant.max {
+            0 if tenant_used > 0 && tenant_used + more > free => Err(LimitExceeded {
+                name: self.per_tenant.name,
+                max: tenant_used.max(free),
+                asked: tenant_used + more,
             }),
             0 => Ok(()),
-            _ => self.one.check(own + more),
+            _ => self.per_tenant.check(tenant_used + more),
         }
     }
 }
@@ -60,42 +60,39 @@ impl TenantShare {
 /// How much of a resource all tenants use, and each of them. `K` identifies a tenant.
 #[derive(Debug)]
 pub struct TenantUsage<K> {
-    all: u64,
+    total: u64,
     by_tenant: BTreeMap<K, u64>,
 }
 
 impl<K> Default for TenantUsage<K> {
     fn default() -> Self {
-        Self {
-            all: 0,
-            by_tenant: BTreeMap::new(),
-        }
+        Self { total: 0, by_tenant: BTreeMap::new() }
     }
 }
 
 impl<K: Ord> TenantUsage<K> {
     /// The amount in use by all tenants.
-    pub fn all(&self) -> u64 {
-        self.all
+    pub fn total(&self) -> u64 {
+        self.total
     }
 
     /// The amount in use by one tenant; zero if it has none.
-    pub fn of(&self, tenant: &K) -> u64 {
+    pub fn used_by(&self, tenant: &K) -> u64 {
         self.by_tenant.get(tenant).copied().unwrap_or(0)
     }
 
     /// Counts more of a tenant.
     pub fn add(&mut self, tenant: K, amount: u64) {
         *self.by_tenant.entry(tenant).or_default() += amount;
-        self.all += amount;
+        self.total += amount;
     }
 
     /// Counts less of a tenant, which has as much.
     pub fn subtract(&mut self, tenant: &K, amount: u64) {
-        self.all = count_left(self.all.checked_sub(amount), "shares of all tenants");
+        self.total = zero_on_underflow(self.total.checked_sub(amount), "shares of all tenants");
         let known = self.by_tenant.get_mut(tenant);
-        let own = known.as_deref().copied().unwrap_or(0);
-        let left = count_left(own.checked_sub(amount), "shares of a tenant");
+        let tenant_used = known.as_deref().copied().unwrap_or(0);
+        let left = zero_on_underflow(tenant_used.checked_sub(amount), "shares of a tenant");
         match known {
             Some(own) if left > 0 => *own = left,
             Some(_) => drop(self.by_tenant.remove(tenant)),
@@ -127,16 +124,9 @@ mod tests {
     fn there_is_room_for_just_what_is_let_in() {
         for one in [0, 30, 200] {
             let share = share(one);
-            for (taken, own) in [
-                (0, 0),
-                (20, 20),
-                (50, 0),
-                (50, 25),
-                (70, 29),
-                (99, 0),
-                (100, 60),
-            ] {
-                let room = share.room(taken, own);
+            for (taken, own) in [(0, 0), (20, 20), (50, 0), (50, 25), (70, 29), (99, 0), (100, 60)]
+            {
+                let room = share.available(taken, own);
                 let fits = room == 0 || share.check(taken, own, room).is_ok();
                 assert!(fits, "{taken} {own} {room}");
                 share.check(taken, own, room + 1).unwrap_err();
@@ -146,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_share_of_three_quarters_leaves_something() {
-        let one = |max| TenantShare::three_quarters("all", max).one.max;
+        let one = |max| TenantShare::three_quarters("all", max).per_tenant.max;
         let shares: Vec<u64> = [1, 2, 3, 4, 5, 6, 40, 10_000].map(one).to_vec();
         assert_eq!(shares, [1, 1, 2, 3, 3, 4, 30, 7_500]);
     }
@@ -157,7 +147,7 @@ mod tests {
         usage.add("one", 3);
         usage.add("two", 1);
         usage.subtract(&"one", 3);
-        assert_eq!((usage.all(), usage.of(&"one"), usage.of(&"two")), (1, 0, 1));
+        assert_eq!((usage.total(), usage.used_by(&"one"), usage.used_by(&"two")), (1, 0, 1));
         assert_eq!(usage.by_tenant.len(), 1);
     }
 
@@ -167,14 +157,12 @@ mod tests {
         usage.add("one", 3);
         usage.add("two", 1);
         usage.subtract(&"two", 2);
-        assert_eq!((usage.all(), usage.of(&"one"), usage.of(&"two")), (2, 3, 0));
+        assert_eq!((usage.total(), usage.used_by(&"one"), usage.used_by(&"two")), (2, 3, 0));
         usage.subtract(&"one", 3);
-        assert_eq!((usage.all(), usage.of(&"one")), (0, 0));
+        assert_eq!((usage.total(), usage.used_by(&"one")), (0, 0));
         let active = crate::condition::active();
         let is_said = |counted: &str| {
-            active
-                .iter()
-                .any(|found| found.name == "counts_wrong" && found.subject == counted)
+            active.iter().any(|found| found.name == "counts_wrong" && found.subject == counted)
         };
         assert!(is_said("shares of a tenant"), "{active:?}");
         assert!(is_said("shares of all tenants"), "{active:?}");

@@ -36,11 +36,7 @@ impl KnownParts {
             Err(error) => return Err(error),
         };
         let parts = text.as_deref().and_then(parse);
-        Ok(Self {
-            path,
-            was_absent: parts.is_none(),
-            parts: Mutex::new(parts.unwrap_or_default()),
-        })
+        Ok(Self { path, was_absent: parts.is_none(), parts: Mutex::new(parts.unwrap_or_default()) })
     }
 
     /// Whether there was no list to read, as in a directory that an earlier version made.

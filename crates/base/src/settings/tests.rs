@@ -35,7 +35,7 @@ fn later_layers_win_and_say_where_they_stand() {
 fn unknown_keys_are_refused_with_a_suggestion() {
     let mut layers = Layers::default();
     layers.put("demo.cuont_max", "1", file());
-    let error = layers.refuse_unknown(&Demo::declared()).unwrap_err();
+    let error = layers.reject_unknown(&Demo::declared()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "egret.toml: unknown setting `demo.cuont_max`: did you mean `demo.count_max`?"
@@ -43,11 +43,8 @@ fn unknown_keys_are_refused_with_a_suggestion() {
     let mut layers = Layers::default();
     let origin = Origin::Environment("EGRET_DEMO_COUNT".to_owned());
     layers.put("demo.count", "1", origin);
-    let error = layers.refuse_unknown(&Demo::declared()).unwrap_err();
-    assert!(
-        error.to_string().contains("`EGRET_DEMO_COUNT_MAX`"),
-        "{error}"
-    );
+    let error = layers.reject_unknown(&Demo::declared()).unwrap_err();
+    assert!(error.to_string().contains("`EGRET_DEMO_COUNT_MAX`"), "{error}");
 }
 
 #[test]
@@ -55,10 +52,7 @@ fn a_wrong_value_names_key_and_origin() {
     let mut layers = Layers::default();
     layers.put("demo.ttl", "soon", file());
     let error = layers.section::<Demo>().unwrap_err().to_string();
-    assert!(
-        error.starts_with("egret.toml: demo.ttl: `soon` is not a duration"),
-        "{error}"
-    );
+    assert!(error.starts_with("egret.toml: demo.ttl: `soon` is not a duration"), "{error}");
 }
 
 #[test]
@@ -81,15 +75,10 @@ fn what_must_be_above_zero_is_refused_at_zero() {
         refused("demo.count_max", "0"),
         "egret.toml: demo.count_max: `0` is not a whole number from 1 to 4294967295"
     );
-    let forms: Vec<String> = [
-        Range::Positive.form::<ConfigDuration>(),
-        Range::Positive.form::<Option<ByteSize>>(),
-    ]
-    .to_vec();
-    assert!(
-        forms.iter().all(|form| form.ends_with("; above 0")),
-        "{forms:?}"
-    );
+    let forms: Vec<String> =
+        [Range::Positive.form::<ConfigDuration>(), Range::Positive.form::<Option<ByteSize>>()]
+            .to_vec();
+    assert!(forms.iter().all(|form| form.ends_with("; above 0")), "{forms:?}");
     assert!(Range::Positive.read::<ConfigDuration>("0").is_err());
     assert!(Range::Positive.read::<Option<ByteSize>>("0kB").is_err());
     assert_eq!(Range::Positive.read::<Option<ByteSize>>(""), Ok(None));

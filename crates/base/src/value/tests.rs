@@ -33,12 +33,7 @@ fn spans() {
 fn a_span_that_no_arithmetic_takes_is_refused() {
     let longest = ConfigDuration::read("106751d").unwrap();
     assert!(i64::try_from(longest.duration().as_nanos()).is_ok());
-    for text in [
-        "106752d",
-        "9223372036855ms",
-        "18446744073709551615ms",
-        "213503982334601d",
-    ] {
+    for text in ["106752d", "9223372036855ms", "18446744073709551615ms", "213503982334601d"] {
         assert_eq!(
             ConfigDuration::read(text),
             Err(format!("`{text}` is too long a duration: at most 106751d"))

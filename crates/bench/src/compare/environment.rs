@@ -22,16 +22,12 @@ pub struct Difference {
 
 impl Difference {
     fn new(name: impl Into<String>, a: impl ToString, b: impl ToString) -> Self {
-        Self {
-            name: name.into(),
-            a: a.to_string(),
-            b: b.to_string(),
-        }
+        Self { name: name.into(), a: a.to_string(), b: b.to_string() }
     }
 }
 
 /// Names without a member; `parameters` and `postgres_settings` have one behind a dot.
-pub const NAMES: [&str; 13] = [
+pub(crate) const CONDITION_NAMES: [&str; 13] = [
     "scenario",
     "parameters",
     "data_set",
@@ -48,10 +44,10 @@ pub const NAMES: [&str; 13] = [
 ];
 
 /// Options about output and repetition: they are no property of what was measured.
-const PARAMETERS_OF_NO_MATTER: [&str; 5] = ["out", "repeat", "json", "profile", "explain"];
+const IGNORED_PARAMETERS: [&str; 5] = ["out", "repeat", "json", "profile", "explain"];
 
 /// Settings that name an instance: they differ between any two servers.
-const SETTINGS_OF_AN_INSTANCE: [&str; 14] = [
+const INSTANCE_SETTINGS: [&str; 14] = [
     "cluster_name",
     "config_file",
     "data_directory",
@@ -69,7 +65,7 @@ const SETTINGS_OF_AN_INSTANCE: [&str; 14] = [
 ];
 
 /// Stands before the names of a branch's settings.
-const BRANCH: &str = "branch.";
+const BRANCH_PREFIX: &str = "branch.";
 
 /// Machines of one size report a little more or less memory, by firmware and kernel.
 const MEMORY_TOLERANCE: f64 = 0.1;
@@ -80,71 +76,70 @@ const OTHER_CPU_MAX: f64 = 0.5;
 
 /// Whether `name` is something that [`differences`] can report.
 pub fn is_known(name: &str) -> bool {
-    let whole = NAMES.contains(&name);
-    let member = name.split_once('.').is_some_and(|(group, member)| {
+    let is_condition = CONDITION_NAMES.contains(&name);
+    let is_member = name.split_once('.').is_some_and(|(group, member)| {
         matches!(group, "parameters" | "postgres_settings") && !member.is_empty()
     });
-    whole || member
+    is_condition || is_member
 }
 
 /// Whether one of `allowed` covers `name`, by itself or as the group it belongs to.
 pub fn is_allowed(name: &str, allowed: &[String]) -> bool {
     let group = name.split_once('.').map(|(group, _)| group);
-    allowed
-        .iter()
-        .any(|allowed| allowed == name || Some(allowed.as_str()) == group)
+    allowed.iter().any(|allowed| allowed == name || Some(allowed.as_str()) == group)
 }
 
 /// Everything that differs in a way that matters.
 pub fn differences(a: &ResultFile, b: &ResultFile) -> Vec<Difference> {
     let mut found = Vec::new();
-    let mut text = |name: &str, a: &str, b: &str| {
+    let mut compare_text = |name: &str, a: &str, b: &str| {
         if a != b {
             found.push(Difference::new(name, a, b));
         }
     };
-    let (of_a, of_b) = (&a.environment, &b.environment);
-    text("scenario", &a.scenario, &b.scenario);
-    text("data_set", &of_a.data_set, &of_b.data_set);
-    text("build_profile", &of_a.build_profile, &of_b.build_profile);
-    text(
+    let (environment_a, environment_b) = (&a.environment, &b.environment);
+    compare_text("scenario", &a.scenario, &b.scenario);
+    compare_text("data_set", &environment_a.data_set, &environment_b.data_set);
+    compare_text("build_profile", &environment_a.build_profile, &environment_b.build_profile);
+    compare_text(
         "generator_profile",
-        generator_profile(of_a),
-        generator_profile(of_b),
+        generator_profile(environment_a),
+        generator_profile(environment_b),
     );
-    text("cpu_model", &of_a.cpu_model, &of_b.cpu_model);
-    text("cpus", &of_a.cpus.to_string(), &of_b.cpus.to_string());
-    text("file_system", &of_a.file_system, &of_b.file_system);
-    text(
+    compare_text("cpu_model", &environment_a.cpu_model, &environment_b.cpu_model);
+    compare_text("cpus", &environment_a.cpus.to_string(), &environment_b.cpus.to_string());
+    compare_text("file_system", &environment_a.file_system, &environment_b.file_system);
+    compare_text(
         "mount_options",
-        &mount_options(&of_a.mount_options),
-        &mount_options(&of_b.mount_options),
+        &normalized_mount_options(&environment_a.mount_options),
+        &normalized_mount_options(&environment_b.mount_options),
     );
-    text(
+    compare_text(
         "postgres_version",
-        of_a.postgres_version.as_deref().unwrap_or("none"),
-        of_b.postgres_version.as_deref().unwrap_or("none"),
+        environment_a.postgres_version.as_deref().unwrap_or("none"),
+        environment_b.postgres_version.as_deref().unwrap_or("none"),
     );
-    if release(&of_a.kernel) != release(&of_b.kernel) {
-        text("kernel", &of_a.kernel, &of_b.kernel);
+    if kernel_release(&environment_a.kernel) != kernel_release(&environment_b.kernel) {
+        compare_text("kernel", &environment_a.kernel, &environment_b.kernel);
     }
-    if !is_same_memory(of_a.memory_bytes, of_b.memory_bytes) {
+    if !is_same_memory(environment_a.memory_bytes, environment_b.memory_bytes) {
         let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
-        let (of_a, of_b) = (gigabytes(of_a.memory_bytes), gigabytes(of_b.memory_bytes));
-        found.push(Difference::new("memory", of_a, of_b));
+        let (memory_a, memory_b) =
+            (gigabytes(environment_a.memory_bytes), gigabytes(environment_b.memory_bytes));
+        found.push(Difference::new("memory", memory_a, memory_b));
     }
-    found.extend(members(
+    found.extend(member_differences(
         "parameters",
         &a.parameters,
         &b.parameters,
-        &PARAMETERS_OF_NO_MATTER,
+        &IGNORED_PARAMETERS,
         Value::to_string,
     ));
-    found.extend(members(
+    found.extend(member_differences(
         "postgres_settings",
-        &of_a.postgres_settings,
-        &of_b.postgres_settings,
-        &SETTINGS_OF_AN_INSTANCE,
+        &environment_a.postgres_settings,
+        &environment_b.postgres_settings,
+        &INSTANCE_SETTINGS,
         Clone::clone,
     ));
     found
@@ -159,15 +154,13 @@ pub fn notes(a: &Environment, b: &Environment) -> Vec<String> {
             a.seed, b.seed
         ));
     }
-    if a.kernel != b.kernel && release(&a.kernel) == release(&b.kernel) {
+    if a.kernel != b.kernel && kernel_release(&a.kernel) == kernel_release(&b.kernel) {
         notes.push(format!("kernel {} in A, {} in B", a.kernel, b.kernel));
     }
-    if let (Some(of_a), Some(of_b)) = (fsync_ms(a), fsync_ms(b))
-        && of_a.max(of_b) > of_a.min(of_b) * FSYNC_FACTOR
+    if let (Some(fsync_a), Some(fsync_b)) = (fsync_ms(a), fsync_ms(b))
+        && fsync_a.max(fsync_b) > fsync_a.min(fsync_b) * FSYNC_FACTOR
     {
-        notes.push(format!(
-            "fsync took {of_a:.2} ms at A and {of_b:.2} ms at B"
-        ));
+        notes.push(format!("fsync took {fsync_a:.2} ms at A and {fsync_b:.2} ms at B"));
     }
     for (side, environment) in [("A", a), ("B", b)] {
         if environment.other_cpu > OTHER_CPU_MAX {
@@ -180,12 +173,12 @@ pub fn notes(a: &Environment, b: &Environment) -> Vec<String> {
     if a.binary_sha256.is_some() && a.binary_sha256 == b.binary_sha256 {
         notes.push("the same binary was measured in both".to_owned());
     }
-    if let (Some(of_a), Some(of_b)) = (&a.generator, &b.generator)
-        && of_a.binary_sha256 != of_b.binary_sha256
+    if let (Some(generator_a), Some(generator_b)) = (&a.generator, &b.generator)
+        && generator_a.binary_sha256 != generator_b.binary_sha256
     {
         notes.push(format!(
             "measured by different programs: {} in A, {} in B",
-            of_a.commit, of_b.commit
+            generator_a.commit, generator_b.commit
         ));
     }
     notes
@@ -202,33 +195,30 @@ fn generator_profile(environment: &Environment) -> &str {
     generator.map_or(&environment.build_profile, |program| &program.build_profile)
 }
 
-fn members<V: PartialEq>(
+fn member_differences<V: PartialEq>(
     group: &str,
     a: &BTreeMap<String, V>,
     b: &BTreeMap<String, V>,
     ignored: &[&str],
-    text: impl Fn(&V) -> String,
+    to_text: impl Fn(&V) -> String,
 ) -> Vec<Difference> {
     let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-    let shown = |value: Option<&V>| value.map_or("not set".to_owned(), &text);
+    let value_text = |value: Option<&V>| value.map_or("not set".to_owned(), &to_text);
     names
         .into_iter()
-        .filter(|name| !ignored.contains(&name.strip_prefix(BRANCH).unwrap_or(name)))
+        .filter(|name| !ignored.contains(&name.strip_prefix(BRANCH_PREFIX).unwrap_or(name)))
         .map(|name| (name, a.get(name), b.get(name)))
-        .filter(|(_, of_a, of_b)| of_a != of_b)
+        .filter(|(_, value_a, value_b)| value_a != value_b)
         .map(|(name, of_a, of_b)| {
-            Difference::new(format!("{group}.{name}"), shown(of_a), shown(of_b))
+            Difference::new(format!("{group}.{name}"), value_text(of_a), value_text(of_b))
         })
         .collect()
 }
 
 /// Major and minor version: patch releases of a kernel are taken for the same.
-fn release(kernel: &str) -> (&str, &str) {
+fn kernel_release(kernel: &str) -> (&str, &str) {
     let mut parts = kernel.split(['.', '-', '+']);
-    (
-        parts.next().unwrap_or_default(),
-        parts.next().unwrap_or_default(),
-    )
+    (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
 }
 
 fn is_same_memory(a: u64, b: u64) -> bool {
@@ -237,7 +227,7 @@ fn is_same_memory(a: u64, b: u64) -> bool {
 }
 
 /// Options in one order, without those that say which subvolume is mounted.
-fn mount_options(options: &str) -> String {
+fn normalized_mount_options(options: &str) -> String {
     let mut options: Vec<&str> = options
         .split(',')
         .map(str::trim)

@@ -21,10 +21,10 @@ use crate::environment::redact;
 use crate::result::ResultFile;
 
 const PLACEHOLDER: &str = "{out}";
-const LAST_LINES: usize = 12;
-const POLL: Duration = Duration::from_millis(25);
+const LOG_LINES_SHOWN: usize = 12;
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// A scenario that was interrupted removes what it made and stops its private Egret.
-const STOP_MAX: Duration = Duration::from_secs(120);
+const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The name of the signal that asked for an end, once one has.
 pub type Interruption = OnceLock<&'static str>;
@@ -49,19 +49,16 @@ impl PairCommand {
     }
 
     /// The command as it may be shown: passwords are masked.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn redacted(&self) -> String {
         redact(&self.words)
     }
 
     /// The words with the file put in: in place of `{out}`, else behind as `--out FILE`.
     pub(crate) fn with_out(&self, file: &str) -> Vec<String> {
-        let takes_place = self.words.iter().any(|word| word.contains(PLACEHOLDER));
-        let mut words: Vec<String> = self
-            .words
-            .iter()
-            .map(|word| word.replace(PLACEHOLDER, file))
-            .collect();
-        if !takes_place {
+        let has_placeholder = self.words.iter().any(|word| word.contains(PLACEHOLDER));
+        let mut words: Vec<String> =
+            self.words.iter().map(|word| word.replace(PLACEHOLDER, file)).collect();
+        if !has_placeholder {
             words.extend(["--out".to_owned(), file.to_owned()]);
         }
         words
@@ -90,20 +87,17 @@ pub fn orders(pairs: usize, seed: u64) -> Vec<[usize; 2]> {
 pub fn measure(
     args: &CompareArgs,
     progress: &mut dyn FnMut(&str),
-    interrupted: &Interruption,
+    interruption: &Interruption,
 ) -> Result<[Vec<ResultFile>; 2]> {
     let [a, b] = args.run.as_slice() else {
-        bail!(
-            "--run is needed twice, for A and for B; it was given {} times",
-            args.run.len()
-        );
+        bail!("--run is needed twice, for A and for B; it was given {} times", args.run.len());
     };
     let programs = [PairCommand::parse(a)?, PairCommand::parse(b)?];
     let temporary = tempfile::tempdir().context("cannot make a temporary directory")?;
     let directory = match &args.keep {
-        Some(keep) => {
-            prepare(keep)?;
-            keep.clone()
+        Some(keep_dir) => {
+            create_empty_dir(keep_dir)?;
+            keep_dir.clone()
         }
         None => temporary.path().to_owned(),
     };
@@ -118,11 +112,11 @@ pub fn measure(
                 side: ["A", "B"][side],
                 number: index + 1,
                 directory: &directory,
-                interrupted,
+                interruption,
             }
             .run()?;
             seconds[side] = started.elapsed().as_secs_f64();
-            fits(&results, &result, index + 1, side, &args.allow_different)?;
+            ensure_comparable(&results, &result, index + 1, side, &args.allow_different)?;
             results[side].push(result);
         }
         progress(&format!(
@@ -136,7 +130,7 @@ pub fn measure(
 }
 
 /// A directory for the results of this comparison alone.
-fn prepare(keep: &Path) -> Result<()> {
+fn create_empty_dir(keep: &Path) -> Result<()> {
     fs::create_dir_all(keep).with_context(|| format!("cannot make {}", keep.display()))?;
     let mut entries =
         fs::read_dir(keep).with_context(|| format!("cannot read {}", keep.display()))?;
@@ -149,7 +143,7 @@ fn prepare(keep: &Path) -> Result<()> {
 }
 
 /// Refuses at the first pair what would be refused after the last.
-fn fits(
+fn ensure_comparable(
     results: &[Vec<ResultFile>; 2],
     result: &ResultFile,
     number: usize,
@@ -158,8 +152,8 @@ fn fits(
 ) -> Result<()> {
     if let Some(first) = results[side].first() {
         let mut changed = differences(first, result).into_iter();
-        let refused = changed.find(|difference| !is_allowed(&difference.name, allowed));
-        if let Some(difference) = refused {
+        let disallowed = changed.find(|difference| !is_allowed(&difference.name, allowed));
+        if let Some(difference) = disallowed {
             bail!(
                 "{} changed while side {} was measured: {} in its first run, {} in pair \
                  {number}; use --allow-different {0} if this is intended",
@@ -171,11 +165,7 @@ fn fits(
         }
     }
     if let (Some(other), true) = (results[1 - side].first(), number == 1) {
-        let (a, b) = if side == 1 {
-            (other, result)
-        } else {
-            (result, other)
-        };
+        let (a, b) = if side == 1 { (other, result) } else { (result, other) };
         let mut differences = differences(a, b);
         differences.retain(|difference| !is_allowed(&difference.name, allowed));
         if !differences.is_empty() {
@@ -191,16 +181,14 @@ struct Attempt<'a> {
     side: &'static str,
     number: usize,
     directory: &'a Path,
-    interrupted: &'a Interruption,
+    interruption: &'a Interruption,
 }
 
 impl Attempt<'_> {
     fn run(&self) -> Result<ResultFile> {
-        let out = self.file("json");
-        let log = self.file("log");
-        let words = self
-            .program
-            .with_out(out.to_str().context("a path is not UTF-8")?);
+        let out = self.output_path("json");
+        let log = self.output_path("log");
+        let words = self.program.with_out(out.to_str().context("a path is not UTF-8")?);
         let output =
             File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let errors = output.try_clone().context("cannot share the log")?;
@@ -211,7 +199,7 @@ impl Attempt<'_> {
             .stderr(errors)
             .spawn()
             .with_context(|| format!("cannot run `{}` of side {}", words[0], self.side))?;
-        let status = self.end_of(child)?;
+        let status = self.await_exit(child)?;
         let command = || redact(&words);
         if !status.success() {
             bail!(
@@ -235,25 +223,25 @@ impl Attempt<'_> {
     }
 
     /// Waits for the end of a command; after an interruption until it has cleaned up behind itself.
-    fn end_of(&self, mut child: Child) -> Result<ExitStatus> {
+    fn await_exit(&self, mut child: Child) -> Result<ExitStatus> {
         let status = loop {
             if let Some(status) = child.try_wait().context("wait for the command")? {
                 break status;
             }
-            if self.interrupted.get().is_some() {
+            if self.interruption.get().is_some() {
                 // Fails only when it has just ended.
                 let _ = kill_process(Pid::from_child(&child), Signal::TERM);
-                break end_within(child, STOP_MAX)?;
+                break await_or_kill(child, STOP_TIMEOUT)?;
             }
-            thread::sleep(POLL);
+            thread::sleep(POLL_INTERVAL);
         };
-        match self.interrupted.get() {
+        match self.interruption.get() {
             None => Ok(status),
             Some(signal) => bail!("interrupted by {signal} in pair {}", self.number),
         }
     }
 
-    fn file(&self, extension: &str) -> PathBuf {
+    fn output_path(&self, extension: &str) -> PathBuf {
         let mut name = OsString::from(format!("{:03}-", self.number));
         name.push(self.side.to_lowercase());
         self.directory.join(name).with_extension(extension)
@@ -261,13 +249,13 @@ impl Attempt<'_> {
 }
 
 /// Waits for the end of a process that was asked to end; one that does not in this time is killed.
-fn end_within(mut child: Child, at_most: Duration) -> Result<ExitStatus> {
+fn await_or_kill(mut child: Child, timeout: Duration) -> Result<ExitStatus> {
     let begun = Instant::now();
-    while begun.elapsed() < at_most {
+    while begun.elapsed() < timeout {
         if let Some(status) = child.try_wait().context("wait for the command")? {
             return Ok(status);
         }
-        thread::sleep(POLL);
+        thread::sleep(POLL_INTERVAL);
     }
     child.kill().context("kill the command")?;
     child.wait().context("wait for the command")
@@ -277,12 +265,10 @@ fn last_lines(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
-    let start = lines.len().saturating_sub(LAST_LINES);
-    let shown: Vec<String> = lines[start..]
-        .iter()
-        .map(|line| format!("  | {line}"))
-        .collect();
-    shown.join("\n")
+    let start = lines.len().saturating_sub(LOG_LINES_SHOWN);
+    let indented_lines: Vec<String> =
+        lines[start..].iter().map(|line| format!("  | {line}")).collect();
+    indented_lines.join("\n")
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::select::Figure;
-use super::statistics::{Estimate, Outliers, size_min};
+use super::statistics::{Estimate, Outliers, sample_size_min};
 use super::verdict::{Interval, Verdict, judge, runs_needed};
 use super::{CONFIDENCE, Options, median};
 use crate::result::{Better, Metric};
@@ -17,7 +17,7 @@ const PAIRS_MIN: usize = 6;
 const RUNS_HINT_MAX: f64 = 500.0;
 /// So many more outliers on the worse side are no accident: five coins agree once in 32 times. A
 /// side that is slow now and then is not equivalent to one that never is.
-const OUTLIERS_TORN: usize = 5;
+const OUTLIER_EXCESS_MIN: usize = 5;
 
 /// Comparison of one figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -72,17 +72,14 @@ impl Row {
     }
 
     /// The row with its interval and verdict, from one value per run of A and of B.
-    pub(crate) fn judged(
+    pub(crate) fn with_verdict(
         mut self,
         [a, b]: [&[f64]; 2],
         joint_confidence: f64,
         options: &Options,
     ) -> Self {
-        if a.iter()
-            .chain(b)
-            .any(|value| *value <= 0.0 || !value.is_finite())
-        {
-            return self.without_ratio([a, b]);
+        if a.iter().chain(b).any(|value| *value <= 0.0 || !value.is_finite()) {
+            return self.judge_without_ratio([a, b]);
         }
         let logs = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<_>>();
         let (log_a, log_b) = (logs(a), logs(b));
@@ -90,15 +87,12 @@ impl Row {
             self.ratios = a.iter().zip(b).map(|(a, b)| b / a).collect();
         }
         let runs = a.len().min(b.len());
-        let (needed, unit) = if options.paired {
-            (PAIRS_MIN, "pairs")
-        } else {
-            (RUNS_MIN, "runs of each side")
-        };
-        if runs < needed {
+        let (runs_min, unit) =
+            if options.paired { (PAIRS_MIN, "pairs") } else { (RUNS_MIN, "runs of each side") };
+        if runs < runs_min {
             self.ratio = Some(median(b) / median(a));
-            self.runs_needed = Some(needed as u64);
-            self.note = Some(format!("{runs} of at least {needed} {unit}"));
+            self.runs_needed = Some(runs_min as u64);
+            self.note = Some(format!("{runs} of at least {runs_min} {unit}"));
             return self;
         }
         let estimate = if options.paired {
@@ -107,56 +101,64 @@ impl Row {
         } else {
             Estimate::unpaired(&log_a, &log_b, options.resampling)
         };
-        let needed_jointly = needed.max(size_min(joint_confidence));
-        let joint = (runs >= needed_jointly).then(|| estimate.interval(joint_confidence));
-        let alone = self.decide(&estimate, joint, options.margin);
+        let joint_runs_min = runs_min.max(sample_size_min(joint_confidence));
+        let joint_interval = (runs >= joint_runs_min).then(|| estimate.interval(joint_confidence));
+        let plain_interval = self.set_verdict(&estimate, joint_interval, options.margin);
         if self.verdict != Verdict::Inconclusive || self.note.is_some() {
             return self;
         }
-        if joint.is_none() && judge(alone, Some(alone), options.margin) != self.verdict {
-            self.runs_needed = Some(needed_jointly as u64);
+        if joint_interval.is_none()
+            && judge(plain_interval, Some(plain_interval), options.margin) != self.verdict
+        {
+            self.runs_needed = Some(joint_runs_min as u64);
             self.note = Some(format!(
-                "{runs} of at least {needed_jointly} {unit} that are needed to decide this many \
+                "{runs} of at least {joint_runs_min} {unit} that are needed to decide this many \
                  figures at once"
             ));
             return self;
         }
-        let more = needed_jointly.max(runs + 1) as f64;
-        let needed = runs_needed(alone, options.margin, runs).max(more);
+        let needed_min = joint_runs_min.max(runs + 1) as f64;
+        let needed = runs_needed(plain_interval, options.margin, runs).max(needed_min);
         self.runs_needed = (needed <= RUNS_HINT_MAX).then_some(needed.ceil() as u64);
         self
     }
 
     /// Fills in the intervals and their verdict; returns the interval of this figure alone.
-    fn decide(&mut self, estimate: &Estimate, joint: Option<(f64, f64)>, margin: f64) -> Interval {
-        let ratios = |(low, high): (f64, f64)| (low.exp(), high.exp());
+    fn set_verdict(
+        &mut self,
+        estimate: &Estimate,
+        joint_interval: Option<(f64, f64)>,
+        margin: f64,
+    ) -> Interval {
+        let to_ratios = |(low, high): (f64, f64)| (low.exp(), high.exp());
         let (low, high) = estimate.interval(CONFIDENCE);
-        let alone = Interval::towards_worse(low, high, self.better);
-        let together = joint.map(|(low, high)| Interval::towards_worse(low, high, self.better));
+        let plain_interval = Interval::towards_worse(low, high, self.better);
+        let wide_interval =
+            joint_interval.map(|(low, high)| Interval::towards_worse(low, high, self.better));
         self.ratio = Some(estimate.log_ratio.exp());
-        self.interval = Some(ratios((low, high)));
-        self.joint_interval = joint.map(ratios);
-        self.verdict = judge(alone, together, margin);
+        self.interval = Some(to_ratios((low, high)));
+        self.joint_interval = joint_interval.map(to_ratios);
+        self.verdict = judge(plain_interval, wide_interval, margin);
         self.outliers = estimate.outliers.below + estimate.outliers.above;
-        if self.verdict <= Verdict::Equivalent && self.is_torn(estimate.outliers) {
+        if self.verdict <= Verdict::Equivalent && self.has_worse_outliers(estimate.outliers) {
             self.verdict = Verdict::Inconclusive;
             self.note = Some("outliers of B are worse than those of A".to_owned());
         }
-        alone
+        plain_interval
     }
 
     /// Whether the outliers lie on the worse side more often than chance allows.
-    fn is_torn(&self, outliers: Outliers) -> bool {
+    fn has_worse_outliers(&self, outliers: Outliers) -> bool {
         let (worse, better) = match self.better {
             Better::Higher => (outliers.below, outliers.above),
             Better::Lower | Better::Neither => (outliers.above, outliers.below),
         };
-        worse >= better + OUTLIERS_TORN
+        worse >= better + OUTLIER_EXCESS_MIN
     }
 
     /// Zeros have no ratio. What can be said without one: nothing changed at all, or the figure
     /// left zero (or came to it) in every run.
-    fn without_ratio(mut self, [a, b]: [&[f64]; 2]) -> Self {
+    fn judge_without_ratio(mut self, [a, b]: [&[f64]; 2]) -> Self {
         let is_zero = |values: &[f64]| values.iter().all(|value| *value == 0.0);
         let is_positive = |values: &[f64]| values.iter().all(|value| *value > 0.0);
         let grew = is_zero(a) && is_positive(b);

@@ -41,7 +41,7 @@ const STATISTICS: [(&str, Statistic); 9] = [
 impl Statistic {
     /// The metric and the statistic of `create.p95`. Names of metrics may have points too, as one
     /// statistic has.
-    fn behind(text: &str) -> Option<(&str, Self)> {
+    fn split_statistic(text: &str) -> Option<(&str, Self)> {
         STATISTICS.iter().find_map(|(name, statistic)| {
             let metric = text.strip_suffix(name)?.strip_suffix('.')?;
             Some((metric, *statistic))
@@ -49,7 +49,7 @@ impl Statistic {
     }
 
     /// The metric's value of this statistic, where it has one.
-    pub fn of(self, metric: &Metric) -> Option<f64> {
+    pub fn value_of(self, metric: &Metric) -> Option<f64> {
         match self {
             Self::Value => Some(metric.value),
             Self::P50 => metric.p50,
@@ -73,9 +73,7 @@ pub struct Figure {
 
 impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = STATISTICS
-            .iter()
-            .find(|(_, statistic)| *statistic == self.statistic);
+        let name = STATISTICS.iter().find(|(_, statistic)| *statistic == self.statistic);
         match name {
             Some((name, statistic)) if *statistic != Statistic::Value => {
                 write!(f, "{}.{name}", self.metric)
@@ -92,9 +90,13 @@ impl Figure {
     /// # Errors
     /// When the statistic is not known.
     pub fn parse(text: &str, metrics: &BTreeMap<String, Metric>) -> Result<Self> {
-        let at_end = text.rsplit_once('.');
-        let (metric, statistic) = match (metrics.get(text), Statistic::behind(text), at_end) {
-            (Some(known), ..) => (text, usual(known)),
+        let dotted_suffix = text.rsplit_once('.');
+        let (metric, statistic) = match (
+            metrics.get(text),
+            Statistic::split_statistic(text),
+            dotted_suffix,
+        ) {
+            (Some(known_metric), ..) => (text, default_statistic(known_metric)),
             (None, Some(named), _) => named,
             (None, None, None) => (text, Statistic::Value),
             (None, None, Some((_, name))) => bail!(
@@ -102,27 +104,18 @@ impl Figure {
                  mean"
             ),
         };
-        Ok(Self {
-            metric: metric.to_owned(),
-            statistic,
-        })
+        Ok(Self { metric: metric.to_owned(), statistic })
     }
 
     /// The figure in a set of metrics.
-    pub(crate) fn in_metrics(&self, metrics: &BTreeMap<String, Metric>) -> Option<f64> {
-        metrics
-            .get(&self.metric)
-            .and_then(|metric| self.statistic.of(metric))
+    pub(crate) fn value_in(&self, metrics: &BTreeMap<String, Metric>) -> Option<f64> {
+        metrics.get(&self.metric).and_then(|metric| self.statistic.value_of(metric))
     }
 }
 
 /// The statistic of a metric that was named without one.
-pub fn usual(metric: &Metric) -> Statistic {
-    if metric.p50.is_some() {
-        Statistic::P50
-    } else {
-        Statistic::Value
-    }
+pub(crate) fn default_statistic(metric: &Metric) -> Statistic {
+    if metric.p50.is_some() { Statistic::P50 } else { Statistic::Value }
 }
 
 /// The runs of a side, each with its metrics.
@@ -146,31 +139,25 @@ pub fn figures(named: &[String], a: &Runs<'_>, b: &Runs<'_>) -> Result<Vec<Figur
         bail!("there are no runs to compare");
     };
     if named.is_empty() {
-        return headline(a, b, first_a);
+        return default_figures(a, b, first_a);
     }
     let mut figures: Vec<Figure> = Vec::new();
     for text in named {
         let figure = Figure::parse(text, first_a)?;
-        let (of_a, of_b) = (first_a.get(&figure.metric), first_b.get(&figure.metric));
-        let (Some(of_a), Some(of_b)) = (of_a, of_b) else {
-            let side = if of_a.is_none() { "A" } else { "B" };
-            let names = first_a
-                .keys()
-                .map(String::as_str)
-                .collect::<Vec<&str>>()
-                .join(", ");
+        let (metric_a, metric_b) = (first_a.get(&figure.metric), first_b.get(&figure.metric));
+        let (Some(of_a), Some(of_b)) = (metric_a, metric_b) else {
+            let side = if metric_a.is_none() { "A" } else { "B" };
+            let names = first_a.keys().map(String::as_str).collect::<Vec<&str>>().join(", ");
             bail!("{side} has no metric {}; A has {names}", figure.metric);
         };
-        is_comparable(&figure.metric, of_a, of_b)?;
+        ensure_same_metric(&figure.metric, of_a, of_b)?;
         ensure!(
             of_a.better != Better::Neither,
             "{}: it is neither better higher nor better lower, so there is no verdict on it",
             figure.metric
         );
         for (side, runs) in [("A", a), ("B", b)] {
-            let missing = runs
-                .iter()
-                .position(|metrics| figure.in_metrics(metrics).is_none());
+            let missing = runs.iter().position(|metrics| figure.value_in(metrics).is_none());
             if let Some(position) = missing {
                 let run = position + 1;
                 bail!(
@@ -185,36 +172,35 @@ pub fn figures(named: &[String], a: &Runs<'_>, b: &Runs<'_>) -> Result<Vec<Figur
     Ok(figures)
 }
 
-fn headline(a: &Runs<'_>, b: &Runs<'_>, first: &BTreeMap<String, Metric>) -> Result<Vec<Figure>> {
+fn default_figures(
+    a: &Runs<'_>,
+    b: &Runs<'_>,
+    first: &BTreeMap<String, Metric>,
+) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (name, metric) in first {
-        let everywhere = |figure: &Figure| {
+        let is_in_all_runs = |figure: &Figure| {
             let mut runs = a.iter().chain(b);
-            runs.all(|metrics| figure.in_metrics(metrics).is_some())
+            runs.all(|metrics| figure.value_in(metrics).is_some())
         };
-        let mut candidates = [usual(metric), Statistic::Value].map(|statistic| Figure {
-            metric: name.clone(),
-            statistic,
-        });
-        let Some(figure) = candidates.iter_mut().find(|figure| everywhere(figure)) else {
+        let mut candidates = [default_statistic(metric), Statistic::Value]
+            .map(|statistic| Figure { metric: name.clone(), statistic });
+        let Some(figure) = candidates.iter_mut().find(|figure| is_in_all_runs(figure)) else {
             continue;
         };
         if metric.better == Better::Neither {
             continue;
         }
-        if let Some(of_b) = b.first().and_then(|metrics| metrics.get(name)) {
-            is_comparable(name, metric, of_b)?;
+        if let Some(metric_b) = b.first().and_then(|metrics| metrics.get(name)) {
+            ensure_same_metric(name, metric, metric_b)?;
         }
         figures.push(figure.clone());
     }
-    ensure!(
-        !figures.is_empty(),
-        "A and B have no metric in common that could be better or worse"
-    );
+    ensure!(!figures.is_empty(), "A and B have no metric in common that could be better or worse");
     Ok(figures)
 }
 
-fn is_comparable(name: &str, a: &Metric, b: &Metric) -> Result<()> {
+fn ensure_same_metric(name: &str, a: &Metric, b: &Metric) -> Result<()> {
     ensure!(
         a.unit == b.unit && a.better == b.better,
         "{name} is not the same metric in both: {} ({:?} is better) in A, {} ({:?} is better) in B",

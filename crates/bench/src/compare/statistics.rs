@@ -23,10 +23,10 @@ const RESAMPLES: usize = 10_000;
 /// normal, and much sharper where a few are not.
 const CUTOFF: f64 = 3.44;
 /// Makes the median absolute deviation of normal values their standard deviation.
-const DEVIATION_OF_NORMAL: f64 = 1.4826;
+const MAD_TO_SIGMA: f64 = 1.4826;
 /// Makes the mean absolute deviation of normal values their standard deviation.
-const MEAN_DEVIATION_OF_NORMAL: f64 = 1.2533;
-const STEPS_MAX: usize = 50;
+const MEAN_DEVIATION_TO_SIGMA: f64 = 1.2533;
+const ITERATIONS_MAX: usize = 50;
 /// Where the search for enough runs ends: more are never made.
 const SIZE_MAX: usize = 1_000;
 const STEP_MIN: f64 = 1e-7;
@@ -42,11 +42,8 @@ pub struct Resampling {
 
 impl Resampling {
     /// The usual number of resamples.
-    pub(crate) fn seeded(seed: u64) -> Self {
-        Self {
-            seed,
-            resamples: RESAMPLES,
-        }
+    pub(crate) fn with_seed(seed: u64) -> Self {
+        Self { seed, resamples: RESAMPLES }
     }
 }
 
@@ -96,17 +93,12 @@ impl Estimate {
     /// When either side has fewer than two runs.
     pub(crate) fn unpaired(a: &[f64], b: &[f64], resampling: Resampling) -> Self {
         let groups = [ResamplingGroup::new(a), ResamplingGroup::new(b)];
-        let [of_a, of_b] = [groups[0].outliers(), groups[1].outliers()];
+        let [outliers_a, outliers_b] = [groups[0].outliers(), groups[1].outliers()];
         let outliers = Outliers {
-            below: of_b.below + of_a.above,
-            above: of_b.above + of_a.below,
+            below: outliers_b.below + outliers_a.above,
+            above: outliers_b.above + outliers_a.below,
         };
-        Self::resample(
-            &groups,
-            |centres| centres[1] - centres[0],
-            outliers,
-            resampling,
-        )
+        Self::resample(&groups, |centres| centres[1] - centres[0], outliers, resampling)
     }
 
     fn resample(
@@ -115,10 +107,8 @@ impl Estimate {
         outliers: Outliers,
         resampling: Resampling,
     ) -> Self {
-        let whole: Vec<f64> = groups
-            .iter()
-            .map(|group| group.centre(&vec![1; group.values.len()]))
-            .collect();
+        let observed_centres: Vec<f64> =
+            groups.iter().map(|group| group.centre(&vec![1; group.values.len()])).collect();
         let mut random = Xoshiro256PlusPlus::seed_from_u64(resampling.seed);
         let mut counts = Vec::new();
         let mut centres = vec![0.0; groups.len()];
@@ -138,7 +128,7 @@ impl Estimate {
         draws.sort_by(f64::total_cmp);
         let sizes = groups.iter().map(|group| group.values.len());
         Self {
-            log_ratio: combine(&whole),
+            log_ratio: combine(&observed_centres),
             outliers,
             draws,
             size: sizes.min().unwrap_or_default(),
@@ -164,8 +154,8 @@ impl ResamplingGroup {
         let mean = deviations.iter().sum::<f64>() / deviations.len() as f64;
         let scale = match super::median(&deviations) {
             // More than half of the runs agree to the last digit, as whole microseconds do.
-            0.0 => MEAN_DEVIATION_OF_NORMAL * mean,
-            median => DEVIATION_OF_NORMAL * median,
+            0.0 => MEAN_DEVIATION_TO_SIGMA * mean,
+            median => MAD_TO_SIGMA * median,
         };
         Self { values, scale }
     }
@@ -173,12 +163,12 @@ impl ResamplingGroup {
     /// The biweight location of the values, each taken `counts` times: an average that is weighted
     /// by nearness to itself, found step by step from the median.
     fn centre(&self, counts: &[u32]) -> f64 {
-        let mut centre = self.middle(counts);
+        let mut centre = self.weighted_median(counts);
         if self.scale == 0.0 {
             // All runs agree.
             return centre;
         }
-        for _ in 0..STEPS_MAX {
+        for _ in 0..ITERATIONS_MAX {
             let (mut sum, mut weights) = (0.0, 0.0);
             for (value, count) in self.values.iter().zip(counts) {
                 let distance = (value - centre) / (CUTOFF * self.scale);
@@ -202,28 +192,28 @@ impl ResamplingGroup {
     }
 
     /// The median of the values, each taken `counts` times.
-    fn middle(&self, counts: &[u32]) -> f64 {
+    fn weighted_median(&self, counts: &[u32]) -> f64 {
         let total: u32 = counts.iter().sum();
-        let at = |rank: u32| {
-            let mut passed = 0;
+        let value_at_rank = |rank: u32| {
+            let mut cumulative_count = 0;
             let found = self.values.iter().zip(counts).find(|(_, count)| {
-                passed += **count;
-                passed > rank
+                cumulative_count += **count;
+                cumulative_count > rank
             });
             found.map_or(0.0, |(value, _)| *value)
         };
-        f64::midpoint(at(total.saturating_sub(1) / 2), at(total / 2))
+        f64::midpoint(value_at_rank(total.saturating_sub(1) / 2), value_at_rank(total / 2))
     }
 
     fn outliers(&self) -> Outliers {
         let centre = self.centre(&vec![1; self.values.len()]);
-        let reach = CUTOFF * self.scale;
+        let cutoff_distance = CUTOFF * self.scale;
         let count = |is_far: &dyn Fn(&f64) -> bool| {
             self.values.iter().filter(|value| is_far(value)).count()
         };
         Outliers {
-            below: count(&|value| *value < centre - reach),
-            above: count(&|value| *value > centre + reach),
+            below: count(&|value| *value < centre - cutoff_distance),
+            above: count(&|value| *value > centre + cutoff_distance),
         }
     }
 }
@@ -231,7 +221,7 @@ impl ResamplingGroup {
 /// With how many runs an interval can have this confidence, e.g. 0.95: enough that the percentiles
 /// it is read from are not the extremes of the usual number of resamples. Those do not move any
 /// more, however sure one wants to be, since no resample lies beyond the observations themselves.
-pub(crate) fn size_min(confidence: f64) -> usize {
+pub(crate) fn sample_size_min(confidence: f64) -> usize {
     let tail = (1.0 - confidence) / 2.0;
     let mut sizes = 2..SIZE_MAX;
     let enough = sizes.find(|size| expanded_tail(tail, *size) * RESAMPLES as f64 >= 1.0);
@@ -243,8 +233,8 @@ fn expanded_tail(tail: f64, size: usize) -> f64 {
     let freedom = (size - 1) as f64;
     let student = StudentsT::new(0.0, 1.0, freedom).expect("at least two observations");
     let normal = Normal::standard();
-    let reach = student.inverse_cdf(1.0 - tail) * (size as f64 / freedom).sqrt();
-    normal.cdf(-reach)
+    let critical_value = student.inverse_cdf(1.0 - tail) * (size as f64 / freedom).sqrt();
+    normal.cdf(-critical_value)
 }
 
 #[cfg(test)]

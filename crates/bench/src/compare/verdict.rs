@@ -38,7 +38,7 @@ impl Verdict {
     }
 
     /// The word for people.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Better => "better",
             Self::Equivalent => "equivalent",
@@ -59,10 +59,7 @@ impl Interval {
     /// Turns the interval from `low` to `high` of ln(B/A).
     pub(crate) fn towards_worse(low: f64, high: f64, better: Better) -> Self {
         match better {
-            Better::Higher => Self {
-                low: -high,
-                high: -low,
-            },
+            Better::Higher => Self { low: -high, high: -low },
             Better::Lower | Better::Neither => Self { low, high },
         }
     }
@@ -75,7 +72,7 @@ impl Interval {
 /// `wide`: with twenty metrics one of twenty plain intervals errs. That nothing differs is seen in
 /// `plain`: "all are equivalent" is wrong only if one that differs passes, and that chance does not
 /// grow with the others.
-pub fn judge(plain: Interval, wide: Option<Interval>, margin: f64) -> Verdict {
+pub(crate) fn judge(plain: Interval, wide: Option<Interval>, margin: f64) -> Verdict {
     let margin = margin.ln_1p();
     if plain.low > -margin && plain.high < margin {
         return Verdict::Equivalent;
@@ -94,12 +91,12 @@ pub fn runs_needed(plain: Interval, margin: f64, runs: usize) -> f64 {
     let centre = f64::midpoint(plain.low, plain.high);
     let to_margin = (margin.ln_1p() - centre.abs()).abs();
     // An improvement is also decided once the interval leaves zero.
-    let room = to_margin.max(-centre);
-    runs as f64 * (half_width / room).powi(2) * RESERVE
+    let decision_distance = to_margin.max(-centre);
+    runs as f64 * (half_width / decision_distance).powi(2) * SAFETY_FACTOR
 }
 
 /// The estimate itself will move: a little more than the bare number.
-const RESERVE: f64 = 1.2;
+const SAFETY_FACTOR: f64 = 1.2;
 
 #[cfg(test)]
 mod tests;

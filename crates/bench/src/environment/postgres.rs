@@ -18,12 +18,12 @@ pub struct PostgresFacts {
 }
 
 /// Stands before the names of a branch's settings, beside those of its source.
-const BRANCH: &str = "branch.";
+const BRANCH_PREFIX: &str = "branch.";
 
 /// Settings that hold for this session alone are left out, as are those that say where the server
 /// is: they are another for every private server and change no speed. Some may hold a secret. Two
 /// columns of text: name and value.
-pub const SETTINGS: &str = "
+pub(crate) const SETTINGS_QUERY: &str = "
     SELECT name,
            CASE WHEN name IN ('primary_conninfo', 'archive_command', 'archive_cleanup_command',
                               'restore_command', 'recovery_end_command', 'ssl_passphrase_command')
@@ -45,9 +45,9 @@ impl PostgresFacts {
     ///
     /// # Errors
     /// When it does not answer.
-    pub async fn ask(client: &Client) -> Result<Self> {
+    pub async fn query(client: &Client) -> Result<Self> {
         let rows = client
-            .query(SETTINGS, &[])
+            .query(SETTINGS_QUERY, &[])
             .await
             .context("read the settings of the PostgreSQL")?;
         let settings = rows.iter().map(|row| (row.get(0), row.get(1)));
@@ -55,20 +55,16 @@ impl PostgresFacts {
             .query_one("SELECT pg_catalog.current_setting('server_version')", &[])
             .await
             .context("read the version of the PostgreSQL")?;
-        Ok(Self {
-            version: version.get(0),
-            settings: settings.collect(),
-        })
+        Ok(Self { version: version.get(0), settings: settings.collect() })
     }
 
     /// Adds the settings of a branch, as rows of name and value that [`SETTINGS_QUERY`] gave there.
     /// They are kept as `branch.NAME`, beside those of the source, which are others: a branch has a
     /// preset.
     pub(crate) fn add_branch(&mut self, rows: impl IntoIterator<Item = (String, String)>) {
-        let named = rows
-            .into_iter()
-            .map(|(name, value)| (format!("{BRANCH}{name}"), value));
-        self.settings.extend(named);
+        let prefixed_rows =
+            rows.into_iter().map(|(name, value)| (format!("{BRANCH_PREFIX}{name}"), value));
+        self.settings.extend(prefixed_rows);
     }
 }
 
@@ -78,9 +74,13 @@ impl Subject {
     ///
     /// # Errors
     /// When the server does not answer.
-    pub async fn ask(&mut self, client: &Client, local: bool) -> Result<()> {
-        self.postgres = Some(PostgresFacts::ask(client).await?);
-        if !local {
+    pub(crate) async fn add_postgres_facts(
+        &mut self,
+        client: &Client,
+        is_local: bool,
+    ) -> Result<()> {
+        self.postgres = Some(PostgresFacts::query(client).await?);
+        if !is_local {
             return Ok(());
         }
         let backend: i32 = client
@@ -91,13 +91,9 @@ impl Subject {
         let backend = u32::try_from(backend).unwrap_or_default();
         let snapshot = Snapshot::take()?;
         // A port of this machine may lead into a container, where pids are others.
-        if snapshot
-            .name(backend)
-            .is_some_and(|name| name.starts_with("postgres"))
+        if snapshot.name(backend).is_some_and(|name| name.starts_with("postgres"))
             && let Some(postmaster) = snapshot.parent(backend)
-            && snapshot
-                .name(postmaster)
-                .is_some_and(|name| name.starts_with("postgres"))
+            && snapshot.name(postmaster).is_some_and(|name| name.starts_with("postgres"))
             && !snapshot.tree(&self.processes).contains(&postmaster)
         {
             self.processes.push(postmaster);

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
-use super::hex;
+use super::to_hex;
 use crate::result::Program;
 use crate::server::Server;
 
@@ -19,20 +19,16 @@ impl Program {
     ///
     /// # Errors
     /// When it does not answer, or the token may not read its status.
-    pub(crate) async fn of(server: &Server) -> Result<Self> {
-        let status = server
-            .get("v1/status")
-            .await
-            .context("ask the server for its version")?;
-        let said = |name: &str| status[name].as_str().unwrap_or(UNKNOWN).to_owned();
-        let binary_sha256 = server
-            .pid()
-            .and_then(|pid| sha256(Path::new(&format!("/proc/{pid}/exe"))).ok());
+    pub(crate) async fn of_server(server: &Server) -> Result<Self> {
+        let status = server.get("v1/status").await.context("ask the server for its version")?;
+        let field = |name: &str| status[name].as_str().unwrap_or(UNKNOWN).to_owned();
+        let binary_sha256 =
+            server.pid().and_then(|pid| sha256(Path::new(&format!("/proc/{pid}/exe"))).ok());
         Ok(Self {
-            version: said("version"),
-            commit: said("commit"),
+            version: field("version"),
+            commit: field("commit"),
             binary_sha256,
-            build_profile: said("build_profile"),
+            build_profile: field("build_profile"),
         })
     }
 
@@ -40,7 +36,7 @@ impl Program {
     ///
     /// # Errors
     /// When its binary cannot be read.
-    pub(crate) fn running() -> Result<Self> {
+    pub(crate) fn current() -> Result<Self> {
         let binary = sha256(Path::new("/proc/self/exe")).context("read the running binary")?;
         Ok(Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -54,7 +50,7 @@ impl Program {
 fn sha256(path: &Path) -> Result<String> {
     let mut hasher = HashWriter(Sha256::new());
     std::io::copy(&mut File::open(path)?, &mut hasher)?;
-    Ok(hex(&hasher.0.finalize()))
+    Ok(to_hex(&hasher.0.finalize()))
 }
 
 struct HashWriter(Sha256);

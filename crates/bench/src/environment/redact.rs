@@ -4,13 +4,12 @@
 const MASK: &str = "***";
 
 /// Keys whose values are secrets; also as the end of a longer key, `sslpassword`.
-const SECRETS: [&str; 4] = ["password", "passwd", "token", "secret"];
+const SECRET_KEYS: [&str; 4] = ["password", "passwd", "token", "secret"];
 
 /// The command line of this process with what may be secret masked.
 pub(crate) fn command_line() -> String {
-    let mut words: Vec<String> = std::env::args_os()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
+    let mut words: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     if let Some(program) = words.first_mut() {
         // Where the program is says nothing about what it measured.
         *program = "egret".to_owned();
@@ -26,7 +25,7 @@ pub(crate) fn redact(words: &[String]) -> String {
 
 /// The value of the setting `key` with what may be secret masked.
 pub(crate) fn redact_setting(key: &str, value: &str) -> String {
-    let is_secret = SECRETS.iter().any(|secret| key.contains(secret));
+    let is_secret = SECRET_KEYS.iter().any(|secret| key.contains(secret));
     if is_secret {
         return MASK.to_owned();
     }
@@ -35,14 +34,14 @@ pub(crate) fn redact_setting(key: &str, value: &str) -> String {
 
 fn redact_word(word: &str) -> String {
     let mut word = word.to_owned();
-    let url = word.find("://").map(|scheme| scheme + 3);
-    if let Some(from) = url {
+    let host_start = word.find("://").map(|scheme| scheme + 3);
+    if let Some(from) = host_start {
         redact_credentials(&mut word, from);
     }
-    for key in SECRETS {
+    for key in SECRET_KEYS {
         let mut from = 0;
         while let Some(begin) = value_begin(&word, key, from) {
-            let end = value_end(&word, begin, url);
+            let end = value_end(&word, begin, host_start);
             word.replace_range(begin..end, MASK);
             from = begin + MASK.len();
         }
@@ -77,9 +76,9 @@ fn value_begin(word: &str, key: &str, mut from: usize) -> Option<usize> {
 /// Where the value that begins at `begin` ends. In the query of a URL (`host_start` is where its
 /// host begins) that is at `&`; else with its closing quote, or at a blank that no backslash stands
 /// before.
-fn value_end(word: &str, begin: usize, url: Option<usize>) -> usize {
+fn value_end(word: &str, begin: usize, host_start: Option<usize>) -> usize {
     let value = &word[begin..];
-    let is_in_query = url.is_some_and(|url| url < begin && word[url..begin].contains('?'));
+    let is_in_query = host_start.is_some_and(|url| url < begin && word[url..begin].contains('?'));
     if is_in_query {
         return begin + value.find('&').unwrap_or(value.len());
     }

@@ -15,11 +15,7 @@ nonsense
 ";
     let check = |path: &str, kind: &str, options: &str| {
         let found = machine::parse_mounts(text, Path::new(path)).unwrap();
-        assert_eq!(
-            (found.kind.as_str(), found.options.as_str()),
-            (kind, options),
-            "{path}"
-        );
+        assert_eq!((found.kind.as_str(), found.options.as_str()), (kind, options), "{path}");
     };
     check("/srv/x", "ext4", "rw,relatime,errors=remount-ro");
     check("/var/lib", "xfs", "rw,noatime,attr2");
@@ -36,7 +32,7 @@ fn a_subvolume_is_measured_on_the_mount_that_holds_it() {
     let beside = |data_dir: &'static str| {
         let data_dir = Path::new(data_dir);
         let mount = machine::parse_mounts(text, data_dir).unwrap();
-        mount.beside(data_dir).map(Path::to_path_buf)
+        mount.parent_of(data_dir).map(Path::to_path_buf)
     };
     // A subvolume is no mount: the kernel lists none for it.
     let source = beside("/srv/data/volume/source").unwrap();
@@ -51,10 +47,7 @@ fn the_machine_describes_itself() {
     let directory = tempfile::tempdir().unwrap();
     let inner = directory.path().join("data");
     fs::create_dir(&inner).unwrap();
-    let subject = Subject {
-        data_dir: Some(inner),
-        ..Subject::default()
-    };
+    let subject = Subject { data_dir: Some(inner), ..Subject::default() };
     let environment = Machine::examine(&subject, 7).unwrap().environment;
     assert!(environment.fsync_ms.unwrap() > 0.0);
     assert!(environment.memory_bytes > 1 << 26);
@@ -71,19 +64,14 @@ fn the_machine_describes_itself() {
 #[test]
 fn settings_of_a_branch_stand_beside_those_of_its_source() {
     let settings = |pairs: &[(&str, &str)]| {
-        let owned = pairs
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let owned = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         owned.collect::<std::collections::BTreeMap<_, _>>()
     };
     let mut facts = PostgresFacts {
         settings: settings(&[("shared_buffers", "16384 8kB")]),
         ..PostgresFacts::default()
     };
-    facts.add_branch(settings(&[
-        ("fsync", "off"),
-        ("shared_buffers", "2048 8kB"),
-    ]));
+    facts.add_branch(settings(&[("fsync", "off"), ("shared_buffers", "2048 8kB")]));
     let expected = settings(&[
         ("branch.fsync", "off"),
         ("branch.shared_buffers", "2048 8kB"),
@@ -100,17 +88,14 @@ fn the_measured_egret_is_described_and_not_the_one_that_measures() {
         binary_sha256: None,
         build_profile: "release".to_owned(),
     };
-    let subject = Subject {
-        egret: Some(measured.clone()),
-        ..Subject::default()
-    };
+    let subject = Subject { egret: Some(measured.clone()), ..Subject::default() };
     let environment = Machine::examine(&subject, 7).unwrap().environment;
     assert_eq!(environment.egret_version, measured.version);
     assert_eq!(environment.egret_commit, measured.commit);
     assert_eq!(environment.binary_sha256, None);
     assert_eq!(environment.build_profile, measured.build_profile);
     let generator = environment.generator.unwrap();
-    assert_eq!(generator, Program::running().unwrap());
+    assert_eq!(generator, Program::current().unwrap());
     assert_ne!(generator, measured);
 }
 
@@ -126,18 +111,12 @@ fn a_busy_generator_and_busy_neighbours_are_warned_about() {
     };
     observed.usage.own = Duration::from_secs(8);
     observed.usage.other = Duration::from_secs(100_000);
-    let (environment, warnings) = machine.during(&observed, 1);
+    let (environment, warnings) = machine.with_observation(&observed, 1);
     assert_eq!(environment.fsync_ms, None);
     assert_eq!(environment.generator_cpu, 0.8);
     let text = warnings.join("\n");
-    assert!(
-        text.contains("the generator used 0.80 of the 1 cores"),
-        "{text}"
-    );
-    assert!(
-        text.contains("other processes used 10000.00 cores"),
-        "{text}"
-    );
-    let (_, warnings) = machine.during(&observed, 2);
+    assert!(text.contains("the generator used 0.80 of the 1 cores"), "{text}");
+    assert!(text.contains("other processes used 10000.00 cores"), "{text}");
+    let (_, warnings) = machine.with_observation(&observed, 2);
     assert!(!warnings.join("\n").contains("generator used"));
 }

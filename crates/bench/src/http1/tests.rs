@@ -5,12 +5,12 @@ use super::*;
 /// Not taken before its last byte, then taken whole.
 fn check(sent: &[u8], status: u64, body: &[u8]) {
     for length in 0..sent.len() {
-        assert!(response(&sent[..length]).unwrap().is_none(), "{length}");
+        assert!(parse_response(&sent[..length]).unwrap().is_none(), "{length}");
     }
     let more = [sent, b"HTTP/1.1 200"].concat();
-    let taken = response(&more).unwrap().unwrap();
+    let taken = parse_response(&more).unwrap().unwrap();
     assert_eq!((taken.status, &*taken.body), (status, body));
-    assert_eq!(taken.used(), sent.len());
+    assert_eq!(taken.total_length(), sent.len());
 }
 
 #[test]
@@ -28,6 +28,6 @@ fn chunks_are_put_together() {
 
 #[test]
 fn what_is_no_http_is_refused() {
-    assert!(response(b"220 mail.example ready\r\n").is_err());
-    assert!(response(b"HTTP/1.1 200 OK\r\ncontent-length: much\r\n\r\n").is_err());
+    assert!(parse_response(b"220 mail.example ready\r\n").is_err());
+    assert!(parse_response(b"HTTP/1.1 200 OK\r\ncontent-length: much\r\n\r\n").is_err());
 }

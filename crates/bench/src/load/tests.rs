@@ -10,14 +10,14 @@ use crate::stage::{Stage, Subject};
 fn stage() -> Stage {
     Stage {
         server: None,
-        private: None,
+        private_server: None,
         program: Default::default(),
         settings: Vec::new(),
         seed: 5,
-        progress: Progress::silent(),
+        progress: Progress::hidden(),
         subject: Subject::default(),
         generator_cores: 1,
-        operations: 0,
+        operations_begun: 0,
         profile: false,
     }
 }
@@ -32,10 +32,7 @@ fn load(pace: Pace, clients: u32) -> Load {
     }
 }
 
-const OPEN: Pace = Pace::Open {
-    rate: 1_000.0,
-    spacing: Spacing::Constant,
-};
+const OPEN: Pace = Pace::Open { rate: 1_000.0, spacing: Spacing::Constant };
 
 /// What was asked for, over all workers: each operation's number and a value drawn for it.
 type Seen = Arc<Mutex<Vec<(u64, u64)>>>;
@@ -53,7 +50,7 @@ impl Worker for Sleeper {
         let begun = Instant::now();
         // A server that takes its time.
         let _ = tokio::time::timeout(self.takes, std::future::pending::<()>()).await;
-        turn.phase("sleep", begun.elapsed());
+        turn.record_phase("sleep", begun.elapsed());
         match turn.random.random_range(0..10) {
             0 => Err("unlucky".to_owned()),
             _ => Ok("nap".into()),
@@ -77,7 +74,7 @@ async fn run_on(
         let seen = workers.clone();
         async move { Ok(Sleeper { takes, seen }) }
     };
-    let measured = drive(stage, &load(pace, clients), make).await.unwrap();
+    let measured = run_load(stage, &load(pace, clients), make).await.unwrap();
     let seen = seen.lock().unwrap().clone();
     (measured, seen)
 }
@@ -89,11 +86,11 @@ async fn a_closed_loop_has_a_capacity_and_counts_all_it_began() {
     assert!(measured.metrics.contains_key("capacity"));
     assert!(!measured.metrics.contains_key("late"));
     assert_eq!(recording.dropped, 0);
-    let ended = recording.successes_of_all() + recording.failures();
+    let ended = recording.total_successes() + recording.failures();
     assert!(ended > 40 && (ended as usize) < seen.len(), "{ended}");
     assert!(recording.errors["unlucky"] > 0);
     assert!(!recording.phases().contains_key("queue"));
-    assert_eq!(recording.check_phases(4, measured.observed.wall), None);
+    assert_eq!(recording.check_phases(4, measured.observation.wall), None);
     // One cold operation of each worker, apart from the window.
     let cold: Vec<u64> = measured.cycles.iter().map(|cycle| cycle.index).collect();
     assert_eq!(cold, [0, 1, 2, 3]);
@@ -108,20 +105,16 @@ async fn an_open_loop_does_the_whole_schedule_however_long_it_takes() {
     // Two workers can do 400 a second; 1,000 are due.
     let (measured, seen) = run(OPEN, 2, Duration::from_millis(5)).await;
     let recording = &measured.recording;
-    assert_eq!(recording.successes_of_all() + recording.failures(), 400);
+    assert_eq!(recording.total_successes() + recording.failures(), 400);
     assert_eq!(recording.dropped, 0);
-    assert!(recording.late > 300, "{}", recording.late);
+    assert!(recording.late_count > 300, "{}", recording.late_count);
     // Two equal servers may have none and a few of them: that is no difference to judge.
     assert_eq!(measured.metrics["late"].better, Better::Neither);
     // The last of them waited for more than half a second, which no single one of them took.
     let nap = &recording.metrics()["nap"];
     assert!(nap.max.unwrap() > 500.0, "{:?}", nap.max);
     assert!(recording.phases()["queue"].p95 > Some(400.0));
-    assert!(
-        measured.warnings[0].contains("started late"),
-        "{:?}",
-        measured.warnings
-    );
+    assert!(measured.warnings[0].contains("started late"), "{:?}", measured.warnings);
     let before = seen.len() as u64 - 400;
     let mut window: Vec<u64> = seen[seen.len() - 400..].iter().map(|one| one.0).collect();
     window.sort_unstable();
@@ -141,7 +134,7 @@ async fn no_two_operations_of_a_measurement_have_one_number() {
         numbers.sort_unstable();
         let expected: Vec<u64> = (0..numbers.len() as u64).collect();
         assert_eq!(numbers, expected, "{pace:?}");
-        assert_eq!(stage.operations, numbers.len() as u64);
+        assert_eq!(stage.operations_begun, numbers.len() as u64);
     }
 }
 
@@ -165,20 +158,15 @@ async fn a_warm_up_draws_other_values_than_the_window_and_every_window_the_same(
 #[tokio::test]
 async fn thousands_of_workers_share_the_histograms_of_their_threads() {
     let load = load(Pace::Closed, 2_000);
-    let make = |_| async {
-        Ok(Sleeper {
-            takes: Duration::from_millis(1),
-            seen: Seen::default(),
-        })
-    };
+    let make = |_| async { Ok(Sleeper { takes: Duration::from_millis(1), seen: Seen::default() }) };
     let pulse = Arc::new(RateCounter::default());
-    let mut crew = WorkerPool::hire(&load, make, pulse).await.unwrap();
+    let mut crew = WorkerPool::start(&load, make, pulse).await.unwrap();
     let dispatch = Dispatch::new(&load, Instant::now(), load.duration, 1, 0);
     let until = Instant::now() + Duration::from_secs(60);
-    let recorders = crew.work(&dispatch, until).await.unwrap();
+    let recorders = crew.run(&dispatch, until).await.unwrap();
     assert_eq!(recorders.len(), 2);
     let ended: u64 = recorders.iter().map(crate::record::Recorder::count).sum();
-    assert_eq!(ended, dispatch.begun());
+    assert_eq!(ended, dispatch.begun_count());
 }
 
 #[tokio::test]
@@ -194,14 +182,9 @@ async fn a_worker_that_cannot_be_made_ends_the_measurement() {
     let make = |number| async move {
         match number {
             3 => Err(anyhow::anyhow!("no more connections")),
-            _ => Ok(Sleeper {
-                takes: Duration::ZERO,
-                seen: Seen::default(),
-            }),
+            _ => Ok(Sleeper { takes: Duration::ZERO, seen: Seen::default() }),
         }
     };
-    let error = drive(&mut stage(), &load(Pace::Closed, 4), make)
-        .await
-        .unwrap_err();
+    let error = run_load(&mut stage(), &load(Pace::Closed, 4), make).await.unwrap_err();
     assert_eq!(error.to_string(), "no more connections");
 }

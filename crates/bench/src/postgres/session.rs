@@ -23,7 +23,7 @@ impl ConnectionTarget {
     ///
     /// # Errors
     /// The server's, or that it cannot be reached.
-    pub(crate) async fn session(&self) -> Result<Session, Error> {
+    pub(crate) async fn connect_session(&self) -> Result<Session, Error> {
         let (client, driver): (Client, Driver) = match &self.tls {
             None => {
                 let (client, driver) = self.config.connect(NoTls).await?;
@@ -34,10 +34,7 @@ impl ConnectionTarget {
                 (client, Box::pin(driver))
             }
         };
-        Ok(Session {
-            client,
-            driver: Some(driver),
-        })
+        Ok(Session { client, driver: Some(driver) })
     }
 }
 
@@ -58,11 +55,11 @@ impl Session {
         poll_fn(|context| {
             // First the work, which may have something to send, then the connection, which sends it
             // and may have an answer, and then the work once more to take that.
-            if let Poll::Ready(done) = work.as_mut().poll(context) {
-                return Poll::Ready(done);
+            if let Poll::Ready(result) = work.as_mut().poll(context) {
+                return Poll::Ready(result);
             }
-            if let Some(running) = driver
-                && running.as_mut().poll(context).is_ready()
+            if let Some(connection) = driver
+                && connection.as_mut().poll(context).is_ready()
             {
                 *driver = None;
             }
@@ -72,7 +69,7 @@ impl Session {
     }
 
     /// Leaves the driving to a task; how the connection ends is told to the client.
-    pub(super) fn detach(self) -> Client {
+    pub(super) fn into_client(self) -> Client {
         if let Some(driver) = self.driver {
             tokio::spawn(driver);
         }

@@ -28,7 +28,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 /// A connection after the login.
 pub struct Wire {
     stream: Box<dyn ByteStream>,
-    out: Vec<u8>,
+    output: Vec<u8>,
     input: BytesMut,
     is_broken: bool,
 }
@@ -43,25 +43,19 @@ pub struct Fault {
 }
 
 impl Fault {
-    fn lost(error: &io::Error) -> Self {
-        Self {
-            code: None,
-            message: format!("connection lost: {}", error.kind()),
-        }
+    fn connection_lost(error: &io::Error) -> Self {
+        Self { code: None, message: format!("connection lost: {}", error.kind()) }
     }
 }
 
 impl From<tokio_postgres::Error> for Fault {
     fn from(error: tokio_postgres::Error) -> Self {
         match error.as_db_error() {
-            Some(refused) => Self {
-                code: Some(refused.code().code().to_owned()),
-                message: refused.message().to_owned(),
+            Some(db_error) => Self {
+                code: Some(db_error.code().code().to_owned()),
+                message: db_error.message().to_owned(),
             },
-            None => Self {
-                code: None,
-                message: super::chain(&error),
-            },
+            None => Self { code: None, message: super::error_chain(&error) },
         }
     }
 }
@@ -75,15 +69,13 @@ impl Wire {
         config: &Config,
         tls: Option<&MakeRustlsConnect>,
     ) -> Result<Self, Fault> {
-        let mut fault = Fault {
-            code: None,
-            message: "the connection string names no host".to_owned(),
-        };
+        let mut fault =
+            Fault { code: None, message: "the connection string names no host".to_owned() };
         for (index, host) in config.get_hosts().iter().enumerate() {
             // One port stands for all hosts.
             let ports = config.get_ports();
             let port = ports.get(index).or(ports.first()).copied().unwrap_or(5432);
-            match open(host, port, tls, config.get_ssl_mode()).await {
+            match open_stream(host, port, tls, config.get_ssl_mode()).await {
                 Ok(stream) => return log_in(config, stream).await,
                 Err(error) => fault = error,
             }
@@ -98,12 +90,12 @@ impl Wire {
 
     /// Parses a statement under a name.
     pub async fn prepare(&mut self, name: &str, sql: &str) -> Result<(), Fault> {
-        self.message(b'P', |out| {
-            text(out, name);
-            text(out, sql);
+        self.push_message(b'P', |out| {
+            push_cstring(out, name);
+            push_cstring(out, sql);
             out.extend_from_slice(&0_i16.to_be_bytes());
         });
-        self.message(b'S', |_| {});
+        self.push_message(b'S', |_| {});
         self.round_trip().await
     }
 
@@ -113,9 +105,9 @@ impl Wire {
         name: &str,
         values: impl ExactSizeIterator<Item = &'a str>,
     ) -> Result<(), Fault> {
-        self.message(b'B', |out| {
-            text(out, "");
-            text(out, name);
+        self.push_message(b'B', |out| {
+            push_cstring(out, "");
+            push_cstring(out, name);
             // No format codes: everything is text.
             out.extend_from_slice(&0_i16.to_be_bytes());
             let count = i16::try_from(values.len()).expect("a statement has few parameters");
@@ -128,48 +120,49 @@ impl Wire {
             out.extend_from_slice(&0_i16.to_be_bytes());
         });
         // As libpq does, and with it pgbench: the columns are described anew for each execution.
-        self.message(b'D', |out| {
+        self.push_message(b'D', |out| {
             out.push(b'P');
-            text(out, "");
+            push_cstring(out, "");
         });
-        self.message(b'E', |out| {
-            text(out, "");
+        self.push_message(b'E', |out| {
+            push_cstring(out, "");
             out.extend_from_slice(&0_i32.to_be_bytes());
         });
-        self.message(b'S', |_| {});
+        self.push_message(b'S', |_| {});
         self.round_trip().await
     }
 
     /// Runs a text of one statement.
-    pub async fn simple(&mut self, sql: &str) -> Result<(), Fault> {
-        self.message(b'Q', |out| text(out, sql));
+    pub async fn simple_query(&mut self, sql: &str) -> Result<(), Fault> {
+        self.push_message(b'Q', |out| push_cstring(out, sql));
         self.round_trip().await
     }
 
     /// Ends the session with a Terminate message.
     pub async fn close(mut self) {
-        self.message(b'X', |_| {});
+        self.push_message(b'X', |_| {});
         // A server that is gone already needs no goodbye.
-        let _ = self.stream.write_all(&self.out).await;
+        let _ = self.stream.write_all(&self.output).await;
         let _ = self.stream.shutdown().await;
     }
 
-    fn message(&mut self, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
-        self.out.push(tag);
-        let at = self.out.len();
-        self.out.extend_from_slice(&[0; 4]);
-        body(&mut self.out);
-        let length = i32::try_from(self.out.len() - at).expect("statements are below 2 GB");
-        self.out[at..at + 4].copy_from_slice(&length.to_be_bytes());
+    fn push_message(&mut self, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
+        self.output.push(tag);
+        let length_offset = self.output.len();
+        self.output.extend_from_slice(&[0; 4]);
+        body(&mut self.output);
+        let length =
+            i32::try_from(self.output.len() - length_offset).expect("statements are below 2 GB");
+        self.output[length_offset..length_offset + 4].copy_from_slice(&length.to_be_bytes());
     }
 
     /// Sends what was put together, and reads until the server is ready again.
     async fn round_trip(&mut self) -> Result<(), Fault> {
         // Until the end is reached: a caller that gives up in between leaves it broken.
         self.is_broken = true;
-        let sent = self.stream.write_all(&self.out).await;
-        self.out.clear();
-        sent.map_err(|error| Fault::lost(&error))?;
+        let sent = self.stream.write_all(&self.output).await;
+        self.output.clear();
+        sent.map_err(|error| Fault::connection_lost(&error))?;
         let mut fault = None;
         loop {
             while let Some((tag, body)) = next_message(&mut self.input) {
@@ -179,13 +172,15 @@ impl Wire {
                         return fault.map_or(Ok(()), Err);
                     }
                     // The first one counts; a fatal one is the last message.
-                    b'E' if fault.is_none() => fault = Some(refusal(&body)),
+                    b'E' if fault.is_none() => fault = Some(parse_error_response(&body)),
                     b'G' => {
                         // COPY FROM STDIN would wait for ever.
-                        self.message(b'f', |out| text(out, "nothing is copied during a load"));
-                        let sent = self.stream.write_all(&self.out).await;
-                        self.out.clear();
-                        sent.map_err(|error| Fault::lost(&error))?;
+                        self.push_message(b'f', |out| {
+                            push_cstring(out, "nothing is copied during a load")
+                        });
+                        let sent = self.stream.write_all(&self.output).await;
+                        self.output.clear();
+                        sent.map_err(|error| Fault::connection_lost(&error))?;
                     }
                     _ => {}
                 }
@@ -195,16 +190,16 @@ impl Wire {
                 Ok(1..) => {}
                 Ok(0) => {
                     let end = io::Error::from(io::ErrorKind::UnexpectedEof);
-                    return Err(fault.unwrap_or_else(|| Fault::lost(&end)));
+                    return Err(fault.unwrap_or_else(|| Fault::connection_lost(&end)));
                 }
-                Err(error) => return Err(fault.unwrap_or_else(|| Fault::lost(&error))),
+                Err(error) => return Err(fault.unwrap_or_else(|| Fault::connection_lost(&error))),
             }
         }
     }
 }
 
 /// Appends a string with its terminating zero.
-fn text(out: &mut Vec<u8>, text: &str) {
+fn push_cstring(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
     out.push(0);
 }
@@ -222,11 +217,8 @@ fn next_message(input: &mut BytesMut) -> Option<(u8, BytesMut)> {
 }
 
 /// Reads an ErrorResponse: fields of a type byte and a string each.
-fn refusal(body: &[u8]) -> Fault {
-    let mut fault = Fault {
-        code: None,
-        message: String::new(),
-    };
+fn parse_error_response(body: &[u8]) -> Fault {
+    let mut fault = Fault { code: None, message: String::new() };
     for field in body.split(|byte| *byte == 0) {
         match field.split_first() {
             Some((b'C', code)) => fault.code = Some(String::from_utf8_lossy(code).into_owned()),
@@ -239,7 +231,7 @@ fn refusal(body: &[u8]) -> Fault {
 
 /// Connects, and encrypts where `tls` is given. A server without TLS is used as it is when the mode
 /// is only to prefer it; anything else that goes wrong with TLS is an error.
-async fn open(
+async fn open_stream(
     host: &Host,
     port: u16,
     tls: Option<&MakeRustlsConnect>,
@@ -249,64 +241,51 @@ async fn open(
         Host::Unix(directory) => {
             let path = directory.join(format!(".s.PGSQL.{port}"));
             let stream = UnixStream::connect(path).await;
-            return Ok(Box::new(stream.map_err(|error| unreachable(&error))?));
+            return Ok(Box::new(stream.map_err(|error| unreachable_fault(&error))?));
         }
         Host::Tcp(name) => name,
     };
     let stream = TcpStream::connect((name.as_str(), port)).await;
-    let mut stream = stream.map_err(|error| unreachable(&error))?;
-    stream
-        .set_nodelay(true)
-        .map_err(|error| Fault::lost(&error))?;
+    let mut stream = stream.map_err(|error| unreachable_fault(&error))?;
+    stream.set_nodelay(true).map_err(|error| Fault::connection_lost(&error))?;
     let Some(tls) = tls else {
         return Ok(Box::new(stream));
     };
     // SSLRequest: eight bytes, answered by one.
     let request = [8_i32.to_be_bytes(), 80_877_103_i32.to_be_bytes()].concat();
     let mut answer = [0];
-    let asked = async {
+    let handshake = async {
         stream.write_all(&request).await?;
         stream.read_exact(&mut answer).await
     };
-    asked.await.map_err(|error| Fault::lost(&error))?;
-    let failed = |message: String| Fault {
-        code: None,
-        message,
-    };
+    handshake.await.map_err(|error| Fault::connection_lost(&error))?;
+    let tls_fault = |message: String| Fault { code: None, message };
     if answer == *b"N" && mode == SslMode::Prefer {
         return Ok(Box::new(stream));
     }
     if answer != *b"S" {
-        return Err(failed("the server does not speak TLS".to_owned()));
+        return Err(tls_fault("the server does not speak TLS".to_owned()));
     }
-    let mut make = tls.clone();
-    let connect = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut make, name)
-        .map_err(|error| failed(error.to_string()))?;
+    let mut make_connect = tls.clone();
+    let connect = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut make_connect, name)
+        .map_err(|error| tls_fault(error.to_string()))?;
     let stream = connect.connect(stream).await;
-    Ok(Box::new(stream.map_err(|error| failed(error.to_string()))?))
+    Ok(Box::new(stream.map_err(|error| tls_fault(error.to_string()))?))
 }
 
-fn unreachable(error: &io::Error) -> Fault {
-    Fault {
-        code: None,
-        message: error.to_string(),
-    }
+fn unreachable_fault(error: &io::Error) -> Fault {
+    Fault { code: None, message: error.to_string() }
 }
 
 async fn log_in(config: &Config, stream: Box<dyn ByteStream>) -> Result<Wire, Fault> {
-    let lent = BorrowedStream(Arc::new(Mutex::new(Some(stream))));
+    let borrowed = BorrowedStream(Arc::new(Mutex::new(Some(stream))));
     let mut config = config.clone();
     // It is encrypted already, where it is.
     config.ssl_mode(SslMode::Disable);
     // Neither is used: nothing was sent that they would have to answer.
-    let _unused = config.connect_raw(lent.clone(), NoTls).await?;
-    let stream = lent.take_back().expect("it was put there above");
-    Ok(Wire {
-        stream,
-        out: Vec::new(),
-        input: BytesMut::new(),
-        is_broken: false,
-    })
+    let _unused = config.connect_raw(borrowed.clone(), NoTls).await?;
+    let stream = borrowed.take_back().expect("it was put there above");
+    Ok(Wire { stream, output: Vec::new(), input: BytesMut::new(), is_broken: false })
 }
 
 /// A stream that can be taken back.
@@ -318,7 +297,7 @@ impl BorrowedStream {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    fn with<T>(
+    fn poll_stream<T>(
         &self,
         work: impl FnOnce(Pin<&mut dyn ByteStream>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
@@ -336,7 +315,7 @@ impl AsyncRead for BorrowedStream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.with(|stream| stream.poll_read(context, buffer))
+        self.poll_stream(|stream| stream.poll_read(context, buffer))
     }
 }
 
@@ -346,15 +325,15 @@ impl AsyncWrite for BorrowedStream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.with(|stream| stream.poll_write(context, bytes))
+        self.poll_stream(|stream| stream.poll_write(context, bytes))
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.with(|stream| stream.poll_flush(context))
+        self.poll_stream(|stream| stream.poll_flush(context))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.with(|stream| stream.poll_shutdown(context))
+        self.poll_stream(|stream| stream.poll_shutdown(context))
     }
 }
 

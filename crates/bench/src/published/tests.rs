@@ -8,7 +8,7 @@ use crate::result::Better;
 use crate::sample;
 
 /// What is found on a page beside one file with known figures.
-fn found(text: &str) -> String {
+fn check_page(text: &str) -> String {
     let mut file = sample::file();
     let mut create = sample::scalar(4.4, "ms", Better::Lower);
     (create.p50, create.p95) = (Some(4.2123), Some(0.953));
@@ -20,15 +20,9 @@ fn found(text: &str) -> String {
     let published = Published::from([
         ("a.json".to_owned(), Ok(file)),
         ("b.json".to_owned(), Ok(other)),
-        (
-            "cut.json".to_owned(),
-            Err("cut.json is not complete JSON".to_owned()),
-        ),
+        ("cut.json".to_owned(), Err("cut.json is not complete JSON".to_owned())),
     ]);
-    let page = File {
-        path: "page.md".to_owned(),
-        text: text.to_owned(),
-    };
+    let page = File { path: "page.md".to_owned(), text: text.to_owned() };
     let findings = check(&page, &published);
     let lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
     lines.join("\n")
@@ -47,7 +41,7 @@ fn right_numbers_are_not_found() {
         "11.9×<!-- result: b.json create / a.json create --> or 1187%<!-- result: b.json create / a.json create -->",
         "~12 times<!-- result: b.json create / a.json create -->",
     ] {
-        assert_eq!(found(text), "", "{text}");
+        assert_eq!(check_page(text), "", "{text}");
     }
 }
 
@@ -66,7 +60,7 @@ fn wrong_numbers_are_found_with_the_right_ones() {
         page.md:4: result-claim: a.json create.p95 is 0.953, the page says 4.2 ms
         page.md:5: result-claim: a.json size is 6449000, the page says 6.5 MB
         page.md:6: result-claim: b.json create / a.json create is 11.87, the page says 13×"#]]
-    .assert_eq(&found(text));
+    .assert_eq(&check_page(text));
 }
 
 #[test]
@@ -97,7 +91,7 @@ fast<!-- result: a.json create -->
         page.md:11: result-claim: write it as <!-- result: FILE METRIC --> on one line
         page.md:12: result-claim: write it as <!-- result: FILE METRIC --> on one line
         page.md:13: result-claim: a.json create / a.json size: a ratio needs two equal units"#]]
-    .assert_eq(&found(text));
+    .assert_eq(&check_page(text));
 }
 
 #[test]
@@ -110,19 +104,16 @@ Write `9 ms<!-- result: a.json create -->` for it.
 ```
 
 And 4.2 ms.<!-- another comment -->";
-    assert_eq!(found(text), "");
+    assert_eq!(check_page(text), "");
 }
 
 /// All files of `results/`, read as what they claim to be.
 fn published() -> Published {
-    let directory = tree::root().join("results");
+    let directory = tree::checkout_root().join("results");
     let entries = std::fs::read_dir(directory).unwrap();
     entries
         .map(|entry| entry.unwrap().path())
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "json")
-        })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
         .map(|path| {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
             let read = read(&path).map_err(|error| format!("{error:#}"));
@@ -134,7 +125,7 @@ fn published() -> Published {
 #[test]
 fn every_number_that_claims_a_result_is_in_it() {
     let published = published();
-    let findings: Vec<String> = tree::files(&tree::root())
+    let findings: Vec<String> = tree::read_files(&tree::checkout_root())
         .iter()
         .filter(|file| file.path.ends_with(".md"))
         .flat_map(|page| check(page, &published))
@@ -159,14 +150,11 @@ fn what_the_schema_refuses_is_not_published() {
 
 #[test]
 fn every_published_file_is_a_result_of_its_scenario_and_listed() {
-    let list = std::fs::read_to_string(tree::root().join("results/README.md")).unwrap();
+    let list = std::fs::read_to_string(tree::checkout_root().join("results/README.md")).unwrap();
     for (name, result) in published() {
         let file = result.unwrap_or_else(|reason| panic!("{reason}"));
         let prefix = format!("{}-", file.scenario);
         assert!(name.starts_with(&prefix), "{name} must begin with {prefix}");
-        assert!(
-            list.contains(&name),
-            "results/README.md does not list {name}"
-        );
+        assert!(list.contains(&name), "results/README.md does not list {name}");
     }
 }

@@ -26,7 +26,7 @@ fn values_have_three_digits_and_a_fitting_prefix() {
         (4.0, "ms", "4.00 ms"),
         (f64::NAN, "ms", "–"),
     ] {
-        assert_eq!(show(value, unit), expected, "{value} {unit}");
+        assert_eq!(format_quantity(value, unit), expected, "{value} {unit}");
     }
 }
 
@@ -41,13 +41,13 @@ fn ratios_are_changes() {
         (0.05, "×0.0500"),
         (0.0, "–"),
     ] {
-        assert_eq!(change(ratio), expected);
+        assert_eq!(format_change(ratio), expected);
     }
 }
 
 #[test]
 fn text_of_a_file_cannot_command_a_terminal() {
     assert_eq!(printable("a\u{1b}[31m\nb"), "a\u{fffd}[31m\u{fffd}b");
-    assert_eq!(cut("abcdef", 4), "abc…");
-    assert_eq!(cut("abcd", 4), "abcd");
+    assert_eq!(truncate("abcdef", 4), "abc…");
+    assert_eq!(truncate("abcd", 4), "abcd");
 }

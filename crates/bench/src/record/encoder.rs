@@ -11,10 +11,7 @@ pub(super) struct Encoder {
 
 impl Default for Encoder {
     fn default() -> Self {
-        Self {
-            serializer: V2Serializer::new(),
-            encoded: Vec::new(),
-        }
+        Self { serializer: V2Serializer::new(), encoded: Vec::new() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The recorder on injected time: no test sleeps, and every stall is charged.
 
 use super::*;
-use crate::schedule::{Spacing, arrivals};
+use crate::schedule::{Spacing, arrival_schedule};
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -18,36 +18,24 @@ fn serve(
     let mut free = Duration::ZERO;
     for intended in schedule {
         let started = free.max(*intended);
-        let served = if stalled.contains(&started) {
-            stalled.end
-        } else {
-            started
-        };
+        let served = if stalled.contains(&started) { stalled.end } else { started };
         free = served + service;
-        recorder.success("read", *intended, started, free);
+        recorder.record_success("read", *intended, started, free);
     }
     Recording::merge([recorder])
 }
 
 #[test]
 fn a_stall_is_charged_to_everyone_who_waited() {
-    let schedule = arrivals(Spacing::Constant, 1_000.0, ms(60_000), 1).collect::<Vec<_>>();
+    let schedule = arrival_schedule(Spacing::Constant, 1_000.0, ms(60_000), 1).collect::<Vec<_>>();
     let stalled = ms(10_000)..ms(11_000);
     let recording = serve(&schedule, Duration::from_micros(100), stalled);
     let read = &recording.metrics()["read"];
     assert!(read.p999.unwrap() >= 900.0, "{:?}", read.p999);
     assert!(read.p50.unwrap() < 1.0);
-    assert!(
-        (999.0..1_002.0).contains(&read.max.unwrap()),
-        "{:?}",
-        read.max
-    );
+    assert!((999.0..1_002.0).contains(&read.max.unwrap()), "{:?}", read.max);
     // Those of the stalled second, and those that caught up after it.
-    assert!(
-        (1_000..1_200).contains(&recording.late),
-        "{}",
-        recording.late
-    );
+    assert!((1_000..1_200).contains(&recording.late_count), "{}", recording.late_count);
     let timeline = recording.timeline();
     assert_eq!(timeline[9].operations["read"].count, 1_000);
     assert!(timeline[10].operations.is_empty(), "{:?}", timeline[10]);
@@ -56,9 +44,9 @@ fn a_stall_is_charged_to_everyone_who_waited() {
 
 #[test]
 fn without_a_stall_nothing_is_late() {
-    let schedule = arrivals(Spacing::Constant, 1_000.0, ms(10_000), 1).collect::<Vec<_>>();
+    let schedule = arrival_schedule(Spacing::Constant, 1_000.0, ms(10_000), 1).collect::<Vec<_>>();
     let recording = serve(&schedule, Duration::from_micros(100), ms(0)..ms(0));
-    assert_eq!(recording.late, 0);
+    assert_eq!(recording.late_count, 0);
     assert_eq!(recording.metrics()["read"].max, Some(0.1));
 }
 
@@ -67,7 +55,7 @@ fn percentiles_need_samples_beyond_them() {
     let shown = |samples: u64| {
         let mut recorder = Recorder::default();
         for index in 0..samples {
-            recorder.success("x", ms(0), ms(0), ms(index + 1));
+            recorder.record_success("x", ms(0), ms(0), ms(index + 1));
         }
         let metric = Recording::merge([recorder]).metrics()["x"].clone();
         let all = [metric.p50, metric.p90, metric.p95, metric.p99, metric.p999];
@@ -82,11 +70,11 @@ fn percentiles_need_samples_beyond_them() {
 #[test]
 fn percentiles_of_seconds_and_phases_need_samples_too() {
     let mut recorder = Recorder::default();
-    recorder.success("x", ms(0), ms(0), ms(1));
-    recorder.phase("x", "execute", ms(1));
+    recorder.record_success("x", ms(0), ms(0), ms(1));
+    recorder.record_phase("x", "execute", ms(1));
     for index in 0..20 {
-        recorder.success("x", ms(1_000), ms(1_000), ms(1_001 + index));
-        recorder.phase("x", "commit", ms(1));
+        recorder.record_success("x", ms(1_000), ms(1_000), ms(1_001 + index));
+        recorder.record_phase("x", "commit", ms(1));
     }
     let recording = Recording::merge([recorder]);
     let timeline = recording.timeline();
@@ -98,34 +86,26 @@ fn percentiles_of_seconds_and_phases_need_samples_too() {
     assert_eq!(phases["execute"].mean_ms(), 1.0);
     assert_eq!(phases["commit"].p50, Some(1.0));
     // Each second has its whole distribution.
-    let read = decoded(second.histogram.as_deref().unwrap());
+    let read = decode_histogram(second.histogram.as_deref().unwrap());
     assert_eq!((read.len(), read.min()), (20, 1_000));
 }
 
-fn decoded(histogram: &str) -> Histogram<u64> {
+fn decode_histogram(histogram: &str) -> Histogram<u64> {
     use base64::Engine;
-    let bytes = base64::engine::general_purpose::STANDARD
-        .decode(histogram)
-        .unwrap();
-    Deserializer::new()
-        .deserialize(&mut Cursor::new(bytes))
-        .unwrap()
+    let bytes = base64::engine::general_purpose::STANDARD.decode(histogram).unwrap();
+    Deserializer::new().deserialize(&mut Cursor::new(bytes)).unwrap()
 }
 
 #[test]
 fn failures_are_counted_by_cause_and_in_no_latency() {
     let mut recorder = Recorder::default();
-    recorder.success("x", ms(0), ms(0), ms(5));
-    recorder.failure("40001 serialization_failure", ms(5), ms(5), ms(900));
-    recorder.failure("40001 serialization_failure", ms(5), ms(5), ms(1_900));
+    recorder.record_success("x", ms(0), ms(0), ms(5));
+    recorder.record_failure("40001 serialization_failure", ms(5), ms(5), ms(900));
+    recorder.record_failure("40001 serialization_failure", ms(5), ms(5), ms(1_900));
     let recording = Recording::merge([recorder, Recorder::default()]);
     assert_eq!(recording.errors["40001 serialization_failure"], 2);
     assert_eq!(recording.metrics()["x"].max, Some(5.0));
-    let errors: Vec<u64> = recording
-        .timeline()
-        .iter()
-        .map(|second| second.errors)
-        .collect();
+    let errors: Vec<u64> = recording.timeline().iter().map(|second| second.errors).collect();
     assert_eq!(errors, [1, 1]);
 }
 
@@ -135,19 +115,16 @@ fn workers_add_up() {
         let mut recorder = Recorder::default();
         for index in 0..3_000 {
             let at = ms(index + shift);
-            recorder.success("x", at, at, at + ms(2));
-            recorder.phase("x", "execute", ms(2));
+            recorder.record_success("x", at, at, at + ms(2));
+            recorder.record_phase("x", "execute", ms(2));
         }
         recorder
     };
     let recording = Recording::merge([worker(0), worker(500)]);
     let metric = &recording.metrics()["x"];
     assert_eq!((metric.samples, metric.value), (6_000, 2.0));
-    let counts: Vec<u64> = recording
-        .timeline()
-        .iter()
-        .map(|second| second.operations["x"].count)
-        .collect();
+    let counts: Vec<u64> =
+        recording.timeline().iter().map(|second| second.operations["x"].count).collect();
     assert_eq!(counts.iter().sum::<u64>(), 6_000);
     assert_eq!(counts[1], 2_000);
     assert_eq!(recording.phases()["execute"].total_ms, 12_000.0);
@@ -160,12 +137,12 @@ fn workers_add_up() {
 fn the_histogram_in_a_result_holds_every_sample() {
     let mut recorder = Recorder::default();
     for latency in [Duration::from_micros(3), ms(7), Duration::from_secs(59)] {
-        recorder.success("x", ms(0), ms(0), latency);
+        recorder.record_success("x", ms(0), ms(0), latency);
     }
     // Beyond the range: counted at its end, and exact as the maximum.
-    recorder.success("x", ms(0), ms(0), Duration::from_secs(90));
+    recorder.record_success("x", ms(0), ms(0), Duration::from_secs(90));
     let metric = Recording::merge([recorder]).metrics()["x"].clone();
-    let read = decoded(&metric.histogram.unwrap());
+    let read = decode_histogram(&metric.histogram.unwrap());
     assert_eq!(read.len(), 4);
     assert_eq!(read.min(), 3);
     assert!(read.max() >= 60_000_000, "{}", read.max());
@@ -176,13 +153,11 @@ fn the_histogram_in_a_result_holds_every_sample() {
 fn what_was_prepared_counts_nothing() {
     let at = Duration::from_millis(300);
     let mut recorder = Recorder::default();
-    recorder.prepare(&["read", "write"]);
+    recorder.preallocate(&["read", "write"]);
     assert_eq!(recorder.count(), 0);
-    recorder.success("read", Duration::ZERO, Duration::ZERO, at);
+    recorder.record_success("read", Duration::ZERO, Duration::ZERO, at);
     let recording = Recording::merge([recorder]);
-    assert_eq!(recording.successes_of_all(), 1);
-    let [second] = &recording.timeline()[..] else {
-        panic!("one second")
-    };
+    assert_eq!(recording.total_successes(), 1);
+    let [second] = &recording.timeline()[..] else { panic!("one second") };
     assert_eq!(second.operations["read"].count, 1);
 }

@@ -4,26 +4,23 @@ use super::plot::{Axis, Frame, LegendEntry, Numbers, Plot, WIDTH};
 use super::scale::Scale;
 use super::svg::{Anchor, SvgDrawing, SvgPoint};
 use crate::compare::Comparison;
-use crate::quantity::{change, cut, show};
+use crate::quantity::{format_change, format_quantity, truncate};
 
-const ROW: f64 = 22.0;
-const NAMES: f64 = 172.0;
-const NAME_LETTERS: usize = 22;
+const ROW_HEIGHT: f64 = 22.0;
+const NAMES_WIDTH: f64 = 172.0;
+const NAME_LENGTH_MAX: usize = 22;
 /// Beyond these an interval is drawn to the edge: a plot about percents need not show factors.
 const RATIO_MAX: f64 = 3.0;
 
 /// The plot of one comparison; `None` when no figure has a ratio.
 pub(crate) fn plot(comparison: &Comparison, class: &str) -> Option<Plot> {
-    let drawn: Vec<_> = comparison
-        .rows
-        .iter()
-        .filter_map(|row| row.ratio.map(|ratio| (row, ratio)))
-        .collect();
-    if drawn.is_empty() {
+    let rows: Vec<_> =
+        comparison.rows.iter().filter_map(|row| row.ratio.map(|ratio| (row, ratio))).collect();
+    if rows.is_empty() {
         return None;
     }
     let margin = 1.0 + comparison.margin;
-    let reach = drawn
+    let ratio_bound = rows
         .iter()
         .flat_map(|(row, ratio)| {
             let (low, high) = row.interval.unwrap_or((*ratio, *ratio));
@@ -32,39 +29,31 @@ pub(crate) fn plot(comparison: &Comparison, class: &str) -> Option<Plot> {
         .fold(margin, f64::max)
         .min(RATIO_MAX)
         * 1.05;
-    let scale = Scale::Log {
-        from: 1.0 / reach,
-        to: reach,
-    };
+    let scale = Scale::Log { from: 1.0 / ratio_bound, to: ratio_bound };
     let x = Axis::new(scale, "change from A to B (ratio, logarithmic)", "percent");
     let title = format!("{} against {}", comparison.b.label, comparison.a.label);
     let interval = format!("interval {class}");
     let legend = [
-        LegendEntry {
-            class: interval.clone(),
-            text: "95% interval".to_owned(),
-        },
+        LegendEntry { class: interval.clone(), text: "95% interval".to_owned() },
         LegendEntry {
             class: "band".to_owned(),
             text: format!("margin of ±{:.1}%", comparison.margin * 100.0),
         },
     ];
-    let inside = ROW * drawn.len() as f64 + 8.0;
-    let mut frame = Frame::bare(&title, &legend, &x, NAMES, inside);
+    let plot_height = ROW_HEIGHT * rows.len() as f64 + 8.0;
+    let mut frame = Frame::without_y_axis(&title, &legend, &x, NAMES_WIDTH, plot_height);
     let (top, bottom) = (frame.top(), frame.bottom());
     let (from, to) = (frame.x(1.0 / margin), frame.x(margin));
     let corner = SvgPoint::new(from, top);
-    frame
-        .drawing
-        .rectangle("margin", corner, to - from, bottom - top);
+    frame.drawing.rectangle("margin", corner, to - from, bottom - top);
     let upper = SvgPoint::new(frame.x(1.0), top);
     let lower = SvgPoint::new(frame.x(1.0), bottom);
     frame.drawing.line("axis", upper, lower);
-    for (index, (row, ratio)) in drawn.iter().enumerate() {
-        let y = top + 4.0 + ROW * (index as f64 + 0.5);
-        let name = cut(&row.figure, NAME_LETTERS);
-        let place = SvgPoint::new(NAMES - 8.0, y + 4.0);
-        frame.drawing.text("tick", place, Anchor::End, &name);
+    for (index, (row, ratio)) in rows.iter().enumerate() {
+        let y = top + 4.0 + ROW_HEIGHT * (index as f64 + 0.5);
+        let name = truncate(&row.figure, NAME_LENGTH_MAX);
+        let position = SvgPoint::new(NAMES_WIDTH - 8.0, y + 4.0);
+        frame.drawing.text("tick", position, Anchor::End, &name);
         let center = SvgPoint::new(frame.x(*ratio), y);
         match row.interval {
             Some((low, high)) => {
@@ -99,15 +88,15 @@ pub fn numbers(comparison: &Comparison) -> Numbers {
         .iter()
         .map(|row| {
             let interval = row.interval.map_or("–".to_owned(), |(low, high)| {
-                format!("{} to {}", change(low), change(high))
+                format!("{} to {}", format_change(low), format_change(high))
             });
             vec![
                 row.figure.clone(),
-                show(row.a, &row.unit),
-                show(row.b, &row.unit),
-                row.ratio.map_or("–".to_owned(), change),
+                format_quantity(row.a, &row.unit),
+                format_quantity(row.b, &row.unit),
+                row.ratio.map_or("–".to_owned(), format_change),
                 interval,
-                row.verdict.word().to_owned(),
+                row.verdict.as_str().to_owned(),
             ]
         })
         .collect();

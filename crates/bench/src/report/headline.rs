@@ -2,7 +2,7 @@
 
 use super::input::{ReportInput, metric_names};
 use super::plot::Numbers;
-use crate::quantity::{digits, show};
+use crate::quantity::{format_number, format_quantity};
 use crate::result::Metric;
 
 /// Latencies with their percentiles.
@@ -11,18 +11,11 @@ pub fn latencies(files: &[ReportInput]) -> Numbers {
         "metric", "file", "mean", "p50", "p90", "p95", "p99", "p99.9", "max", "samples",
     ]);
     numbers.rows = rows(files, is_latency, |metric| {
-        let mut cells = vec![show(metric.value, &metric.unit)];
-        for value in [
-            metric.p50,
-            metric.p90,
-            metric.p95,
-            metric.p99,
-            metric.p999,
-            metric.max,
-        ] {
-            cells.push(value.map_or("–".to_owned(), |value| show(value, &metric.unit)));
+        let mut cells = vec![format_quantity(metric.value, &metric.unit)];
+        for value in [metric.p50, metric.p90, metric.p95, metric.p99, metric.p999, metric.max] {
+            cells.push(value.map_or("–".to_owned(), |value| format_quantity(value, &metric.unit)));
         }
-        cells.push(digits(metric.samples as f64));
+        cells.push(format_number(metric.samples as f64));
         cells
     });
     numbers
@@ -35,10 +28,7 @@ pub fn values(files: &[ReportInput]) -> Numbers {
         files,
         |metric| !is_latency(metric),
         |metric| {
-            vec![
-                show(metric.value, &metric.unit),
-                digits(metric.samples as f64),
-            ]
+            vec![format_quantity(metric.value, &metric.unit), format_number(metric.samples as f64)]
         },
     );
     numbers
@@ -50,17 +40,14 @@ fn is_latency(metric: &Metric) -> bool {
 
 fn rows(
     files: &[ReportInput],
-    wanted: impl Fn(&Metric) -> bool,
+    is_included: impl Fn(&Metric) -> bool,
     cells: impl Fn(&Metric) -> Vec<String>,
 ) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for name in metric_names(files) {
         for file in files {
-            if let Some(metric) = file
-                .result
-                .metrics
-                .get(&name)
-                .filter(|metric| wanted(metric))
+            if let Some(metric) =
+                file.result.metrics.get(&name).filter(|metric| is_included(metric))
             {
                 let mut row = vec![name.clone(), file.label.clone()];
                 row.extend(cells(metric));

@@ -19,7 +19,7 @@ pub struct ReportInput {
 
 /// One file against the first.
 #[derive(Debug)]
-pub struct Contrast {
+pub(crate) struct Contrast {
     /// The label of the file.
     pub label: String,
     /// Colour of the file.
@@ -51,14 +51,11 @@ pub(super) fn class_of(mark: &str, file: &ReportInput) -> String {
 }
 
 /// A legend of files.
-pub(super) fn entries<'a>(
+pub(super) fn legend_entries<'a>(
     files: impl Iterator<Item = &'a ReportInput>,
     mark: &str,
 ) -> Vec<LegendEntry> {
     files
-        .map(|file| LegendEntry {
-            class: class_of(mark, file),
-            text: file.label.clone(),
-        })
+        .map(|file| LegendEntry { class: class_of(mark, file), text: file.label.clone() })
         .collect()
 }

@@ -1,18 +1,18 @@
 //! What every plot has: a title, axes with units, a legend, and its numbers as a table.
 
 use super::scale::Scale;
-use super::svg::{Anchor, SvgDrawing, SvgPoint, escaped};
-use crate::quantity::cut;
+use super::svg::{Anchor, SvgDrawing, SvgPoint, escape};
+use crate::quantity::truncate;
 
 /// The width of every plot, in the units of its drawing.
-pub const WIDTH: f64 = 560.0;
-const LEFT: f64 = 66.0;
-const RIGHT: f64 = 26.0;
-const BOTTOM: f64 = 46.0;
+pub(crate) const WIDTH: f64 = 560.0;
+const LEFT_MARGIN: f64 = 66.0;
+const RIGHT_MARGIN: f64 = 26.0;
+const BOTTOM_MARGIN: f64 = 46.0;
 const TITLE_HEIGHT: f64 = 30.0;
-const LEGEND_LINE: f64 = 18.0;
+const LEGEND_LINE_HEIGHT: f64 = 18.0;
 /// About the width of a letter at the size of a plot's text.
-const LETTER: f64 = 7.1;
+const LETTER_WIDTH: f64 = 7.1;
 const LEGEND_TEXT_MAX: usize = 44;
 
 /// Numbers as a table.
@@ -27,10 +27,7 @@ pub struct Numbers {
 impl Numbers {
     /// A table with these columns.
     pub fn new(head: &[&str]) -> Self {
-        Self {
-            head: head.iter().map(|name| (*name).to_owned()).collect(),
-            rows: Vec::new(),
-        }
+        Self { head: head.iter().map(|name| (*name).to_owned()).collect(), rows: Vec::new() }
     }
 }
 
@@ -55,10 +52,9 @@ impl Plot {
     /// The plot as an element of a page, or of a file where `style` is its style sheet.
     pub fn svg(&self, id: &str, style: Option<&str>) -> String {
         let (name_space, style) = match style {
-            Some(style) => (
-                r#" xmlns="http://www.w3.org/2000/svg""#,
-                format!("<style>{style}</style>\n"),
-            ),
+            Some(style) => {
+                (r#" xmlns="http://www.w3.org/2000/svg""#, format!("<style>{style}</style>\n"))
+            }
             None => ("", String::new()),
         };
         format!(
@@ -69,8 +65,8 @@ impl Plot {
 {body}</svg>
 "#,
             height = self.height,
-            title = escaped(&self.title),
-            description = escaped(&self.description),
+            title = escape(&self.title),
+            description = escape(&self.description),
             body = self.drawing.body()
         )
     }
@@ -90,11 +86,7 @@ pub struct Axis {
 impl Axis {
     /// An axis with the unit of its ticks.
     pub fn new(scale: Scale, title: &str, unit: &str) -> Self {
-        Self {
-            scale,
-            title: title.to_owned(),
-            unit: unit.to_owned(),
-        }
+        Self { scale, title: title.to_owned(), unit: unit.to_owned() }
     }
 }
 
@@ -122,16 +114,16 @@ pub struct Frame {
 
 impl Frame {
     /// Draws title, legend, grid and axes, and leaves `plot_height` high an area for the data.
-    pub fn new(title: &str, legend: &[LegendEntry], x: &Axis, y: &Axis, inside: f64) -> Self {
-        let mut frame = Self::bare(title, legend, x, LEFT, inside);
+    pub fn new(title: &str, legend: &[LegendEntry], x: &Axis, y: &Axis, plot_height: f64) -> Self {
+        let mut frame = Self::without_y_axis(title, legend, x, LEFT_MARGIN, plot_height);
         frame.y = y.scale;
-        let right = WIDTH - RIGHT;
+        let right = WIDTH - RIGHT_MARGIN;
         for (value, name) in y.scale.ticks(&y.unit) {
-            let at = frame.y(value);
-            let from = SvgPoint::new(frame.left, at);
-            frame.drawing.line("grid", from, SvgPoint::new(right, at));
-            let place = SvgPoint::new(frame.left - 7.0, at + 4.0);
-            frame.drawing.text("tick", place, Anchor::End, &name);
+            let tick_y = frame.y(value);
+            let from = SvgPoint::new(frame.left, tick_y);
+            frame.drawing.line("grid", from, SvgPoint::new(right, tick_y));
+            let position = SvgPoint::new(frame.left - 7.0, tick_y + 4.0);
+            frame.drawing.text("tick", position, Anchor::End, &name);
         }
         let middle = f64::midpoint(frame.top, frame.bottom);
         frame.drawing.text_upwards("name", 13.0, middle, &y.title);
@@ -139,12 +131,18 @@ impl Frame {
     }
 
     /// Without an axis at the left, which begins at `left`: for plots whose rows have names.
-    pub fn bare(title: &str, legend: &[LegendEntry], x: &Axis, left: f64, inside: f64) -> Self {
+    pub(crate) fn without_y_axis(
+        title: &str,
+        legend: &[LegendEntry],
+        x: &Axis,
+        left: f64,
+        plot_height: f64,
+    ) -> Self {
         let mut drawing = SvgDrawing::default();
-        let place = SvgPoint::new(10.0, 20.0);
-        drawing.text("title", place, Anchor::Start, &cut(title, 60));
+        let position = SvgPoint::new(10.0, 20.0);
+        drawing.text("title", position, Anchor::Start, &truncate(title, 60));
         let top = TITLE_HEIGHT + draw_legend(&mut drawing, legend) + 6.0;
-        let bottom = top + inside;
+        let bottom = top + plot_height;
         let mut frame = Self {
             drawing,
             x: x.scale,
@@ -152,26 +150,24 @@ impl Frame {
             left,
             top,
             bottom,
-            height: bottom + BOTTOM,
+            height: bottom + BOTTOM_MARGIN,
         };
-        let mut taken = f64::MIN;
+        let mut labels_end = f64::MIN;
         for (value, name) in x.scale.ticks(&x.unit) {
-            let at = frame.x(value);
-            let from = SvgPoint::new(at, top);
-            frame.drawing.line("grid", from, SvgPoint::new(at, bottom));
+            let tick_x = frame.x(value);
+            let from = SvgPoint::new(tick_x, top);
+            frame.drawing.line("grid", from, SvgPoint::new(tick_x, bottom));
             // A name that would run into the one before is left out; its line stays.
-            let half = name.chars().count() as f64 * LETTER / 2.0;
-            if at - half > taken {
-                let place = SvgPoint::new(at, bottom + 17.0);
+            let half = name.chars().count() as f64 * LETTER_WIDTH / 2.0;
+            if tick_x - half > labels_end {
+                let place = SvgPoint::new(tick_x, bottom + 17.0);
                 frame.drawing.text("tick", place, Anchor::Middle, &name);
-                taken = at + half + 4.0;
+                labels_end = tick_x + half + 4.0;
             }
         }
-        let right = WIDTH - RIGHT;
+        let right = WIDTH - RIGHT_MARGIN;
         let from = SvgPoint::new(left, bottom);
-        frame
-            .drawing
-            .line("axis", from, SvgPoint::new(right, bottom));
+        frame.drawing.line("axis", from, SvgPoint::new(right, bottom));
         let place = SvgPoint::new(f64::midpoint(left, right), bottom + 37.0);
         frame.drawing.text("name", place, Anchor::Middle, &x.title);
         frame
@@ -179,7 +175,7 @@ impl Frame {
 
     /// The horizontal place of a value.
     pub fn x(&self, value: f64) -> f64 {
-        self.left + self.x.position(value) * (WIDTH - RIGHT - self.left)
+        self.left + self.x.position(value) * (WIDTH - RIGHT_MARGIN - self.left)
     }
 
     /// The vertical place of a value.
@@ -188,7 +184,7 @@ impl Frame {
     }
 
     /// The place of a point with these values.
-    pub fn at(&self, x: f64, y: f64) -> SvgPoint {
+    pub fn point(&self, x: f64, y: f64) -> SvgPoint {
         SvgPoint::new(self.x(x), self.y(y))
     }
 
@@ -198,7 +194,7 @@ impl Frame {
     }
 
     /// The lower end of the area.
-    pub fn bottom(&self) -> f64 {
+    pub(crate) fn bottom(&self) -> f64 {
         self.bottom
     }
 
@@ -219,27 +215,23 @@ impl Frame {
 fn draw_legend(drawing: &mut SvgDrawing, legend: &[LegendEntry]) -> f64 {
     let (mut x, mut line) = (10.0, 0.0);
     for entry in legend {
-        let text = cut(&entry.text, LEGEND_TEXT_MAX);
-        let width = 30.0 + text.chars().count() as f64 * LETTER + 16.0;
+        let text = truncate(&entry.text, LEGEND_TEXT_MAX);
+        let width = 30.0 + text.chars().count() as f64 * LETTER_WIDTH + 16.0;
         if x > 10.0 && x + width > WIDTH {
             (x, line) = (10.0, line + 1.0);
         }
-        let y = TITLE_HEIGHT + line * LEGEND_LINE + 6.0;
+        let y = TITLE_HEIGHT + line * LEGEND_LINE_HEIGHT + 6.0;
         if entry.class.starts_with("dot") {
             drawing.dot(&entry.class, SvgPoint::new(x + 11.0, y), 3.5);
         } else {
             let from = SvgPoint::new(x, y);
             drawing.line(&entry.class, from, SvgPoint::new(x + 22.0, y));
         }
-        let place = SvgPoint::new(x + 28.0, y + 4.0);
-        drawing.text("tick", place, Anchor::Start, &text);
+        let position = SvgPoint::new(x + 28.0, y + 4.0);
+        drawing.text("tick", position, Anchor::Start, &text);
         x += width;
     }
-    if legend.is_empty() {
-        0.0
-    } else {
-        (line + 1.0) * LEGEND_LINE
-    }
+    if legend.is_empty() { 0.0 } else { (line + 1.0) * LEGEND_LINE_HEIGHT }
 }
 
 /// A name that is safe for a file.

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use crate::quantity::printable;
 
 /// Text of a file as it may stand in HTML and SVG.
-pub fn escaped(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in printable(text).chars() {
         match c {
@@ -97,8 +97,8 @@ impl SvgDrawing {
     }
 
     /// A text, made safe.
-    pub fn text(&mut self, class: &str, place: SvgPoint, anchor: Anchor, text: &str) {
-        let SvgPoint { x, y } = place;
+    pub fn text(&mut self, class: &str, position: SvgPoint, anchor: Anchor, text: &str) {
+        let SvgPoint { x, y } = position;
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
@@ -106,7 +106,7 @@ impl SvgDrawing {
         };
         self.push(format_args!(
             r#"<text class="{class}" x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{}</text>"#,
-            escaped(text)
+            escape(text)
         ));
     }
 
@@ -114,7 +114,7 @@ impl SvgDrawing {
     pub(crate) fn text_upwards(&mut self, class: &str, x: f64, y: f64, text: &str) {
         self.push(format_args!(
             r#"<text class="{class}" transform="translate({x:.1} {y:.1}) rotate(-90)" text-anchor="middle">{}</text>"#,
-            escaped(text)
+            escape(text)
         ));
     }
 

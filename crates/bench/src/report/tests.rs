@@ -15,7 +15,7 @@ struct TestCli {
 }
 
 /// The page and the plots of these files.
-fn reported(files: &[(&str, ResultFile)]) -> Result<(String, Vec<(String, String)>), String> {
+fn run_report(files: &[(&str, ResultFile)]) -> Result<(String, Vec<(String, String)>), String> {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let mut line = vec!["report".to_owned()];
@@ -34,23 +34,17 @@ fn reported(files: &[(&str, ResultFile)]) -> Result<(String, Vec<(String, String
     Ok((text(&written[0]), plots.collect()))
 }
 
-fn three() -> Vec<(&'static str, ResultFile)> {
+fn three_files() -> Vec<(&'static str, ResultFile)> {
     let calm = [4.0, 4.01, 3.99, 4.02, 3.98, 4.0];
     vec![
         ("before.json", sample::file_with_runs(&calm)),
-        (
-            "after.json",
-            sample::file_with_runs(&calm.map(|value| value * 0.8)),
-        ),
-        (
-            "other.json",
-            sample::file_with_runs(&calm.map(|value| value * 1.3)),
-        ),
+        ("after.json", sample::file_with_runs(&calm.map(|value| value * 0.8))),
+        ("other.json", sample::file_with_runs(&calm.map(|value| value * 1.3))),
     ]
 }
 
 /// Whatever a browser would fetch or run.
-fn assert_is_alone(text: &str) {
+fn assert_self_contained(text: &str) {
     let text = text.to_lowercase();
     for forbidden in [
         "<script",
@@ -96,8 +90,8 @@ fn assert_is_well_formed(text: &str) {
 
 #[test]
 fn a_report_of_three_files_needs_no_network() {
-    let (page, plots) = reported(&three()).unwrap();
-    assert_is_alone(&page);
+    let (page, plots) = run_report(&three_files()).unwrap();
+    assert_self_contained(&page);
     assert_is_well_formed(&page);
     assert!(page.contains("default-src 'none'"));
     assert!(page.contains("prefers-color-scheme: dark"));
@@ -115,7 +109,7 @@ fn a_report_of_three_files_needs_no_network() {
         ]
     );
     for (name, plot) in &plots {
-        assert_is_alone(plot);
+        assert_self_contained(plot);
         assert_is_well_formed(plot);
         assert!(plot.contains("prefers-color-scheme: dark"), "{name}");
     }
@@ -123,22 +117,16 @@ fn a_report_of_three_files_needs_no_network() {
 
 #[test]
 fn every_plot_has_a_title_a_description_and_its_numbers() {
-    let (page, plots) = reported(&three()).unwrap();
+    let (page, plots) = run_report(&three_files()).unwrap();
     assert_eq!(page.matches("<figure>").count(), plots.len());
     assert_eq!(page.matches("role=\"img\"").count(), plots.len());
     assert_eq!(page.matches("<desc ").count(), plots.len());
     for figure in page.split("<figure>").skip(1) {
         let figure = figure.split("</figure>").next().unwrap();
-        assert!(
-            figure.contains("<table>") && figure.contains("<td"),
-            "{figure}"
-        );
+        assert!(figure.contains("<table>") && figure.contains("<td"), "{figure}");
     }
-    let mut ids: Vec<&str> = page
-        .split(" id=\"")
-        .skip(1)
-        .map(|rest| rest.split('"').next().unwrap())
-        .collect();
+    let mut ids: Vec<&str> =
+        page.split(" id=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
     let count = ids.len();
     ids.sort_unstable();
     ids.dedup();
@@ -147,23 +135,23 @@ fn every_plot_has_a_title_a_description_and_its_numbers() {
 
 #[test]
 fn files_are_judged_against_the_first() {
-    let (page, _) = reported(&three()).unwrap();
+    let (page, _) = run_report(&three_files()).unwrap();
     assert!(page.contains("<strong class=\"verdict better\">better</strong> after against before"));
     assert!(page.contains("<strong class=\"verdict worse\">worse</strong> other against before"));
 }
 
 #[test]
 fn one_file_has_no_comparison() {
-    let (page, plots) = reported(&three()[..1]).unwrap();
+    let (page, plots) = run_report(&three_files()[..1]).unwrap();
     assert!(!page.contains("id=\"comparison\""));
     assert_eq!(plots.len(), 5);
 }
 
 #[test]
 fn files_of_other_conditions_are_shown_but_not_compared() {
-    let mut files = three();
+    let mut files = three_files();
     files[1].1.environment.cpus = 64;
-    let (page, plots) = reported(&files).unwrap();
+    let (page, plots) = run_report(&files).unwrap();
     assert!(page.contains("not compared</strong> after"));
     assert!(page.contains("cpus: 2 in A, 64 in B"));
     assert!(plots.iter().all(|(name, _)| name != "comparison-after.svg"));
@@ -174,10 +162,7 @@ fn no_file_can_take_the_page_over() {
     const HOSTILE: &str = "\"><script src=//evil></script><img onload='x'> & {{x}}";
     let mut file = sample::file();
     let escaped_only = |text: &str| {
-        assert!(
-            !text.contains("<script") && !text.contains("<img"),
-            "{text}"
-        );
+        assert!(!text.contains("<script") && !text.contains("<img"), "{text}");
         assert_is_well_formed(text);
     };
     file.scenario = HOSTILE.to_owned();
@@ -186,9 +171,7 @@ fn no_file_can_take_the_page_over() {
     file.errors.insert(HOSTILE.to_owned(), 3);
     file.parameters.insert(HOSTILE.to_owned(), HOSTILE.into());
     file.environment.cpu_model = HOSTILE.to_owned();
-    file.environment
-        .postgres_settings
-        .insert(HOSTILE.to_owned(), HOSTILE.to_owned());
+    file.environment.postgres_settings.insert(HOSTILE.to_owned(), HOSTILE.to_owned());
     let create = file.metrics["create"].clone();
     file.metrics.insert(HOSTILE.to_owned(), create);
     let mut scalar = sample::scalar(1.0, HOSTILE, crate::result::Better::Lower);
@@ -204,7 +187,7 @@ fn no_file_can_take_the_page_over() {
     for cycle in &mut file.cycles {
         cycle.latencies_ms.insert(HOSTILE.to_owned(), 3.0);
     }
-    let (page, plots) = reported(&[("a.json", file.clone()), ("b.json", file)]).unwrap();
+    let (page, plots) = run_report(&[("a.json", file.clone()), ("b.json", file)]).unwrap();
     escaped_only(&page);
     for (name, plot) in plots {
         escaped_only(&plot);
@@ -215,11 +198,8 @@ fn no_file_can_take_the_page_over() {
 #[test]
 fn two_files_of_one_name_are_told_apart() {
     let results = vec![sample::file(), sample::file()];
-    let paths = [
-        PathBuf::from("x/result.json"),
-        PathBuf::from("y/result.json"),
-    ];
-    let loaded = load(paths.iter().zip(results).collect());
+    let paths = [PathBuf::from("x/result.json"), PathBuf::from("y/result.json")];
+    let loaded = label_results(paths.iter().zip(results).collect());
     let labels: Vec<&str> = loaded.iter().map(|file| file.label.as_str()).collect();
     assert_eq!(labels, ["result", "result (2)"]);
 }
@@ -232,7 +212,7 @@ fn a_file_with_little_in_it_makes_a_page_too() {
     file.cycles.clear();
     file.phases.clear();
     file.warmup = None;
-    let (page, plots) = reported(&[("a.json", file)]).unwrap();
+    let (page, plots) = run_report(&[("a.json", file)]).unwrap();
     assert!(plots.is_empty());
     assert_is_well_formed(&page);
 }
@@ -241,7 +221,7 @@ fn a_file_with_little_in_it_makes_a_page_too() {
 fn a_histogram_that_is_none_is_named() {
     let mut file = sample::file();
     file.metrics.get_mut("create").unwrap().histogram = Some("AAAA".to_owned());
-    let error = reported(&[("a.json", file)]).unwrap_err();
+    let error = run_report(&[("a.json", file)]).unwrap_err();
     assert!(error.contains("a: histogram of create"), "{error}");
 }
 

@@ -12,21 +12,18 @@ fn schema() -> jsonschema::Validator {
     jsonschema::validator_for(&schema).unwrap()
 }
 
-fn complaints(value: &Value) -> Vec<String> {
-    schema()
-        .iter_errors(value)
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect()
+fn schema_errors(value: &Value) -> Vec<String> {
+    schema().iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect()
 }
 
-fn written() -> Value {
+fn sample_json() -> Value {
     let mut file = sample::file();
     file.environment.egret_commit = format!("{}+dirty", "0a".repeat(20));
     let of_second = file.timeline[0].operations.get_mut("create").unwrap();
     of_second.histogram = Some("HISTFAAA".to_owned());
     file.runs = vec![Run {
         errors: BTreeMap::from([("40001 serialization_failure".to_owned(), 3)]),
-        ..Run::of(&file)
+        ..Run::from_result(&file)
     }];
     file.attachments = BTreeMap::from([("profile".to_owned(), "x.folded.txt".to_owned())]);
     file.cycles[0].error = Some("timeout".to_owned());
@@ -35,7 +32,7 @@ fn written() -> Value {
 
 #[test]
 fn a_written_file_is_what_the_schema_says() {
-    assert_eq!(complaints(&written()), Vec::<String>::new());
+    assert_eq!(schema_errors(&sample_json()), Vec::<String>::new());
 }
 
 /// Without this a field could be added to the types and forgotten in the schema.
@@ -56,14 +53,11 @@ fn the_schema_names_every_field_and_no_other() {
         "/runs/0/cycles/0",
         "/runs/0/timeline/0",
     ] {
-        let mut file = written();
+        let mut file = sample_json();
         let object = file.pointer_mut(pointer).and_then(Value::as_object_mut);
         object.unwrap().insert("new_field".to_owned(), json!(1));
-        assert_eq!(complaints(&file).len(), 1, "{pointer}");
-        assert!(
-            serde_json::from_value::<ResultFile>(file).is_err(),
-            "{pointer}"
-        );
+        assert_eq!(schema_errors(&file).len(), 1, "{pointer}");
+        assert!(serde_json::from_value::<ResultFile>(file).is_err(), "{pointer}");
     }
 }
 
@@ -72,7 +66,7 @@ fn a_run_of_several_keeps_everything_but_histograms() {
     let mut file = sample::file();
     let of_second = file.timeline[0].operations.get_mut("create").unwrap();
     of_second.histogram = Some("HISTFAAA".to_owned());
-    let run = Run::of(&file);
+    let run = Run::from_result(&file);
     assert_eq!((&run.warmup, &run.cycles), (&file.warmup, &file.cycles));
     assert_eq!(run.timeline.len(), file.timeline.len());
     assert!(!serde_json::to_string(&run).unwrap().contains("histogram"));
@@ -81,7 +75,7 @@ fn a_run_of_several_keeps_everything_but_histograms() {
 /// Files of before a field was there, as far as this program's own tests can say it.
 #[test]
 fn what_was_written_earlier_is_read() {
-    let mut old = written();
+    let mut old = sample_json();
     for (pointer, field) in [
         ("/warmup", "watched"),
         ("/warmup", "standard_error"),
@@ -92,7 +86,7 @@ fn what_was_written_earlier_is_read() {
         let object = old.pointer_mut(pointer).and_then(Value::as_object_mut);
         assert!(object.unwrap().remove(field).is_some(), "{pointer} {field}");
     }
-    assert_eq!(complaints(&old), Vec::<String>::new());
+    assert_eq!(schema_errors(&old), Vec::<String>::new());
     serde_json::from_value::<ResultFile>(old).unwrap();
 }
 
@@ -107,9 +101,9 @@ fn the_schema_refuses_what_cannot_be() {
         ("/environment/binary_sha256", json!("short")),
         ("/timeline/0/second", json!(-1)),
     ] {
-        let mut file = written();
+        let mut file = sample_json();
         *file.pointer_mut(pointer).unwrap() = wrong;
-        assert_eq!(complaints(&file).len(), 1, "{pointer}");
+        assert_eq!(schema_errors(&file).len(), 1, "{pointer}");
     }
 }
 
@@ -134,7 +128,7 @@ fn what_is_no_result_is_refused_with_the_reason() {
         assert!(error.contains(expected), "{error}");
         assert!(error.contains("result.json"), "{error}");
     };
-    let whole = serde_json::to_vec(&written()).unwrap();
+    let whole = serde_json::to_vec(&sample_json()).unwrap();
     check(&whole[..whole.len() / 2], "is not complete JSON");
     check(b"", "is not complete JSON");
     check(b"\x00\xff", "is not complete JSON");

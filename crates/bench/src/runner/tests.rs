@@ -24,7 +24,7 @@ fn check(values: &[f64], expected: usize) {
             cycles: Vec::new(),
         })
         .collect();
-    assert_eq!(median(&runs, "rate"), Some(expected), "{values:?}");
+    assert_eq!(median_index(&runs, "rate"), Some(expected), "{values:?}");
 }
 
 #[test]
@@ -33,21 +33,21 @@ fn the_median_run_is_one_of_the_runs() {
     check(&[5.0, 1.0], 1);
     check(&[5.0, 1.0, 3.0], 2);
     check(&[4.0, 1.0, 3.0, 2.0], 3);
-    assert_eq!(median(&[], "rate"), None);
+    assert_eq!(median_index(&[], "rate"), None);
 }
 
 #[test]
 fn a_result_that_cannot_be_written_is_refused_before_measuring() {
     let directory = tempfile::tempdir().unwrap();
-    check_out(&directory.path().join("x.json")).unwrap();
-    check_out(Path::new("x.json")).unwrap();
+    check_writable(&directory.path().join("x.json")).unwrap();
+    check_writable(Path::new("x.json")).unwrap();
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
     // A directory that takes no files, not even root's.
-    assert!(check_out(Path::new("/proc/x.json")).is_err());
-    let error = check_out(&directory.path().join("missing/x.json")).unwrap_err();
+    assert!(check_writable(Path::new("/proc/x.json")).is_err());
+    let error = check_writable(&directory.path().join("missing/x.json")).unwrap_err();
     assert!(error.downcast_ref::<crate::Refusal>().is_some(), "{error}");
-    assert!(check_out(directory.path()).is_err());
+    assert!(check_writable(directory.path()).is_err());
 }
 
 /// A scenario of one operation, whose end and plans go wrong.
@@ -69,13 +69,13 @@ impl<const EXPLAINS: bool> Fake<EXPLAINS> {
 impl<const EXPLAINS: bool> Scenario for Fake<EXPLAINS> {
     const NAME: &'static str = "fake";
 
-    const EXPLAINS: bool = EXPLAINS;
+    const CAN_EXPLAIN: bool = EXPLAINS;
 
     fn parameters(&self) -> BTreeMap<String, Value> {
         BTreeMap::new()
     }
 
-    fn headline(&self) -> &str {
+    fn ranking_metric(&self) -> &str {
         "it"
     }
 
@@ -92,7 +92,7 @@ impl<const EXPLAINS: bool> Scenario for Fake<EXPLAINS> {
         let mut recorder = Recorder::default();
         let took = Duration::from_millis(self.measured);
         for _ in 0..2 {
-            recorder.success("it", Duration::ZERO, Duration::ZERO, took);
+            recorder.record_success("it", Duration::ZERO, Duration::ZERO, took);
         }
         let mut measurement = Measurement::new(observed, Recording::merge([recorder]));
         measurement.cycles.push(Cycle {
@@ -133,18 +133,10 @@ async fn attempt<const EXPLAINS: bool>(
     let BenchCommand::Sql(args) = line.command else {
         panic!("that was sql");
     };
-    let global = Global {
-        json: true,
-        door: None,
-        settings: Vec::new(),
-        program: PathBuf::new(),
-    };
+    let global =
+        Global { json: true, endpoint: None, settings: Vec::new(), program: PathBuf::new() };
     let seen = Seen::default();
-    let fake = Fake::<EXPLAINS> {
-        out,
-        measured: 0,
-        seen: seen.clone(),
-    };
+    let fake = Fake::<EXPLAINS> { out, measured: 0, seen: seen.clone() };
     let ran = run(fake, &args.run, &global).await;
     let seen = seen.lock().unwrap().clone();
     (ran, seen)
@@ -186,10 +178,7 @@ async fn what_cannot_be_done_is_refused_before_anything_is() {
     let check = async |options: &str, expected: &str| {
         let (ran, seen) = attempt::<false>(directory.path(), options).await;
         let error = ran.unwrap_err();
-        assert!(
-            matches!(error.downcast_ref(), Some(crate::Refusal::Usage(_))),
-            "{error:#}"
-        );
+        assert!(matches!(error.downcast_ref(), Some(crate::Refusal::Usage(_))), "{error:#}");
         assert!(error.to_string().contains(expected), "{error:#}");
         assert_eq!(seen, []);
     };

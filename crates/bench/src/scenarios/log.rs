@@ -29,12 +29,12 @@ const BARE_BLOCKS: u64 = 4_096;
 
 const BLOCK_BYTES: usize = 4_096;
 
-const BARE: &str = "bare";
-const UNCOALESCED: &str = "uncoalesced";
-const ONE: &str = "one_appender";
+const BARE_DISK_ARM: &str = "bare";
+const UNCOALESCED_ARM: &str = "uncoalesced";
+const ONE_APPENDER_ARM: &str = "one_appender";
 
 /// Appends on the way at a time, and what the arm is called.
-const IN_FLIGHT: [(usize, &str); 2] = [(64, "in_flight_64"), (512, "in_flight_512")];
+const IN_FLIGHT_ARMS: [(usize, &str); 2] = [(64, "in_flight_64"), (512, "in_flight_512")];
 
 pub(crate) struct LogAppends {
     args: LogArgs,
@@ -51,10 +51,7 @@ impl LogAppends {
             let message = "`egret bench log` measures the log by itself: omit --private, --server and --profile";
             return Err(Refusal::Usage(message.to_owned()).into());
         }
-        Ok(Self {
-            args: args.clone(),
-            directory: None,
-        })
+        Ok(Self { args: args.clone(), directory: None })
     }
 
     fn directory(&self) -> Result<&Path> {
@@ -74,12 +71,10 @@ impl Scenario for LogAppends {
             ("seconds", args.seconds.as_secs_f64().into()),
         ];
         let named = all.into_iter();
-        named
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect()
+        named.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    fn headline(&self) -> &str {
+    fn ranking_metric(&self) -> &str {
         "in_flight_512_per_second"
     }
 
@@ -92,15 +87,16 @@ impl Scenario for LogAppends {
     }
 
     async fn measure(&mut self, stage: &mut Stage) -> Result<Measurement> {
-        stage.progress.say("appending");
+        stage.progress.show("appending");
         let directory = self.directory()?.to_owned();
         let window = stage.open_window(None)?;
         let (args, origin) = (self.args.clone(), window.origin());
-        let done = tokio::task::spawn_blocking(move || rounds(&directory, &args, origin)).await??;
+        let totals =
+            tokio::task::spawn_blocking(move || run_rounds(&directory, &args, origin)).await??;
         let observed = window.close().await?;
-        let mut measurement = Measurement::new(observed, Recording::merge(done.recorders));
+        let mut measurement = Measurement::new(observed, Recording::merge(totals.recorders));
         let latencies = measurement.recording.metrics();
-        measurement.metrics = figures(&done.spent, &latencies);
+        measurement.metrics = figures(&totals.durations, &latencies);
         Ok(measurement)
     }
 
@@ -117,38 +113,36 @@ impl Scenario for LogAppends {
 struct ScenarioTotals {
     recorders: Vec<Recorder>,
     /// How long each arm ran.
-    spent: BTreeMap<&'static str, Duration>,
+    durations: BTreeMap<&'static str, Duration>,
 }
 
 /// Rates, and what they are in terms of the bare disk.
 fn figures(
-    spent: &BTreeMap<&'static str, Duration>,
+    durations: &BTreeMap<&'static str, Duration>,
     latencies: &BTreeMap<String, Metric>,
 ) -> BTreeMap<String, Metric> {
     let rate = |arm: &str| {
         let count = latencies.get(arm).map_or(0, |metric| metric.samples);
-        let seconds = spent.get(arm).map_or(0.0, Duration::as_secs_f64);
+        let seconds = durations.get(arm).map_or(0.0, Duration::as_secs_f64);
         (count as f64 / seconds.max(1e-9), count)
     };
-    let (bare, _) = rate(BARE);
-    let arms = IN_FLIGHT.map(|(_, arm)| arm);
+    let (bare, _) = rate(BARE_DISK_ARM);
+    let arms = IN_FLIGHT_ARMS.map(|(_, arm)| arm);
     let mut metrics = BTreeMap::new();
-    for arm in [BARE, UNCOALESCED, ONE].into_iter().chain(arms) {
+    for arm in [BARE_DISK_ARM, UNCOALESCED_ARM, ONE_APPENDER_ARM].into_iter().chain(arms) {
         let (per_second, count) = rate(arm);
         let ratio = per_second / bare.max(1e-9);
-        metrics.insert(
-            format!("{arm}_per_second"),
-            scalar("1/s", Better::Higher, per_second, count),
-        );
-        if arm != BARE {
+        metrics
+            .insert(format!("{arm}_per_second"), scalar("1/s", Better::Higher, per_second, count));
+        if arm != BARE_DISK_ARM {
             let ratio = scalar("ratio", Better::Higher, ratio, count);
             metrics.insert(format!("{arm}_ratio"), ratio);
         }
     }
-    let sync = latencies.get(BARE).and_then(|metric| metric.p50);
+    let sync_latency = latencies.get(BARE_DISK_ARM).and_then(|metric| metric.p50);
     for arm in arms {
         let metric = latencies.get(arm);
-        if let (Some(sync), Some(p99)) = (sync, metric.and_then(|metric| metric.p99)) {
+        if let (Some(sync), Some(p99)) = (sync_latency, metric.and_then(|metric| metric.p99)) {
             let samples = metric.map_or(0, |metric| metric.samples);
             let ratio = scalar("ratio", Better::Lower, p99 / sync.max(1e-9), samples);
             metrics.insert(format!("{arm}_p99_in_syncs"), ratio);
@@ -157,42 +151,39 @@ fn figures(
     metrics
 }
 
-fn rounds(directory: &Path, args: &LogArgs, origin: Instant) -> Result<ScenarioTotals> {
-    let mut done = ScenarioTotals::default();
-    let time = args.seconds / ROUNDS;
+fn run_rounds(directory: &Path, args: &LogArgs, origin: Instant) -> Result<ScenarioTotals> {
+    let mut totals = ScenarioTotals::default();
+    let round_duration = args.seconds / ROUNDS;
     let record = vec![7; args.record_bytes as usize];
-    let bare = Bare::make(directory.join("bare"))?;
-    let group = GroupCommitter::start(open(&directory.join("log"))?, GroupConfig::default())?;
+    let bare_disk = BareDisk::create(directory.join("bare"))?;
+    let committer =
+        GroupCommitter::start(open_log(&directory.join("log"))?, GroupConfig::default())?;
     for round in 0..=ROUNDS {
-        let mut run =
+        let mut run_arm =
             |arm: &'static str, work: &mut dyn FnMut(ArmClock) -> Result<Vec<Recorder>>| {
                 let begun = Instant::now();
-                let clock = ArmClock {
-                    arm,
-                    origin,
-                    until: begun + time,
-                };
+                let clock = ArmClock { arm, origin, deadline: begun + round_duration };
                 let recorders = work(clock)?;
                 if round > 0 {
-                    done.recorders.extend(recorders);
-                    *done.spent.entry(arm).or_default() += begun.elapsed();
+                    totals.recorders.extend(recorders);
+                    *totals.durations.entry(arm).or_default() += begun.elapsed();
                 }
                 Ok::<(), anyhow::Error>(())
             };
-        run(BARE, &mut |clock| bare.run(clock))?;
-        run(UNCOALESCED, &mut |clock| {
-            group.with_log(|log| uncoalesced(log, &record, clock))
+        run_arm(BARE_DISK_ARM, &mut |clock| bare_disk.run(clock))?;
+        run_arm(UNCOALESCED_ARM, &mut |clock| {
+            committer.with_log(|log| append_uncoalesced(log, &record, clock))
         })?;
-        run(ONE, &mut |clock| alone(&group, &record, clock))?;
-        for (in_flight, arm) in IN_FLIGHT {
-            group.with_log(|log| log.truncate_below(log.next()))?;
-            run(arm, &mut |clock| {
-                many(&group, &record, args.threads, in_flight, clock)
+        run_arm(ONE_APPENDER_ARM, &mut |clock| append_one_by_one(&committer, &record, clock))?;
+        for (in_flight, arm) in IN_FLIGHT_ARMS {
+            committer.with_log(|log| log.truncate_below(log.next_seq()))?;
+            run_arm(arm, &mut |clock| {
+                append_in_flight(&committer, &record, args.threads, in_flight, clock)
             })?;
         }
-        group.with_log(|log| log.truncate_below(log.next()))?;
+        committer.with_log(|log| log.truncate_below(log.next_seq()))?;
     }
-    Ok(done)
+    Ok(totals)
 }
 
 /// Time limits of one run of an arm.
@@ -200,27 +191,27 @@ fn rounds(directory: &Path, args: &LogArgs, origin: Instant) -> Result<ScenarioT
 struct ArmClock {
     arm: &'static str,
     origin: Instant,
-    until: Instant,
+    deadline: Instant,
 }
 
 impl ArmClock {
     fn is_over(&self) -> bool {
-        Instant::now() >= self.until
+        Instant::now() >= self.deadline
     }
 
-    fn note(&self, recorder: &mut Recorder, begun: Instant, ended: Instant) {
-        let at = |moment: Instant| moment.saturating_duration_since(self.origin);
-        recorder.success(self.arm, at(begun), at(begun), at(ended));
+    fn record(&self, recorder: &mut Recorder, begun: Instant, ended: Instant) {
+        let offset = |moment: Instant| moment.saturating_duration_since(self.origin);
+        recorder.record_success(self.arm, offset(begun), offset(begun), offset(ended));
     }
 }
 
 /// The disk by itself: a block written and synced, in a file whose blocks are there already.
-struct Bare {
+struct BareDisk {
     disk: Directory,
 }
 
-impl Bare {
-    fn make(directory: PathBuf) -> Result<Self> {
+impl BareDisk {
+    fn create(directory: PathBuf) -> Result<Self> {
         let disk = Directory::open(&directory).context("make a directory")?;
         let file = disk.create("blocks")?;
         for block in 0..BARE_BLOCKS {
@@ -238,100 +229,99 @@ impl Bare {
             let begun = Instant::now();
             file.write_at(&[1; BLOCK_BYTES], block * BLOCK_BYTES as u64)?;
             file.sync_data()?;
-            clock.note(&mut recorder, begun, Instant::now());
+            clock.record(&mut recorder, begun, Instant::now());
             block = (block + 1) % BARE_BLOCKS;
         }
         Ok(vec![recorder])
     }
 }
 
-fn open(directory: &Path) -> Result<FileLog> {
+fn open_log(directory: &Path) -> Result<FileLog> {
     let disk = Directory::open(directory).context("make a directory")?;
     let (log, _) = FileLog::open(disk, LogConfig::default(), Seq::FIRST)?;
     Ok(log)
 }
 
 /// A sync for each record: what there would be without coalescing, however many wait.
-fn uncoalesced(log: &mut FileLog, record: &[u8], clock: ArmClock) -> Result<Vec<Recorder>> {
+fn append_uncoalesced(log: &mut FileLog, record: &[u8], clock: ArmClock) -> Result<Vec<Recorder>> {
     let (mut batch, mut recorder) = (Batch::new(), Recorder::default());
     while !clock.is_over() {
         let begun = Instant::now();
         batch.push(record);
-        let expected = log.next();
+        let expected = log.next_seq();
         let appended = log.append(&mut batch, expected)?;
-        ensure!(
-            matches!(appended, AppendResult::Committed(_)),
-            "an append is not committed"
-        );
-        clock.note(&mut recorder, begun, Instant::now());
+        ensure!(matches!(appended, AppendResult::Committed(_)), "an append is not committed");
+        clock.record(&mut recorder, begun, Instant::now());
     }
     Ok(vec![recorder])
 }
 
 /// One that waits for each of its records.
-fn alone(group: &GroupCommitter<FileLog>, record: &[u8], clock: ArmClock) -> Result<Vec<Recorder>> {
+fn append_one_by_one(
+    group: &GroupCommitter<FileLog>,
+    record: &[u8],
+    clock: ArmClock,
+) -> Result<Vec<Recorder>> {
     let mut recorder = Recorder::default();
     while !clock.is_over() {
         let begun = Instant::now();
         group.append(record)?;
-        clock.note(&mut recorder, begun, Instant::now());
+        clock.record(&mut recorder, begun, Instant::now());
     }
     Ok(vec![recorder])
 }
 
 /// Threads that keep so many records on the way between them.
-fn many(
+fn append_in_flight(
     group: &GroupCommitter<FileLog>,
     record: &[u8],
     threads: u32,
     in_flight: usize,
     clock: ArmClock,
 ) -> Result<Vec<Recorder>> {
-    let each = in_flight.div_ceil(threads as usize);
+    let per_thread = in_flight.div_ceil(threads as usize);
     std::thread::scope(|scope| {
         let appenders: Vec<_> = (0..threads)
-            .map(|_| scope.spawn(|| keep_on_the_way(group, record, each, clock)))
+            .map(|_| scope.spawn(|| append_pipelined(group, record, per_thread, clock)))
             .collect();
         let recorders = appenders.into_iter();
-        recorders
-            .map(|appender| appender.join().expect("an appender does not panic"))
-            .collect()
+        recorders.map(|appender| appender.join().expect("an appender does not panic")).collect()
     })
 }
 
-fn keep_on_the_way(
+fn append_pipelined(
     group: &GroupCommitter<FileLog>,
     record: &[u8],
     count: usize,
     clock: ArmClock,
 ) -> Result<Recorder> {
     let mut recorder = Recorder::default();
-    let mut waiting: VecDeque<(Ticket, Instant)> = VecDeque::with_capacity(count);
+    let mut pending: VecDeque<(Ticket, Instant)> = VecDeque::with_capacity(count);
     loop {
         let now = Instant::now();
-        if now >= clock.until {
+        if now >= clock.deadline {
             // The rest is waited for and does not count.
-            for (ticket, _) in waiting {
+            for (ticket, _) in pending {
                 group.wait(ticket)?;
             }
             return Ok(recorder);
         }
-        while waiting.len() < count {
-            waiting.push_back((group.submit(record)?, now));
+        while pending.len() < count {
+            pending.push_back((group.submit(record)?, now));
         }
-        let Some((ticket, begun)) = waiting.pop_front() else {
+        let Some((ticket, begun)) = pending.pop_front() else {
             continue;
         };
         group.wait(ticket)?;
         let now = Instant::now();
-        clock.note(&mut recorder, begun, now);
-        while let Some((ticket, begun)) = waiting.front().copied() {
-            let Some(known) = group.try_wait(ticket) else {
+        clock.record(&mut recorder, begun, now);
+        while let Some((ticket, begun)) = pending.front().copied() {
+            let Some(result) = group.try_wait(ticket) else {
                 break;
             };
-            known?;
-            waiting.pop_front();
-            clock.note(&mut recorder, begun, now);
+            result?;
+            pending.pop_front();
+            clock.record(&mut recorder, begun, now);
         }
     }
 }

@@ -45,13 +45,13 @@ use drive::Lengths;
 use target::QueueTarget;
 
 /// How many partitions a sweep tries.
-const SWEEP: [u32; 3] = [1, 2, 4];
+const SWEEP_PARTITIONS: [u32; 3] = [1, 2, 4];
 
 /// State of the scenario `queue`.
 pub struct Queue {
     args: QueueArgs,
     /// Queues made so far.
-    queues: Vec<String>,
+    created_queues: Vec<String>,
 }
 
 impl Queue {
@@ -60,8 +60,8 @@ impl Queue {
     /// # Errors
     /// When they contradict one another.
     pub fn new(args: &QueueArgs) -> Result<Self> {
-        let own = args.partitions.is_some() || args.durability.is_some();
-        if own && !args.run.private {
+        let has_server_settings = args.partitions.is_some() || args.durability.is_some();
+        if has_server_settings && !args.run.private {
             return Err(refusal::usage(
                 "--partitions and --durability need --private: configure a running Egret itself",
             ));
@@ -80,15 +80,12 @@ impl Queue {
             ));
         }
         for peer in &args.peers {
-            peers::check(*peer, args.durability.unwrap_or(Durability::Fsync))?;
+            peers::check_peer(*peer, args.durability.unwrap_or(Durability::Fsync))?;
         }
-        Ok(Self {
-            args: args.clone(),
-            queues: Vec::new(),
-        })
+        Ok(Self { args: args.clone(), created_queues: Vec::new() })
     }
 
-    fn plan(&self, stage: &Stage) -> CyclePlan {
+    fn cycle_plan(&self, stage: &Stage) -> CyclePlan {
         let args = &self.args;
         let spacing = match args.arrivals {
             ArrivalSpacing::Constant => Spacing::Constant,
@@ -107,47 +104,39 @@ impl Queue {
     }
 
     fn lengths(&self) -> Lengths {
-        Lengths {
-            warmup_max: self.args.warmup_max,
-            window: self.args.seconds,
-        }
+        Lengths { warmup_max: self.args.warmup_max, window: self.args.seconds }
     }
 
     fn settings(&self, partitions: Option<u32>) -> Vec<(String, String)> {
         let partitions = partitions.map(|count| count.to_string());
         let durability = self.args.durability().map(str::to_owned);
-        let settings = [
-            ("queue.partitions", partitions),
-            ("queue.durability", durability),
-        ];
+        let settings = [("queue.partitions", partitions), ("queue.durability", durability)];
         let given = settings.into_iter();
-        given
-            .filter_map(|(key, value)| Some((key.to_owned(), value?)))
-            .collect()
+        given.filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
     }
 
-    async fn cycle(&mut self, stage: &mut Stage) -> Result<Measurement> {
-        let target = QueueTarget::of(stage)?;
+    async fn measure_cycles(&mut self, stage: &mut Stage) -> Result<Measurement> {
+        let target = QueueTarget::from_stage(stage)?;
         // A queue of this measurement's own.
-        let queue = format!("bench-{}-{}", std::process::id(), self.queues.len());
+        let queue = format!("bench-{}-{}", std::process::id(), self.created_queues.len());
         target.put_queue(&queue, None).await?;
-        self.queues.push(queue.clone());
-        let (plan, lengths) = (self.plan(stage), self.lengths());
-        let (watch, connect) = (target.watch(), target.connect(&queue));
+        self.created_queues.push(queue.clone());
+        let (plan, lengths) = (self.cycle_plan(stage), self.lengths());
+        let (sampler, connect) = (target.resource_sampler(), target.connector(&queue));
         let gate = std::future::ready(Ok(()));
-        let driven = drive::drive(stage, &plan, lengths, watch, connect, gate).await?;
-        Ok(figures::measurement(driven))
+        let result = drive::run_load(stage, &plan, lengths, sampler, connect, gate).await?;
+        Ok(figures::into_measurement(result))
     }
 
     /// The same load on Egrets with more and more partitions. The measurement is that of the first,
     /// with the rates of all.
-    async fn sweep(&mut self, stage: &mut Stage) -> Result<Measurement> {
+    async fn measure_sweep(&mut self, stage: &mut Stage) -> Result<Measurement> {
         let mut first = None;
-        for partitions in SWEEP {
-            stage.start_private(self.settings(Some(partitions))).await?;
-            let arm = self.cycle(stage).await?;
-            let rate = arm.metrics["cycles_per_second"].value;
-            let (measurement, base) = first.get_or_insert((arm, rate));
+        for partitions in SWEEP_PARTITIONS {
+            stage.start_private_server(self.settings(Some(partitions))).await?;
+            let arm_measurement = self.measure_cycles(stage).await?;
+            let rate = arm_measurement.metrics["cycles_per_second"].value;
+            let (measurement, base) = first.get_or_insert((arm_measurement, rate));
             let ratio = scalar("ratio", Better::Higher, rate / base.max(1e-9), 1);
             let rate = scalar("1/s", Better::Higher, rate, 1);
             measurement.metrics.extend([
@@ -165,19 +154,16 @@ impl Scenario for Queue {
 
     fn parameters(&self) -> BTreeMap<String, Value> {
         let args = &self.args;
-        let only = |scenario, value: u64| (args.scenario == scenario).then_some(value);
+        let value_for = |scenario, value: u64| (args.scenario == scenario).then_some(value);
         let peers: Vec<&str> = args.peers.iter().map(|peer| peer.name()).collect();
         let peers = (!peers.is_empty()).then_some(peers);
-        let connections = only(QueueScenario::Rest, args.connections.into());
+        let connections = value_for(QueueScenario::Rest, args.connections.into());
         let all: [(&str, Value); 15] = [
             ("connections", connections.into()),
             ("peers", peers.into()),
             ("scenario", args.scenario.name().into()),
-            ("backlog", only(QueueScenario::Backlog, args.backlog).into()),
-            (
-                "leases",
-                only(QueueScenario::LeaseExpiry, args.leases).into(),
-            ),
+            ("backlog", value_for(QueueScenario::Backlog, args.backlog).into()),
+            ("leases", value_for(QueueScenario::LeaseExpiry, args.leases).into()),
             ("producers", args.producers.into()),
             ("slots", args.slots.into()),
             ("payload_bytes", args.payload_bytes.into()),
@@ -199,7 +185,7 @@ impl Scenario for Queue {
         self.settings(self.args.partitions)
     }
 
-    fn headline(&self) -> &str {
+    fn ranking_metric(&self) -> &str {
         match self.args.scenario {
             QueueScenario::Start => "first_task",
             _ => "cycles_per_second",
@@ -207,16 +193,16 @@ impl Scenario for Queue {
     }
 
     async fn prepare(&mut self, stage: &mut Stage) -> Result<()> {
-        QueueTarget::of(stage)?;
+        QueueTarget::from_stage(stage)?;
         stage.subject.data_set = format!("{} bytes a task", self.args.payload_bytes);
         Ok(())
     }
 
     async fn measure(&mut self, stage: &mut Stage) -> Result<Measurement> {
-        let (plan, lengths) = (self.plan(stage), self.lengths());
+        let (plan, lengths) = (self.cycle_plan(stage), self.lengths());
         match self.args.scenario {
             QueueScenario::Cycle => {
-                let mut measurement = self.cycle(stage).await?;
+                let mut measurement = self.measure_cycles(stage).await?;
                 let durability = self.args.durability.unwrap_or(Durability::Fsync);
                 for peer in self.args.peers.clone() {
                     let into = &mut measurement;
@@ -224,7 +210,7 @@ impl Scenario for Queue {
                 }
                 Ok(measurement)
             }
-            QueueScenario::Sweep => self.sweep(stage).await,
+            QueueScenario::Sweep => self.measure_sweep(stage).await,
             QueueScenario::Backlog => {
                 backlog::measure(stage, &plan, lengths, self.args.backlog).await
             }
@@ -244,8 +230,8 @@ impl Scenario for Queue {
         if self.args.run.private {
             return Ok(());
         }
-        let target = QueueTarget::of(stage)?;
-        for name in self.queues.drain(..) {
+        let target = QueueTarget::from_stage(stage)?;
+        for name in self.created_queues.drain(..) {
             target.delete_queue(&name).await?;
         }
         Ok(())

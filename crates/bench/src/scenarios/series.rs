@@ -2,6 +2,7 @@
 
 mod acked_steps;
 mod answer;
+mod answer_checks;
 mod body;
 mod churn;
 mod components;
@@ -19,7 +20,6 @@ mod read;
 mod shape;
 mod snappy;
 mod system;
-mod verdict;
 mod write;
 
 use std::collections::BTreeMap;
@@ -30,8 +30,8 @@ use egret_bench_cli::{Protocol, SeriesArgs, SeriesScenario};
 use serde_json::Value;
 
 use crate::refusal;
-use crate::running::ServerProcess;
 use crate::scenario::{Measurement, Scenario};
+use crate::server_process::ServerProcess;
 use crate::stage::Stage;
 use drive::SeriesLoad;
 use fleet::{Fleet, INTERVAL_MS};
@@ -55,7 +55,7 @@ const STEPS_MAX: u64 = DAYS_MAX * 86_400_000 / INTERVAL_MS as u64;
 pub struct Series {
     args: SeriesArgs,
     /// The metric by which runs are ranked.
-    headline: String,
+    ranking_metric: String,
 }
 
 impl Series {
@@ -64,10 +64,7 @@ impl Series {
     /// # Errors
     /// When they contradict one another, or a peer is not there.
     pub fn new(args: &SeriesArgs) -> Result<Self> {
-        let series = Self {
-            args: args.clone(),
-            headline: headline(args),
-        };
+        let series = Self { args: args.clone(), ranking_metric: ranking_metric(args) };
         if !args.run.private && args.run.server.is_none() && args.peers.is_empty() {
             return Err(refusal::usage(
                 "there is nothing to measure: give --private, --server URL or --peer PEER",
@@ -82,9 +79,7 @@ impl Series {
             return Err(refusal::usage("--read-rate needs --readers"));
         }
         if args.writers > args.series {
-            return Err(refusal::usage(
-                "--writers: there are fewer --series than writers",
-            ));
+            return Err(refusal::usage("--writers: there are fewer --series than writers"));
         }
         if args.scenario == SeriesScenario::Restart && args.run.server.is_some() {
             return Err(refusal::usage(
@@ -92,7 +87,7 @@ impl Series {
             ));
         }
         for peer in &args.peers {
-            system::check(*peer)?;
+            system::ensure_installed(*peer)?;
         }
         let steps = series.preloaded_steps() + series.live_steps();
         if steps > STEPS_MAX {
@@ -111,15 +106,12 @@ impl Series {
             SeriesScenario::Cardinality => CARDINALITY_STEPS,
             _ => self.args.preload.div_ceil(self.args.series.into()),
         };
-        steps.next_multiple_of(self.sending(0).steps_per_turn())
+        steps.next_multiple_of(self.write_params(0).steps_per_request())
     }
 
     /// Steps that the load may take.
     fn live_steps(&self) -> u64 {
-        if !matches!(
-            self.args.scenario,
-            SeriesScenario::Load | SeriesScenario::Churn
-        ) {
+        if !matches!(self.args.scenario, SeriesScenario::Load | SeriesScenario::Churn) {
             return 0;
         }
         let rate = self.args.rate.unwrap_or(CLOSED_RATE_MAX);
@@ -134,13 +126,9 @@ impl Series {
     }
 
     /// How samples are made, the first of them then.
-    fn sending(&self, begin_ms: i64) -> WriteParams {
+    fn write_params(&self, begin_ms: i64) -> WriteParams {
         WriteParams {
-            fleet: Fleet {
-                seed: self.args.run.seed,
-                series: self.args.series,
-                begin_ms,
-            },
+            fleet: Fleet { seed: self.args.run.seed, series: self.args.series, begin_ms },
             writers: self.args.writers,
             batch: self.args.batch,
             protocol: self.args.protocol,
@@ -148,14 +136,14 @@ impl Series {
     }
 
     /// The load, whose last possible sample is of now.
-    fn load(&self) -> Result<SeriesLoad> {
+    fn new_load(&self) -> Result<SeriesLoad> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now_ms = now.context("the clock is before 1970")?.as_millis() as i64;
         let steps_max = self.preloaded_steps() + self.live_steps();
         let begin_ms = now_ms - (steps_max as i64 + 1) * INTERVAL_MS;
         Ok(SeriesLoad {
-            sending: self.sending(begin_ms - begin_ms % 60_000),
-            preloaded: self.preloaded_steps(),
+            write_params: self.write_params(begin_ms - begin_ms % 60_000),
+            preloaded_steps: self.preloaded_steps(),
             steps_max,
             window: self.args.seconds,
             rate: self.args.rate,
@@ -165,7 +153,7 @@ impl Series {
         })
     }
 
-    async fn arm(
+    async fn measure_system(
         &self,
         stage: &mut Stage,
         load: &SeriesLoad,
@@ -174,24 +162,26 @@ impl Series {
     ) -> Result<Measurement> {
         match self.args.scenario {
             SeriesScenario::Queries => {
-                return idle_measurements::queries(stage, load, system).await;
+                return idle_measurements::measure_queries(stage, load, system).await;
             }
             SeriesScenario::Restart => {
-                return idle_measurements::restart(stage, load, system, peer).await;
+                return idle_measurements::measure_restart(stage, load, system, peer).await;
             }
             SeriesScenario::Cardinality => {
-                return idle_measurements::cardinality(stage, load, system).await;
+                return idle_measurements::measure_cardinality(stage, load, system).await;
             }
-            SeriesScenario::Disk => return idle_measurements::disk(stage, load, system).await,
+            SeriesScenario::Disk => {
+                return idle_measurements::measure_disk(stage, load, system).await;
+            }
             SeriesScenario::Load | SeriesScenario::Churn => {}
         }
-        let driven = drive::drive(stage, load, system).await?;
-        stage.progress.say("waiting for the disk");
+        let result = drive::run_load(stage, load, system).await?;
+        stage.progress.show("waiting for the disk");
         let system = system.clone();
         let disk = tokio::task::spawn_blocking(move || system.disk_bytes()).await??;
-        let mut measurement = figures::measurement(driven, disk);
+        let mut measurement = figures::into_measurement(result, disk);
         if load.readers > 0 {
-            let warning = SeriesQuery::warning(&load.sending.fleet, load.preloaded);
+            let warning = SeriesQuery::warning(&load.write_params.fleet, load.preloaded_steps);
             measurement.warnings.extend(warning);
         }
         Ok(measurement)
@@ -203,7 +193,7 @@ impl Series {
 }
 
 /// What the scenario is about, of Egret or of the first peer.
-fn headline(args: &SeriesArgs) -> String {
+fn ranking_metric(args: &SeriesArgs) -> String {
     let name = match args.scenario {
         SeriesScenario::Load => "samples_per_second",
         SeriesScenario::Queries => "read_geometric_mean",
@@ -212,8 +202,8 @@ fn headline(args: &SeriesArgs) -> String {
         SeriesScenario::Churn => "write",
         SeriesScenario::Disk => "bytes_per_sample",
     };
-    let of_egret = args.run.private || args.run.server.is_some();
-    let peer = args.peers.first().filter(|_| !of_egret);
+    let measures_egret = args.run.private || args.run.server.is_some();
+    let peer = args.peers.first().filter(|_| !measures_egret);
     let prefix = peer.map_or("", |peer| system::vendor(*peer).prefix());
     format!("{prefix}{name}")
 }
@@ -245,8 +235,8 @@ impl Scenario for Series {
             .collect()
     }
 
-    fn headline(&self) -> &str {
-        &self.headline
+    fn ranking_metric(&self) -> &str {
+        &self.ranking_metric
     }
 
     async fn prepare(&mut self, stage: &mut Stage) -> Result<()> {
@@ -255,23 +245,24 @@ impl Scenario for Series {
     }
 
     async fn measure(&mut self, stage: &mut Stage) -> Result<Measurement> {
-        let load = self.load()?;
-        let mut whole = None;
+        let load = self.new_load()?;
+        let mut joined = None;
         if self.measures_egret() {
-            let system = System::egret(stage)?;
-            let arm = self.arm(stage, &load, &system, None).await?;
-            figures::join(&mut whole, arm, system.make);
+            let system = System::from_stage(stage)?;
+            let measurement = self.measure_system(stage, &load, &system, None).await?;
+            figures::join_system(&mut joined, measurement, system.vendor);
         }
         for peer in &self.args.peers {
-            let mut running = system::start(*peer).await?;
-            let before = std::mem::replace(&mut stage.subject.processes, vec![running.pid()]);
-            let system = System::peer(*peer, &running);
-            let arm = self.arm(stage, &load, &system, Some(&mut running)).await;
-            stage.subject.processes = before;
-            let mut arm = arm.with_context(|| format!("measure {}", peer.name()))?;
-            arm.warnings.push(system::durability(*peer).to_owned());
-            figures::join(&mut whole, arm, system.make);
+            let mut process = system::start_peer(*peer).await?;
+            let egret_processes =
+                std::mem::replace(&mut stage.subject.processes, vec![process.pid()]);
+            let system = System::from_peer(*peer, &process);
+            let result = self.measure_system(stage, &load, &system, Some(&mut process)).await;
+            stage.subject.processes = egret_processes;
+            let mut arm = result.with_context(|| format!("measure {}", peer.name()))?;
+            arm.warnings.push(system::durability_note(*peer).to_owned());
+            figures::join_system(&mut joined, arm, system.vendor);
         }
-        whole.context("nothing was measured")
+        joined.context("nothing was measured")
     }
 }

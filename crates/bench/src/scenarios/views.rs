@@ -42,10 +42,10 @@ use refreshes::Block;
 use schema::ScenarioSchema;
 
 /// Salts of a block: one for each of its cycles, and more than there can be cycles.
-const SALTS: u32 = 1 << 16;
+const SALTS_PER_BLOCK: u32 = 1 << 16;
 
 /// Takes neighbouring seeds far apart.
-const SPREAD: u32 = 0x9e37_79b9;
+const SALT_MULTIPLIER: u32 = 0x9e37_79b9;
 
 /// State of the scenario `views`.
 pub struct Views {
@@ -54,8 +54,8 @@ pub struct Views {
     /// The database in which a running Egret keeps views.
     postgres: Option<String>,
     /// The metric by which runs are ranked.
-    headline: String,
-    site: Option<ScenarioSchema>,
+    ranking_metric: String,
+    schema: Option<ScenarioSchema>,
 }
 
 impl Views {
@@ -64,61 +64,59 @@ impl Views {
     /// # Errors
     /// When nothing is named by them.
     pub fn new(args: &ViewsArgs) -> Result<Self> {
-        let plan = ViewsPlan::of(args);
+        let plan = ViewsPlan::from_args(args);
         Ok(Self {
-            headline: plan.headline(),
+            ranking_metric: plan.ranking_metric(),
             plan,
             is_private: args.run.private,
             postgres: args.postgres.clone(),
-            site: None,
+            schema: None,
         })
     }
 
     /// The parts of the matrix.
-    async fn matrix(
+    async fn measure_matrix(
         &self,
         stage: &Stage,
-        site: &ScenarioSchema,
+        schema: &ScenarioSchema,
         findings: &mut Findings,
     ) -> Result<()> {
         for part in &self.plan.parts {
             match part {
-                ViewsPart::Refresh => self.refreshes(stage, site, findings).await?,
+                ViewsPart::Refresh => self.measure_refreshes(stage, schema, findings).await?,
                 ViewsPart::Write => {
-                    stage.progress.say("writing with and without a view");
+                    stage.progress.show("writing with and without a view");
                     let (rows, rounds) = (self.plan.rows, self.plan.cycles);
-                    let client = site.client().await?;
-                    writes::measure(site, &client, rows, rounds, findings).await?;
+                    let client = schema.connect().await?;
+                    writes::measure(schema, &client, rows, rounds, findings).await?;
                 }
-                ViewsPart::Lag => self.lag(stage, site, findings).await?,
+                ViewsPart::Lag => self.measure_lag(stage, schema, findings).await?,
             }
         }
         Ok(())
     }
 
     /// Every shape at every rate.
-    async fn refreshes(
+    async fn measure_refreshes(
         &self,
         stage: &Stage,
-        site: &ScenarioSchema,
+        schema: &ScenarioSchema,
         findings: &mut Findings,
     ) -> Result<()> {
-        let client = site.client().await?;
+        let client = schema.connect().await?;
         let mut number = 0;
         for shape in &self.plan.shapes {
             for rate in &self.plan.rates {
                 number += 1;
-                stage
-                    .progress
-                    .say(format!("refreshing: {} at {rate}%", shape.name()));
+                stage.progress.show(format!("refreshing: {} at {rate}%", shape.name()));
                 let block = Block {
-                    site,
+                    schema,
                     client: &client,
                     shape: *shape,
                     rate: *rate,
                     rows: self.plan.rows,
                     cycles: self.plan.cycles,
-                    salt: salt(stage.seed).wrapping_add(number as u32 * SALTS),
+                    salt: salt_of(stage.seed).wrapping_add(number as u32 * SALTS_PER_BLOCK),
                     number,
                 };
                 block.run(findings).await?;
@@ -127,25 +125,25 @@ impl Views {
         Ok(())
     }
 
-    async fn lag(
+    async fn measure_lag(
         &self,
         stage: &Stage,
-        site: &ScenarioSchema,
+        schema: &ScenarioSchema,
         findings: &mut Findings,
     ) -> Result<()> {
-        stage.progress.say("committing rows");
+        stage.progress.show("committing rows");
         let load = lag::WriteLoad {
             rate: self.plan.commit_rate,
             window: self.plan.seconds,
             seed: stage.seed,
         };
-        lag::measure(site, &site.client().await?, &load, findings).await
+        lag::measure(schema, &schema.connect().await?, &load, findings).await
     }
 
-    async fn tpch(
+    async fn measure_tpch(
         &self,
         stage: &Stage,
-        site: &ScenarioSchema,
+        schema: &ScenarioSchema,
         findings: &mut Findings,
     ) -> Result<()> {
         let run = tpch::TpchRun {
@@ -155,13 +153,13 @@ impl Views {
             seed: stage.seed,
             progress: &stage.progress,
         };
-        tpch::measure(site, &site.client().await?, &run, findings).await
+        tpch::measure(schema, &schema.connect().await?, &run, findings).await
     }
 }
 
 /// Salt of the values of tables.
-fn salt(seed: u64) -> u32 {
-    (seed as u32).wrapping_mul(SPREAD)
+fn salt_of(seed: u64) -> u32 {
+    (seed as u32).wrapping_mul(SALT_MULTIPLIER)
 }
 
 impl Scenario for Views {
@@ -176,61 +174,61 @@ impl Scenario for Views {
         vec![("branches.volume".to_owned(), "copy".to_owned())]
     }
 
-    fn headline(&self) -> &str {
-        &self.headline
+    fn ranking_metric(&self) -> &str {
+        &self.ranking_metric
     }
 
     async fn prepare(&mut self, stage: &mut Stage) -> Result<()> {
         let server = stage.server()?.clone();
-        let site = ScenarioSchema::open(&server, self.postgres.as_deref()).await?;
-        let site = self.site.insert(site);
-        let client = site.client().await?;
-        stage.subject.ask(&client, site.is_local()).await?;
+        let schema = ScenarioSchema::open(&server, self.postgres.as_deref()).await?;
+        let site = self.schema.insert(schema);
+        let client = site.connect().await?;
+        stage.subject.add_postgres_facts(&client, site.is_local()).await?;
         stage.subject.data_set = self.plan.data_set();
         Ok(())
     }
 
     async fn measure(&mut self, stage: &mut Stage) -> Result<Measurement> {
-        let site = self.site.as_ref().context("the scenario is not prepared")?;
+        let schema = self.schema.as_ref().context("the scenario is not prepared")?;
         let window = stage.open_window(None)?;
         let mut findings = Findings::new(window.origin());
-        let found = &mut findings;
-        let client = site.client().await?;
-        let (plan, salt, progress) = (&self.plan, salt(stage.seed), &stage.progress);
+        let results = &mut findings;
+        let client = schema.connect().await?;
+        let (plan, salt, progress) = (&self.plan, salt_of(stage.seed), &stage.progress);
         match plan.scenario {
-            ViewsScenario::Matrix => self.matrix(stage, site, found).await?,
-            ViewsScenario::Wide => self.refreshes(stage, site, found).await?,
-            ViewsScenario::Tpch => self.tpch(stage, site, found).await?,
+            ViewsScenario::Matrix => self.measure_matrix(stage, schema, results).await?,
+            ViewsScenario::Wide => self.measure_refreshes(stage, schema, results).await?,
+            ViewsScenario::Tpch => self.measure_tpch(stage, schema, results).await?,
             ViewsScenario::Chain => {
-                progress.say("refreshing a chain of views");
-                chain::measure(site, &client, plan, salt, found).await?;
+                progress.show("refreshing a chain of views");
+                chain::measure(schema, &client, plan, salt, results).await?;
             }
             ViewsScenario::Fan => {
-                progress.say("refreshing independent views");
-                fan_out::measure(site, &client, plan, salt, found).await?;
+                progress.show("refreshing independent views");
+                fan_out::measure(schema, &client, plan, salt, results).await?;
             }
             ViewsScenario::Idle => {
-                progress.say("measuring idle views");
+                progress.show("measuring idle views");
                 let processes = &stage.subject.processes;
-                idle::measure(site, &client, plan, processes, found).await?;
+                idle::measure(schema, &client, plan, processes, results).await?;
             }
             ViewsScenario::Lag => {
-                self.lag(stage, site, found).await?;
-                progress.say("committing rows at the maximum rate");
-                throughput::measure(site, &client, plan.seconds, found).await?;
+                self.measure_lag(stage, schema, results).await?;
+                progress.show("committing rows at the maximum rate");
+                throughput::measure(schema, &client, plan.seconds, results).await?;
             }
             ViewsScenario::Overhead => {
-                progress.say("writing with and without a view");
-                overhead::measure(site, &client, plan, found).await?;
+                progress.show("writing with and without a view");
+                overhead::measure(schema, &client, plan, results).await?;
             }
         }
-        Ok(findings.measurement(window.close().await?))
+        Ok(findings.into_measurement(window.close().await?))
     }
 
     async fn clean(&mut self, _stage: &mut Stage) -> Result<()> {
-        match self.site.take() {
+        match self.schema.take() {
             // A private server is gone with its data.
-            Some(site) if !self.is_private => site.remove().await,
+            Some(schema) if !self.is_private => schema.remove().await,
             _ => Ok(()),
         }
     }

@@ -8,14 +8,14 @@ fn windows(values: impl IntoIterator<Item = u64>) -> Option<usize> {
     values
         .into_iter()
         .enumerate()
-        .position(|(index, value)| detector.push(WINDOW * (index as u32 + 1), value as f64))
+        .position(|(index, value)| detector.push(WARMUP_WINDOW * (index as u32 + 1), value as f64))
         .map(|index| index + 1)
 }
 
 /// The same on every machine: a value between 0 and 1 for each index.
 fn noise(index: u64) -> f64 {
     use rand::RngExt;
-    crate::schedule::random(7, index).random()
+    crate::schedule::seeded_random(7, index).random()
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_server_that_does_nothing_is_not_steady() {
 #[test]
 fn the_line_is_that_of_least_squares() {
     let points = [(0.0, 1.0), (0.5, 2.0), (1.0, 4.0), (1.5, 5.0)];
-    let slope = line(points.into_iter()).unwrap();
+    let slope = fit_line(points.into_iter()).unwrap();
     // By hand: 2.8 per second through a mean of 3; residuals sum to 0.2.
     assert!((slope.relative - 2.8 / 3.0).abs() < 1e-12, "{slope:?}");
     let error = (0.2_f64 / 2.0 / 1.25).sqrt() / 3.0;
@@ -96,7 +96,7 @@ fn a_server_that_warms_up_under_a_schedule_is_not_steady() {
             pulse.add(Duration::from_millis(20) / window);
         }
         let now = pulse.read();
-        let at = WINDOW * window;
+        let at = WARMUP_WINDOW * window;
         let is_constant = rate.push(at, now.ended_since(&before) as f64);
         assert_eq!(is_constant, window >= 6);
         assert!(!latency.push(at, now.latency_since(&before).unwrap()));

@@ -13,9 +13,8 @@ const WIDTH_MAX: usize = 120;
 fn a_result_with_everything() {
     let mut file = sample::file();
     file.errors.insert("timeout".to_owned(), 3);
-    file.warnings
-        .push("the generator used 0.9 of a core".to_owned());
-    let text = table(&file);
+    file.warnings.push("the generator used 0.9 of a core".to_owned());
+    let text = format_result(&file);
     expect![[r#"
         branches · branches 100
         2 × Example CPU 3.0 GHz · 24.0 GB · btrfs · PostgreSQL 18.1 · egret 0.1.0 (0123456789ab)
@@ -36,7 +35,7 @@ fn a_result_with_everything() {
 
 #[test]
 fn runs_show_their_spread() {
-    let text = table(&sample::file_with_runs(&[4.0, 4.4, 3.9]));
+    let text = format_result(&sample::file_with_runs(&[4.0, 4.4, 3.9]));
     expect![[r#"
         branches · branches 100
         2 × Example CPU 3.0 GHz · 24.0 GB · btrfs · PostgreSQL 18.1 · egret 0.1.0 (0123456789ab)
@@ -60,15 +59,11 @@ fn runs_show_their_spread() {
 fn long_and_hostile_names_keep_the_width() {
     let mut file = sample::file();
     let create = file.metrics["create"].clone();
-    file.metrics.insert(
-        "a_very_long_name_of_a_metric_that_never_ends\u{1b}[2J".to_owned(),
-        create,
-    );
+    file.metrics.insert("a_very_long_name_of_a_metric_that_never_ends\u{1b}[2J".to_owned(), create);
     file.scenario = "branches\u{1b}[31m".to_owned();
     file.environment.cpu_model = "x".repeat(200);
-    file.parameters
-        .insert("text".to_owned(), "y".repeat(200).into());
-    let text = table(&file);
+    file.parameters.insert("text".to_owned(), "y".repeat(200).into());
+    let text = format_result(&file);
     assert!(!text.contains('\u{1b}'));
     for line in text.lines() {
         assert!(line.chars().count() <= WIDTH_MAX, "{line}");
@@ -82,12 +77,12 @@ fn a_comparison_says_what_decides_it() {
         margin: 0.05,
         paired: true,
         allow_different: Vec::new(),
-        resampling: Resampling::seeded(1),
+        resampling: Resampling::with_seed(1),
     };
     let a = sample::file_with_runs(&[4.0, 4.2, 3.8, 4.1, 3.9, 4.0]);
     let b = sample::file_with_runs(&[4.4, 4.1, 4.3, 4.2, 4.0, 4.5]);
     let labels = ["before.json".to_owned(), "after.json".to_owned()];
-    let text = comparison(&compare(&a, &b, labels, &options(&["create"])).unwrap());
+    let text = format_comparison(&compare(&a, &b, labels, &options(&["create"])).unwrap());
     expect![[r#"
         branches
         A  before.json (0123456789ab)

@@ -9,7 +9,7 @@ fn check(wall_seconds: f64, monotonic_seconds: f64) -> Option<f64> {
     } else {
         before + Duration::from_secs_f64(wall_seconds)
     };
-    jump(before, after, Duration::from_secs_f64(monotonic_seconds))
+    clock_jump(before, after, Duration::from_secs_f64(monotonic_seconds))
 }
 
 #[test]

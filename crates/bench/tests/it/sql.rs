@@ -29,10 +29,7 @@ impl Bench {
         let database = TestDatabase::create(MAJOR).await;
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("workload.toml"), workload).unwrap();
-        Self {
-            database,
-            directory,
-        }
+        Self { database, directory }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -52,24 +49,11 @@ impl Bench {
     async fn attempt(&self, options: &str) -> anyhow::Result<()> {
         let (file, url) = (self.path("workload.toml"), self.url());
         let out = self.path("result.json");
-        let fixed = [
-            "bench",
-            "sql",
-            "--file",
-            path(&file),
-            "--url",
-            &url,
-            "--out",
-            path(&out),
-        ];
+        let fixed = ["bench", "sql", "--file", path(&file), "--url", &url, "--out", path(&out)];
         let words = fixed.into_iter().chain(options.split_whitespace());
         let line = TestCli::parse_from(words);
-        let global = Global {
-            json: false,
-            door: None,
-            settings: Vec::new(),
-            program: PathBuf::new(),
-        };
+        let global =
+            Global { json: false, endpoint: None, settings: Vec::new(), program: PathBuf::new() };
         egret_bench::run(line.command, &global).await.map(drop)
     }
 
@@ -144,10 +128,7 @@ async fn a_closed_loop_is_measured() {
     let result = bench.measure("--clients 4 --explain --repeat 3").await;
     let metrics = &result.metrics;
     let (deposit, look) = (&metrics["deposit"], &metrics["look"]);
-    assert!(
-        deposit.samples > 20 && look.samples > deposit.samples,
-        "{metrics:?}"
-    );
+    assert!(deposit.samples > 20 && look.samples > deposit.samples, "{metrics:?}");
     assert_eq!(metrics["all"].samples, deposit.samples + look.samples);
     assert!(metrics["capacity"].value > 40.0);
     assert_eq!(metrics["success"].value, 1.0);
@@ -167,26 +148,11 @@ async fn a_closed_loop_is_measured() {
     let (shown, hash) = data_set.split_once(" sha256:").unwrap();
     assert_eq!(shown, "deposits accounts=50 scale=5");
     assert_eq!(hash.len(), 16);
-    assert!(
-        result
-            .environment
-            .postgres_version
-            .unwrap()
-            .starts_with("15.")
-    );
+    assert!(result.environment.postgres_version.unwrap().starts_with("15."));
     // One of the test server's own, and one that says where it is.
     assert_eq!(result.environment.postgres_settings["fsync"], "off");
-    assert!(
-        !result
-            .environment
-            .postgres_settings
-            .contains_key("data_directory")
-    );
-    assert!(
-        result.environment.fsync_ms.unwrap() > 0.0,
-        "{:?}",
-        result.warnings
-    );
+    assert!(!result.environment.postgres_settings.contains_key("data_directory"));
+    assert!(result.environment.fsync_ms.unwrap() > 0.0, "{:?}", result.warnings);
 
     assert_eq!(result.attachments["explain"], "result.explain.json");
     let plans = bench.json("result.explain.json");
@@ -207,17 +173,10 @@ async fn an_open_loop_keeps_its_schedule() {
     let result = bench.measure("--rate 100 --arrivals constant").await;
     let metrics = &result.metrics;
     assert_eq!(metrics["all"].samples, 100);
-    assert!(
-        (90.0..101.0).contains(&metrics["throughput"].value),
-        "{metrics:?}"
-    );
+    assert!((90.0..101.0).contains(&metrics["throughput"].value), "{metrics:?}");
     assert!(metrics.contains_key("late") && !metrics.contains_key("capacity"));
     assert_eq!(metrics["dropped"].value, 0.0);
-    assert!(
-        result.phases.contains_key("look/queue"),
-        "{:?}",
-        result.phases
-    );
+    assert!(result.phases.contains_key("look/queue"), "{:?}", result.phases);
 }
 
 #[tokio::test]
@@ -248,15 +207,9 @@ statements = ["SELECT pg_terminate_backend(pg_backend_pid())"]
     // A lost connection is opened again, in the window, and that is a phase of its own.
     assert!(errors["57P01 admin_shutdown"] > 0, "{errors:?}");
     assert!(result.phases["connect"].count > 0);
-    assert!(
-        !result.metrics.contains_key("divide"),
-        "a failure has no latency"
-    );
+    assert!(!result.metrics.contains_key("divide"), "a failure has no latency");
     // The answer may come before the end.
-    let vanished = result
-        .metrics
-        .get("vanish")
-        .map_or(0, |metric| metric.samples);
+    let vanished = result.metrics.get("vanish").map_or(0, |metric| metric.samples);
     let increments = result.metrics["increment"].samples;
     let (succeeded, failed) = (increments + vanished, errors.values().sum::<u64>());
     let success = succeeded as f64 / (succeeded + failed) as f64;
@@ -264,10 +217,7 @@ statements = ["SELECT pg_terminate_backend(pg_backend_pid())"]
     // What failed was rolled back, so that later transactions of the connection work.
     let counted = bench.ask("SELECT n::bigint FROM t").await;
     assert!(counted >= i64::try_from(increments).unwrap());
-    assert!(
-        !errors.contains_key("25P02 in_failed_sql_transaction"),
-        "{errors:?}"
-    );
+    assert!(!errors.contains_key("25P02 in_failed_sql_transaction"), "{errors:?}");
 }
 
 #[tokio::test]
@@ -293,24 +243,10 @@ d = {{ uniform = {{ min = -2, max = -1, decimals = 3 }} }}
         let result = bench.measure("--clients 2").await;
         assert!(result.errors.is_empty(), "{protocol}: {:?}", result.errors);
         assert!(result.phases["connect"].count >= result.metrics["insert"].samples);
-        assert_eq!(
-            bench.ask("SELECT count(DISTINCT s) FROM t").await,
-            5,
-            "{protocol}"
-        );
-        assert_eq!(
-            bench
-                .ask("SELECT count(*) FROM t WHERE d NOT BETWEEN 2 AND 3")
-                .await,
-            0
-        );
+        assert_eq!(bench.ask("SELECT count(DISTINCT s) FROM t").await, 5, "{protocol}");
+        assert_eq!(bench.ask("SELECT count(*) FROM t WHERE d NOT BETWEEN 2 AND 3").await, 0);
         // A sequence gives each value once, in warm-up and window together.
-        assert_eq!(
-            bench
-                .ask("SELECT count(*) - count(DISTINCT n) FROM t")
-                .await,
-            0
-        );
+        assert_eq!(bench.ask("SELECT count(*) - count(DISTINCT n) FROM t").await, 0);
     }
 }
 
@@ -331,10 +267,7 @@ id = { sequence = { start = 1 } }
     .await;
     let result = bench.measure("--clients 4 --repeat 2 --explain").await;
     assert!(result.errors.is_empty(), "{:?}", result.errors);
-    assert_eq!(
-        bench.json("result.explain.json").as_array().unwrap().len(),
-        1
-    );
+    assert_eq!(bench.json("result.explain.json").as_array().unwrap().len(), 1);
     assert_eq!(bench.ask("SELECT max(id) - count(*) FROM t").await, 0);
 }
 
@@ -367,17 +300,10 @@ statements = ["SELECT 3"]
     .await;
     let result = bench.measure("--explain").await;
     let plans = bench.json("result.explain.json");
-    let statements: Vec<&str> = plans
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|plan| plan["statement"].as_str().unwrap())
-        .collect();
-    let expected = [
-        "INSERT INTO mine VALUES ($1::int)",
-        "INSERT INTO kept SELECT n FROM mine",
-        "SELECT 3",
-    ];
+    let statements: Vec<&str> =
+        plans.as_array().unwrap().iter().map(|plan| plan["statement"].as_str().unwrap()).collect();
+    let expected =
+        ["INSERT INTO mine VALUES ($1::int)", "INSERT INTO kept SELECT n FROM mine", "SELECT 3"];
     assert_eq!(statements, expected);
     let missing = "cannot get a plan of `SELECT 1 / (n - 7) FROM kept` and of the statements after it in `wrong`";
     let told = result.warnings.iter().any(|one| one.starts_with(missing));
@@ -411,10 +337,7 @@ async fn what_cannot_be_measured_is_said() {
     let bench = Bench::new(&DEPOSITS.replace("FROM account", "FROM acount")).await;
     // Statements are prepared when connections are made, so a mistake shows before any load.
     let error = format!("{:#}", bench.attempt("").await.unwrap_err());
-    assert!(
-        error.contains("relation \"acount\" does not exist"),
-        "{error}"
-    );
+    assert!(error.contains("relation \"acount\" does not exist"), "{error}");
     assert!(!bench.path("result.json").exists());
     // The setup had run, so the teardown did as well.
     let torn_down = "SELECT count(*) FROM pg_class WHERE relname = 'torn_down'";
@@ -426,13 +349,7 @@ async fn what_cannot_be_measured_is_said() {
 
     let bench = Bench::new(DEPOSITS).await;
     let error = bench.attempt("--profile").await.unwrap_err();
-    assert!(
-        matches!(error.downcast_ref(), Some(Refusal::Usage(_))),
-        "{error:#}"
-    );
+    assert!(matches!(error.downcast_ref(), Some(Refusal::Usage(_))), "{error:#}");
     let error = bench.attempt("--variable acounts=5").await.unwrap_err();
-    assert!(
-        error.to_string().contains("did you mean `accounts`?"),
-        "{error:#}"
-    );
+    assert!(error.to_string().contains("did you mean `accounts`?"), "{error:#}");
 }

@@ -47,10 +47,10 @@ impl CacheItem {
 }
 
 /// Memory of an entry beyond its value, in bytes.
-const ENTRY_BYTES: usize = 128;
+const ENTRY_OVERHEAD_BYTES: usize = 128;
 
 /// Expected average size of an entry, from which the cache is dimensioned.
-const ENTRY_BYTES_GUESS: u64 = 8 << 10;
+const ENTRY_BYTES_EXPECTED: u64 = 8 << 10;
 
 #[derive(Clone, Debug)]
 struct CacheEntry {
@@ -67,7 +67,7 @@ impl Weighter<CacheKey, CacheEntry> for BySize {
             CacheItem::Selected(matchers) => matchers.len(),
             _ => 0,
         };
-        (entry.size_bytes + key_bytes + ENTRY_BYTES) as u64
+        (entry.size_bytes + key_bytes + ENTRY_OVERHEAD_BYTES) as u64
     }
 }
 
@@ -81,44 +81,35 @@ pub struct BlockCache {
 impl BlockCache {
     /// A cache of at most so many bytes.
     pub fn new(max_bytes: u64) -> Self {
-        Self::counted(max_bytes, CacheMetrics::default())
+        Self::with_metrics(max_bytes, CacheMetrics::default())
     }
 
     /// A cache whose look-ups are counted in `metrics`.
-    pub fn counted(max_bytes: u64, metrics: CacheMetrics) -> Self {
-        let guess = (max_bytes / ENTRY_BYTES_GUESS).max(16) as usize;
-        Self {
-            entries: Cache::with_weighter(guess, max_bytes, BySize),
-            metrics,
-        }
+    pub fn with_metrics(max_bytes: u64, metrics: CacheMetrics) -> Self {
+        let entries_expected = (max_bytes / ENTRY_BYTES_EXPECTED).max(16) as usize;
+        Self { entries: Cache::with_weighter(entries_expected, max_bytes, BySize), metrics }
     }
 
     /// Sets the metric of the cache's size.
-    pub fn measure(&self) {
+    pub fn update_metrics(&self) {
         self.metrics.bytes.set(self.entries.weight() as i64);
     }
 
     /// The value cached under `key`; if there is none, the one that `load` returns with its size
     /// in bytes, which is cached. All values under one kind of key have one type.
-    pub(super) fn get<T: Any + Send + Sync>(
+    pub(super) fn get_or_load<T: Any + Send + Sync>(
         &self,
         key: CacheKey,
         load: impl FnOnce() -> Result<(T, usize), BlockError>,
     ) -> Result<Arc<T>, BlockError> {
-        let found = self.entries.get(&key);
-        self.metrics.looked_up(key.item.kind(), found.is_some());
-        if let Some(entry) = found {
+        let cached = self.entries.get(&key);
+        self.metrics.count_lookup(key.item.kind(), cached.is_some());
+        if let Some(entry) = cached {
             return Ok(entry.value.downcast().expect("a kind of key has one type"));
         }
         let (value, size_bytes) = load()?;
         let value = Arc::new(value);
-        self.entries.insert(
-            key,
-            CacheEntry {
-                value: value.clone(),
-                size_bytes,
-            },
-        );
+        self.entries.insert(key, CacheEntry { value: value.clone(), size_bytes });
         Ok(value)
     }
 }

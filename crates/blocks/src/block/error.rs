@@ -61,7 +61,7 @@ pub enum BlockError {
         /// Name of the part that cannot be read.
         what: &'static str,
         /// How much of the block is unusable.
-        damaged: DamageExtent,
+        damage: DamageExtent,
     },
     /// A block of a format that this version does not know.
     #[error(
@@ -83,7 +83,7 @@ pub enum BlockError {
     },
     /// The work was ended before it was done; nothing has changed.
     #[error("blocks: the work was interrupted: it will be started again")]
-    Ended,
+    Interrupted,
     /// It is unknown which writes of the catalog reached the disk.
     #[error(
         "blocks: {place} accepts no more changes after: {reason}; check the disk, then start \
@@ -106,14 +106,14 @@ impl CodedError for BlockError {
             Self::Corrupt { .. } => "block_corrupt",
             Self::UnknownVersion { .. } => "block_unknown_version",
             Self::Changed { .. } => "block_changed",
-            Self::Ended => "block_work_ended",
+            Self::Interrupted => "block_work_ended",
             Self::Stopped { .. } => "block_stopped",
         }
     }
 
     fn kind(&self) -> Kind {
         match self {
-            Self::Full { .. } | Self::Ended | Self::Stopped { .. } => Kind::Unavailable,
+            Self::Full { .. } | Self::Interrupted | Self::Stopped { .. } => Kind::Unavailable,
             Self::Changed { .. } => Kind::Conflict,
             Self::Io { .. }
             | Self::TooLarge { .. }
@@ -123,7 +123,7 @@ impl CodedError for BlockError {
     }
 
     fn retryable(&self) -> bool {
-        matches!(self, Self::Full { .. } | Self::Changed { .. } | Self::Ended)
+        matches!(self, Self::Full { .. } | Self::Changed { .. } | Self::Interrupted)
     }
 }
 
@@ -133,11 +133,7 @@ pub(crate) fn io(action: &'static str, file: String) -> impl FnOnce(io::Error) -
         if egret_log::is_full(&error) {
             BlockError::Full { file }
         } else {
-            BlockError::Io {
-                action,
-                file,
-                source: Arc::new(error),
-            }
+            BlockError::Io { action, file, source: Arc::new(error) }
         }
     }
 }

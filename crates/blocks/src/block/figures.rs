@@ -19,12 +19,8 @@ pub struct SeriesFigures {
 impl SeriesName<'_> {
     /// Its size in a span of time.
     pub fn figures(&self, span: TimeSpan) -> SeriesFigures {
-        let mut figures = SeriesFigures {
-            first_ms: TimeMs::MAX,
-            samples: 0,
-            bytes: 0,
-        };
-        for (chunk, column) in self.page.chunks(self.place) {
+        let mut figures = SeriesFigures { first_ms: TimeMs::MAX, samples: 0, bytes: 0 };
+        for (chunk, column) in self.page.chunks(self.index) {
             figures.first_ms = figures.first_ms.min(column.first_ms);
             if column.last_ms >= span.start && column.first_ms <= span.end {
                 figures.samples += u64::from(column.count);

@@ -31,7 +31,7 @@ use crate::core::{BlockId, BlockMeta, histograms, ints, values};
 /// readable when the catalog has removed it, until the last clone is gone.
 #[derive(Clone, Debug)]
 pub struct Block {
-    sealed: Arc<BlockInner>,
+    inner: Arc<BlockInner>,
     tombstones: Arc<Tombstones>,
 }
 
@@ -58,28 +58,28 @@ pub struct LabelFigures {
 #[derive(Clone, Copy, Debug)]
 pub struct SeriesName<'page> {
     page: &'page SeriesPage,
-    place: usize,
+    index: usize,
 }
 
 impl SeriesName<'_> {
     /// A hash of the labels: the same in every block. That of other labels can be the same.
     pub fn hash(&self) -> u64 {
-        self.page.hash(self.place)
+        self.page.hash(self.index)
     }
 
     /// Whether these are the labels.
-    pub fn is(&self, labels: &Labels) -> bool {
-        self.page.has_labels(self.place, labels)
+    pub fn has_labels(&self, labels: &Labels) -> bool {
+        self.page.has_labels(self.index, labels)
     }
 
     /// Labels of the series.
     pub fn labels(&self) -> Labels {
-        self.page.labels(self.place)
+        self.page.labels(self.index)
     }
 
     /// The value of a label; empty when it is not there.
     pub fn label(&self, name: &str) -> &str {
-        self.page.label(self.place, name)
+        self.page.label(self.index, name)
     }
 }
 
@@ -96,38 +96,28 @@ impl Block {
         cache: &Arc<BlockCache>,
     ) -> Result<Self, BlockError> {
         let (file, meta) = BlockFile::open(disk, name, id)?;
-        let sealed = BlockInner {
-            file,
-            meta,
-            cache: cache.clone(),
-        };
-        Ok(Self {
-            sealed: Arc::new(sealed),
-            tombstones: Arc::default(),
-        })
+        let inner = BlockInner { file, meta, cache: cache.clone() };
+        Ok(Self { inner: Arc::new(inner), tombstones: Arc::default() })
     }
 
     /// The same block with these tombstones and no others.
     pub(crate) fn with_tombstones(&self, tombstones: Tombstones) -> Self {
-        Self {
-            sealed: self.sealed.clone(),
-            tombstones: Arc::new(tombstones),
-        }
+        Self { inner: self.inner.clone(), tombstones: Arc::new(tombstones) }
     }
 
     /// Id of the block.
     pub fn id(&self) -> BlockId {
-        self.sealed.meta.id
+        self.inner.meta.id
     }
 
     /// Metadata of the block.
     pub fn meta(&self) -> &BlockMeta {
-        &self.sealed.meta
+        &self.inner.meta
     }
 
     /// Size of the file, in bytes.
     pub fn size_bytes(&self) -> u64 {
-        self.sealed.file.footer.size_bytes
+        self.inner.file.footer.size_bytes
     }
 
     /// Samples that were deleted but are still in its file.
@@ -137,7 +127,7 @@ impl Block {
 
     /// Number of series. They are numbered from 0 in the order of their labels.
     pub fn series(&self) -> u32 {
-        self.sealed.meta.series as u32
+        self.inner.meta.series as u32
     }
 
     /// The labels of a series.
@@ -148,8 +138,8 @@ impl Block {
     /// # Panics
     /// When there is no such series.
     pub fn labels(&self, series: u32) -> Result<Labels, BlockError> {
-        let (page, place) = self.sealed.page(series)?;
-        Ok(page.labels(place))
+        let (page, index) = self.inner.find_page(series)?;
+        Ok(page.labels(index))
     }
 
     /// Calls `visit` with the labels of some series, given by ascending numbers.
@@ -159,20 +149,20 @@ impl Block {
     ///
     /// # Panics
     /// When there is no such series.
-    pub fn names(
+    pub fn for_each_name(
         &self,
         series: impl IntoIterator<Item = u32>,
-        mut tell: impl FnMut(u32, SeriesName<'_>),
+        mut visit: impl FnMut(u32, SeriesName<'_>),
     ) -> Result<(), BlockError> {
         let mut last: Option<(Arc<SeriesPage>, Range<u32>)> = None;
         for series in series {
             let is_in = |(_, range): &(Arc<SeriesPage>, Range<u32>)| range.contains(&series);
             let (page, range) = match last.take_if(|last| is_in(last)) {
                 Some(same) => same,
-                None => self.sealed.page_of(series)?,
+                None => self.inner.read_page(series)?,
             };
-            let place = (series - range.start) as usize;
-            tell(series, SeriesName { page: &page, place });
+            let index = (series - range.start) as usize;
+            visit(series, SeriesName { page: &page, index });
             last = Some((page, range));
         }
         Ok(())
@@ -190,33 +180,28 @@ impl Block {
         series: u32,
         start_ms: TimeMs,
         end_ms: TimeMs,
-        into: &mut SeriesSamples,
+        samples: &mut SeriesSamples,
     ) -> Result<(), BlockError> {
-        let (page, place) = self.sealed.page(series)?;
-        let (numbers, histograms) = (into.times_ms.len(), into.histogram_times_ms.len());
-        for (chunk, column) in page.chunks(place) {
+        let (page, index) = self.inner.find_page(series)?;
+        let (number_count, histogram_count) =
+            (samples.times_ms.len(), samples.histogram_times_ms.len());
+        for (chunk, column) in page.chunks(index) {
             if column.last_ms < start_ms || column.first_ms > end_ms {
                 continue;
             }
             // Deleted chunks are not read: if they were damaged, the rest is readable again.
-            if self
-                .tombstones
-                .cover(series, column.first_ms, column.last_ms)
-            {
+            if self.tombstones.covers(series, column.first_ms, column.last_ms) {
                 continue;
             }
-            if let Err(error) = self
-                .sealed
-                .read_chunk(chunk, column, start_ms, end_ms, into)
-            {
-                into.times_ms.truncate(numbers);
-                into.values.truncate(numbers);
-                into.histogram_times_ms.truncate(histograms);
-                into.histograms.truncate(histograms);
+            if let Err(error) = self.inner.read_chunk(chunk, column, start_ms, end_ms, samples) {
+                samples.times_ms.truncate(number_count);
+                samples.values.truncate(number_count);
+                samples.histogram_times_ms.truncate(histogram_count);
+                samples.histograms.truncate(histogram_count);
                 return Err(error);
             }
         }
-        self.tombstones.apply(series, numbers, histograms, into);
+        self.tombstones.remove_deleted_samples(series, number_count, histogram_count, samples);
         Ok(())
     }
 
@@ -234,11 +219,11 @@ impl Block {
         start_ms: TimeMs,
         end_ms: TimeMs,
     ) -> Result<bool, BlockError> {
-        if self.sealed.meta.histograms == 0 {
+        if self.inner.meta.histograms == 0 {
             return Ok(false);
         }
-        let (page, place) = self.sealed.page(series)?;
-        let mut chunks = page.chunks(place);
+        let (page, index) = self.inner.find_page(series)?;
+        let mut chunks = page.chunks(index);
         Ok(chunks.any(|(chunk, column)| {
             let is_within = column.last_ms >= start_ms && column.first_ms <= end_ms;
             is_within && chunk.kind == ChunkKind::Histograms
@@ -246,11 +231,9 @@ impl Block {
     }
 
     /// The error of a block whose series are not in the order of their labels.
-    pub(crate) fn out_of_order(&self, series: u32) -> BlockError {
+    pub(crate) fn order_error(&self, series: u32) -> BlockError {
         let what = "the order of series";
-        self.sealed
-            .file
-            .malformed(u64::from(series), DecodeError { what })
+        self.inner.file.malformed(u64::from(series), DecodeError { what })
     }
 
     /// The labels that occur, sorted by name, and how much each is used.
@@ -263,37 +246,29 @@ impl Block {
             values: name.values,
             series: name.series,
         };
-        Ok(self.sealed.names()?.iter().map(figures).collect())
+        Ok(self.inner.read_names()?.iter().map(figures).collect())
     }
 }
 
 impl BlockInner {
-    fn key(&self, item: CacheItem) -> CacheKey {
-        CacheKey {
-            file: self.file.number,
-            item,
-        }
+    fn cache_key(&self, item: CacheItem) -> CacheKey {
+        CacheKey { file: self.file.number, item }
     }
 
     /// The page of a series, and its index in the page.
-    fn page(&self, series: u32) -> Result<(Arc<SeriesPage>, usize), BlockError> {
-        let (page, range) = self.page_of(series)?;
+    fn find_page(&self, series: u32) -> Result<(Arc<SeriesPage>, usize), BlockError> {
+        let (page, range) = self.read_page(series)?;
         Ok((page, (series - range.start) as usize))
     }
 
     /// The page of a series, and the range of series in the page.
-    fn page_of(&self, series: u32) -> Result<(Arc<SeriesPage>, Range<u32>), BlockError> {
-        assert!(
-            u64::from(series) < self.meta.series,
-            "series {series} of block {}",
-            self.meta.id
-        );
-        let (number, extent, range) = self.page_directory()?.find(series);
-        let page = self
-            .cache
-            .get(self.key(CacheItem::Page(number as u32)), || {
+    fn read_page(&self, series: u32) -> Result<(Arc<SeriesPage>, Range<u32>), BlockError> {
+        assert!(u64::from(series) < self.meta.series, "series {series} of block {}", self.meta.id);
+        let (number, extent, range) = self.read_page_directory()?.find(series);
+        let page =
+            self.cache.get_or_load(self.cache_key(CacheItem::Page(number as u32)), || {
                 let what = "a page of series";
-                let page = self.file.frame(extent, what, SeriesPage::decode)?;
+                let page = self.file.read_frame(extent, what, SeriesPage::decode)?;
                 if page.len() != range.len() {
                     return Err(self.file.malformed(extent.offset, DecodeError { what }));
                 }
@@ -303,26 +278,25 @@ impl BlockInner {
         Ok((page, range))
     }
 
-    fn page_directory(&self) -> Result<Arc<PageDirectory>, BlockError> {
-        self.cache.get(self.key(CacheItem::PageDirectory), || {
+    fn read_page_directory(&self) -> Result<Arc<PageDirectory>, BlockError> {
+        self.cache.get_or_load(self.cache_key(CacheItem::PageDirectory), || {
             let what = "the page directory of a block";
             let decode = |bytes: &[u8]| PageDirectory::decode(bytes, self.meta.series as u32);
-            let directory = self.file.frame(self.file.footer.pages, what, decode)?;
+            let directory = self.file.read_frame(self.file.footer.pages, what, decode)?;
             let size_bytes = directory.size_bytes();
             Ok((directory, size_bytes))
         })
     }
 
     /// The names of labels, sorted.
-    fn names(&self) -> Result<Arc<Vec<Name>>, BlockError> {
-        self.cache.get(self.key(CacheItem::Names), || {
-            let names =
-                self.file
-                    .frame(self.file.footer.names, "the names of labels", names::decode)?;
-            let size_bytes = names
-                .iter()
-                .map(|name| size_of::<Name>() + name.name.len())
-                .sum();
+    fn read_names(&self) -> Result<Arc<Vec<Name>>, BlockError> {
+        self.cache.get_or_load(self.cache_key(CacheItem::Names), || {
+            let names = self.file.read_frame(
+                self.file.footer.names,
+                "the names of labels",
+                names::decode,
+            )?;
+            let size_bytes = names.iter().map(|name| size_of::<Name>() + name.name.len()).sum();
             Ok((names, size_bytes))
         })
     }
@@ -333,40 +307,37 @@ impl BlockInner {
         column: &Column,
         start_ms: TimeMs,
         end_ms: TimeMs,
-        into: &mut SeriesSamples,
+        samples: &mut SeriesSamples,
     ) -> Result<(), BlockError> {
-        let times_ms = self.times(column)?;
-        let from = times_ms.partition_point(|time_ms| *time_ms < start_ms);
-        let to = times_ms
-            .partition_point(|time_ms| *time_ms <= end_ms)
-            .max(from);
+        let times_ms = self.read_times(column)?;
+        let start = times_ms.partition_point(|time_ms| *time_ms < start_ms);
+        let end = times_ms.partition_point(|time_ms| *time_ms <= end_ms).max(start);
         let count = times_ms.len();
         match chunk.kind {
             ChunkKind::Numbers => {
-                into.times_ms.extend_from_slice(&times_ms[from..to]);
-                let first = into.values.len();
-                self.body(&chunk.body, |bytes| {
-                    values::decode(bytes, count, &mut into.values)
+                samples.times_ms.extend_from_slice(&times_ms[start..end]);
+                let first = samples.values.len();
+                self.read_body(&chunk.body, |bytes| {
+                    values::decode(bytes, count, &mut samples.values)
                 })?;
-                into.values.truncate(first + to);
-                into.values.drain(first..first + from);
+                samples.values.truncate(first + end);
+                samples.values.drain(first..first + start);
             }
             ChunkKind::Histograms => {
-                into.histogram_times_ms
-                    .extend_from_slice(&times_ms[from..to]);
-                let first = into.histograms.len();
-                self.body(&chunk.body, |bytes| {
-                    histograms::decode(bytes, count, &mut into.histograms)
+                samples.histogram_times_ms.extend_from_slice(&times_ms[start..end]);
+                let first = samples.histograms.len();
+                self.read_body(&chunk.body, |bytes| {
+                    histograms::decode(bytes, count, &mut samples.histograms)
                 })?;
-                into.histograms.truncate(first + to);
-                into.histograms.drain(first..first + from);
+                samples.histograms.truncate(first + end);
+                samples.histograms.drain(first..first + start);
             }
         }
         Ok(())
     }
 
     /// The times of a chunk. Columns that other chunks may share are cached.
-    fn times(&self, column: &Column) -> Result<Arc<Vec<TimeMs>>, BlockError> {
+    fn read_times(&self, column: &Column) -> Result<Arc<Vec<TimeMs>>, BlockError> {
         let decode = |bytes: &[u8]| {
             let mut times_ms = Vec::new();
             ints::decode(
@@ -374,41 +345,36 @@ impl BlockInner {
                 column.count as usize,
                 &mut times_ms,
             )?;
-            let is_right = times_ms.is_sorted_by(|one, other| one < other)
+            let is_valid = times_ms.is_sorted_by(|one, other| one < other)
                 && times_ms.first() == Some(&column.first_ms)
                 && times_ms.last() == Some(&column.last_ms);
-            if is_right {
-                Ok(times_ms)
-            } else {
-                Err(DecodeError {
-                    what: "a column of times",
-                })
-            }
+            if is_valid { Ok(times_ms) } else { Err(DecodeError { what: "a column of times" }) }
         };
         match &column.body {
-            Body::Inline(_) => Ok(Arc::new(self.body(&column.body, decode)?)),
-            Body::At(extent) => self
-                .cache
-                .get(self.key(CacheItem::Column(extent.offset)), || {
-                    let times_ms = self.body(&column.body, decode)?;
+            Body::Inline(_) => Ok(Arc::new(self.read_body(&column.body, decode)?)),
+            Body::At(extent) => {
+                self.cache.get_or_load(self.cache_key(CacheItem::Column(extent.offset)), || {
+                    let times_ms = self.read_body(&column.body, decode)?;
                     let size_bytes = size_of_val(&*times_ms);
                     Ok((times_ms, size_bytes))
-                }),
+                })
+            }
         }
     }
 
-    fn body<T>(
+    fn read_body<T>(
         &self,
         body: &Body,
         decode: impl FnOnce(&[u8]) -> Result<T, DecodeError>,
     ) -> Result<T, BlockError> {
         match body {
             Body::Inline(bytes) => {
-                let error =
-                    |error: DecodeError| self.file.damaged(0, error.what, DamageExtent::Samples);
+                let error = |error: DecodeError| {
+                    self.file.corrupt_error(0, error.what, DamageExtent::Samples)
+                };
                 decode(bytes).map_err(error)
             }
-            Body::At(extent) => self.file.checked(*extent, DamageExtent::Samples, decode),
+            Body::At(extent) => self.file.read_checked(*extent, DamageExtent::Samples, decode),
         }
     }
 }

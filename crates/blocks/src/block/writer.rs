@@ -11,7 +11,7 @@ use self::columns::TimeColumns;
 use self::output::Output;
 use self::terms::LabelValues;
 use super::error::BlockError;
-use crate::core::cut::cut;
+use crate::core::cut::chunk_ranges;
 use crate::core::layout::{FORMAT_VERSION, Footer, Header, PageDirectory};
 use crate::core::page::{BODY_INLINE_MAX, Body, ChunkKind, Column, PageBuilder, PageChunk};
 use crate::core::{BlockId, BlockMeta, Effort, histograms, ints, names, values};
@@ -39,7 +39,7 @@ pub struct BlockWriter<D: Disk> {
     page: PageBuilder,
     pages: PageDirectory,
     labels: LabelValues,
-    last: Option<Labels>,
+    last_labels: Option<Labels>,
     scratch: Vec<u8>,
 }
 
@@ -64,13 +64,7 @@ impl<D: Disk> BlockWriter<D> {
     /// [`BlockError::Full`] or [`BlockError::Io`].
     pub fn create(disk: &D, id: BlockId, options: WriterOptions) -> Result<Self, BlockError> {
         let mut output = Output::create(disk, id)?;
-        output.put(
-            &Header {
-                version: FORMAT_VERSION,
-                id,
-            }
-            .encode(),
-        )?;
+        output.put(&Header { version: FORMAT_VERSION, id }.encode())?;
         let meta = BlockMeta {
             id,
             min_ms: TimeMs::MAX,
@@ -88,7 +82,7 @@ impl<D: Disk> BlockWriter<D> {
             page: PageBuilder::default(),
             pages: PageDirectory::default(),
             labels: LabelValues::default(),
-            last: None,
+            last_labels: None,
             scratch: Vec::new(),
         })
     }
@@ -102,42 +96,31 @@ impl<D: Disk> BlockWriter<D> {
     /// When the labels are not above those of the series before, or the times do not ascend.
     pub fn push(&mut self, labels: &Labels, samples: &SeriesSamples) -> Result<(), BlockError> {
         assert!(
-            self.last.as_ref() < Some(labels),
+            self.last_labels.as_ref() < Some(labels),
             "series come in the order of their labels, each once"
         );
         let mut chunks = Vec::new();
         for times_ms in [&samples.times_ms, &samples.histogram_times_ms] {
-            assert!(
-                times_ms.is_sorted_by(|one, other| one < other),
-                "times ascend"
-            );
+            assert!(times_ms.is_sorted_by(|one, other| one < other), "times ascend");
         }
-        for range in cut(&samples.times_ms) {
-            let column = self.column(&samples.times_ms[range.clone()])?;
+        for range in chunk_ranges(&samples.times_ms) {
+            let column = self.add_column(&samples.times_ms[range.clone()])?;
             self.scratch.clear();
             values::encode(&samples.values[range], self.effort, &mut self.scratch);
-            let body = self.body()?;
-            chunks.push(PageChunk {
-                column,
-                kind: ChunkKind::Numbers,
-                body,
-            });
+            let body = self.write_body()?;
+            chunks.push(PageChunk { column, kind: ChunkKind::Numbers, body });
         }
-        for range in cut(&samples.histogram_times_ms) {
-            let column = self.column(&samples.histogram_times_ms[range.clone()])?;
+        for range in chunk_ranges(&samples.histogram_times_ms) {
+            let column = self.add_column(&samples.histogram_times_ms[range.clone()])?;
             self.scratch.clear();
             histograms::encode(&samples.histograms[range], &mut self.scratch);
-            let body = self.body()?;
-            chunks.push(PageChunk {
-                column,
-                kind: ChunkKind::Histograms,
-                body,
-            });
+            let body = self.write_body()?;
+            chunks.push(PageChunk { column, kind: ChunkKind::Histograms, body });
         }
         if chunks.is_empty() {
             return Ok(());
         }
-        self.last = Some(labels.clone());
+        self.last_labels = Some(labels.clone());
         self.labels.push(self.meta.series as u32, labels);
         self.page.push(labels, &chunks);
         self.meta.series += 1;
@@ -160,35 +143,30 @@ impl<D: Disk> BlockWriter<D> {
     }
 
     /// Adds a column of times to the page, unless it is there. Returns its index.
-    fn column(&mut self, times_ms: &[TimeMs]) -> Result<u32, BlockError> {
+    fn add_column(&mut self, times_ms: &[TimeMs]) -> Result<u32, BlockError> {
         let (first_ms, last_ms) = (times_ms[0], times_ms[times_ms.len() - 1]);
         self.meta.min_ms = self.meta.min_ms.min(first_ms);
         self.meta.max_ms = self.meta.max_ms.max(last_ms);
-        let key = self.columns.key_of_times(times_ms);
-        if let Some(column) = self.columns.times(key) {
-            return Ok(self.page.column(column));
+        let key = self.columns.hash_times(times_ms);
+        if let Some(column) = self.columns.find_times(key) {
+            return Ok(self.page.add_column(column));
         }
         self.scratch.clear();
         ints::encode(times_ms, self.effort, &mut self.scratch);
-        let body = self.body()?;
-        let column = Column {
-            count: times_ms.len() as u32,
-            first_ms,
-            last_ms,
-            body,
-        };
-        let place = self.page.column(&column);
+        let body = self.write_body()?;
+        let column = Column { count: times_ms.len() as u32, first_ms, last_ms, body };
+        let index = self.page.add_column(&column);
         self.columns.insert_times(key, column);
-        Ok(place)
+        Ok(index)
     }
 
     /// Stores the bytes in `scratch`: inline, or once in the file, however many chunks have them.
-    fn body(&mut self) -> Result<Body, BlockError> {
+    fn write_body(&mut self) -> Result<Body, BlockError> {
         if self.scratch.len() <= BODY_INLINE_MAX {
             return Ok(Body::Inline(self.scratch.clone()));
         }
-        let key = self.columns.key_of_body(&self.scratch);
-        if let Some(extent) = self.columns.body(key) {
+        let key = self.columns.hash_body(&self.scratch);
+        if let Some(extent) = self.columns.find_body(key) {
             return Ok(Body::At(extent));
         }
         let extent = self.output.put_checked(&self.scratch)?;
@@ -198,7 +176,7 @@ impl<D: Disk> BlockWriter<D> {
 
     fn close_page(&mut self) -> Result<(), BlockError> {
         let series = self.page.len();
-        let page = self.page.take();
+        let page = self.page.take_page();
         let extent = self.output.put_frame(&page)?;
         self.pages.push(extent, series);
         Ok(())
@@ -220,17 +198,9 @@ impl<D: Disk> BlockWriter<D> {
         let pages = self.output.put_frame(&self.pages.encode())?;
         let meta = self.output.put_frame(&self.meta.encode())?;
         let size_bytes = self.output.position() + Footer::BYTES as u64;
-        let footer = Footer {
-            names,
-            pages,
-            meta,
-            size_bytes,
-        };
+        let footer = Footer { names, pages, meta, size_bytes };
         self.output.put(&footer.encode())?;
         self.output.finish()?;
-        Ok(NewBlock {
-            output: self.output,
-            meta: self.meta,
-        })
+        Ok(NewBlock { output: self.output, meta: self.meta })
     }
 }

@@ -40,28 +40,28 @@ pub(crate) fn replacement(id: BlockId) -> String {
 }
 
 /// Name of a file until it is complete.
-pub(crate) fn new(name: &str) -> String {
+pub(crate) fn with_new_suffix(name: &str) -> String {
     format!("{name}{NEW}")
 }
 
 pub(crate) fn new_block(id: BlockId) -> String {
-    new(&block(id))
+    with_new_suffix(&block(id))
 }
 
 /// Name of a quarantined file.
-pub(crate) fn quarantined(name: &str) -> String {
+pub(crate) fn with_quarantine_prefix(name: &str) -> String {
     format!("{QUARANTINE}{name}")
 }
 
 /// Kind of a file; `None` if it does not belong to the catalog.
 pub(crate) fn parse(name: &str) -> Option<FileKind> {
     if let Some(rest) = name.strip_prefix(QUARANTINE) {
-        return Some(FileKind::Quarantined(id_of(rest)?));
+        return Some(FileKind::Quarantined(parse_id(rest)?));
     }
     if let Some(rest) = name.strip_suffix(NEW) {
-        return Some(FileKind::New(id_of(rest)?));
+        return Some(FileKind::New(parse_id(rest)?));
     }
-    let id = id_of(name)?;
+    let id = parse_id(name)?;
     Some(match name {
         _ if name.starts_with(BLOCK) => FileKind::Block(id),
         _ if name.starts_with(TOMBSTONES) => FileKind::Tombstones(id),
@@ -69,13 +69,10 @@ pub(crate) fn parse(name: &str) -> Option<FileKind> {
     })
 }
 
-fn id_of(name: &str) -> Option<BlockId> {
-    let digits = [BLOCK, TOMBSTONES, REPLACEMENT]
-        .iter()
-        .find_map(|kind| name.strip_prefix(kind))?;
+fn parse_id(name: &str) -> Option<BlockId> {
+    let digits =
+        [BLOCK, TOMBSTONES, REPLACEMENT].iter().find_map(|kind| name.strip_prefix(kind))?;
     let is_id = digits.len() == 16
-        && digits
-            .bytes()
-            .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+        && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
     is_id.then(|| u64::from_str_radix(digits, 16).ok().map(BlockId))?
 }

@@ -20,13 +20,13 @@ pub(super) fn open<D: Disk>(disk: D, cache: Arc<BlockCache>) -> Result<Catalog<D
     let mut quarantined = Vec::new();
     finish_replacements(&files, &mut quarantined)?;
     let mut blocks = Vec::new();
-    let mut highest = 0;
+    let mut highest_id = 0;
     let mut tombstones = BTreeMap::new();
     for name in files.list()? {
-        let Some(named) = names::parse(&name) else {
+        let Some(kind) = names::parse(&name) else {
             continue;
         };
-        let id = match named {
+        let id = match kind {
             FileKind::Block(id) => {
                 match Block::open(&files.0, id, &name, &cache) {
                     Ok(block) => blocks.push(block),
@@ -51,23 +51,20 @@ pub(super) fn open<D: Disk>(disk: D, cache: Arc<BlockCache>) -> Result<Catalog<D
             }
             FileKind::Replacement(id) => id,
         };
-        highest = highest.max(id.0);
+        highest_id = highest_id.max(id.0);
     }
     let sources = blocks.iter().flat_map(|block| &block.meta().sources);
-    highest = sources.map(|id| id.0).fold(highest, u64::max);
-    take_tombstones(&files, tombstones, &mut blocks, &mut quarantined)?;
+    highest_id = sources.map(|id| id.0).fold(highest_id, u64::max);
+    load_tombstones(&files, tombstones, &mut blocks, &mut quarantined)?;
     files.sync()?;
     blocks.sort_unstable_by_key(|block| (block.meta().min_ms, block.id()));
     Ok(Catalog {
-        replaced: Mutex::default(),
+        replaced_snapshots: Mutex::default(),
         files,
         cache,
-        changes: Mutex::new(Changes {
-            quarantined,
-            ..Changes::default()
-        }),
+        change_state: Mutex::new(Changes { quarantined, ..Changes::default() }),
         snapshot: Mutex::new(Arc::new(Snapshot { blocks })),
-        next_id: AtomicU64::new(highest + 1),
+        next_id: AtomicU64::new(highest_id + 1),
     })
 }
 
@@ -81,7 +78,7 @@ fn finish_replacements<D: Disk>(
             continue;
         }
         match Replacement::decode(&files.read(&name)?) {
-            Ok(replacement) => settle(files, &name, &replacement)?,
+            Ok(replacement) => finish_replacement(files, &name, &replacement)?,
             // Sources and results may both exist then, which is harmless: equal samples
             // count once.
             Err(error) => quarantined.push(quarantine(files, &name, error.to_string())?),
@@ -91,31 +88,28 @@ fn finish_replacements<D: Disk>(
 }
 
 /// Carries out the remaining steps of a replacement.
-pub(super) fn settle<D: Disk>(
+pub(super) fn finish_replacement<D: Disk>(
     files: &Files<D>,
     name: &str,
     replacement: &Replacement,
 ) -> Result<(), BlockError> {
-    let there = files.list()?;
-    let is_there = |name: &String| there.binary_search(name).is_ok();
+    let existing = files.list()?;
+    let exists = |name: &String| existing.binary_search(name).is_ok();
     let mut results = replacement.results.iter().copied();
-    let all_there =
-        results.all(|id| is_there(&names::block(id)) || is_there(&names::new_block(id)));
-    let source_there = replacement
-        .sources
-        .iter()
-        .any(|id| is_there(&names::block(*id)));
+    let all_results_exist =
+        results.all(|id| exists(&names::block(id)) || exists(&names::new_block(id)));
+    let any_source_exists = replacement.sources.iter().any(|id| exists(&names::block(*id)));
     // Otherwise the replacement was not durable at the loss of power: it was found, but a result
     // was not. If no source exists, it was finished before, and results have been replaced since.
-    if all_there || !source_there {
+    if all_results_exist || !any_source_exists {
         for id in &replacement.results {
-            if is_there(&names::new_block(*id)) {
+            if exists(&names::new_block(*id)) {
                 files.rename(&names::new_block(*id), &names::block(*id))?;
             }
         }
         for id in &replacement.sources {
             for name in [names::block(*id), names::tombstones(*id)] {
-                if is_there(&name) {
+                if exists(&name) {
                     files.remove(&name)?;
                 }
             }
@@ -128,29 +122,29 @@ pub(super) fn settle<D: Disk>(
 
 /// Attaches tombstones to blocks. A block whose tombstones are damaged is quarantined, because
 /// its deleted samples would come back.
-fn take_tombstones<D: Disk>(
+fn load_tombstones<D: Disk>(
     files: &Files<D>,
     tombstones: BTreeMap<BlockId, String>,
     blocks: &mut Vec<Block>,
     quarantined: &mut Vec<QuarantinedFile>,
 ) -> Result<(), BlockError> {
     for (id, name) in tombstones {
-        let Some(at) = blocks.iter().position(|block| block.id() == id) else {
-            let is_aside = names::quarantined(&names::block(id));
-            if quarantined.iter().any(|other| other.name == is_aside) {
-                files.rename(&name, &names::quarantined(&name))?
+        let Some(index) = blocks.iter().position(|block| block.id() == id) else {
+            let quarantined_block = names::with_quarantine_prefix(&names::block(id));
+            if quarantined.iter().any(|other| other.name == quarantined_block) {
+                files.rename(&name, &names::with_quarantine_prefix(&name))?
             } else {
                 files.remove(&name)?
             }
             continue;
         };
         let bytes = files.read(&name)?;
-        let read = open_frame(&bytes, "tombstones")
-            .and_then(|bytes| Tombstones::decode(&bytes, blocks[at].series()));
-        match read {
-            Ok(tombstones) => blocks[at] = blocks[at].with_tombstones(tombstones),
+        let decoded = open_frame(&bytes, "tombstones")
+            .and_then(|bytes| Tombstones::decode(&bytes, blocks[index].series()));
+        match decoded {
+            Ok(tombstones) => blocks[index] = blocks[index].with_tombstones(tombstones),
             Err(error) => {
-                blocks.remove(at);
+                blocks.remove(index);
                 quarantined.push(quarantine(files, &name, error.to_string())?);
                 let reason = format!("its tombstones are damaged: {error}");
                 quarantined.push(quarantine(files, &names::block(id), reason)?);
@@ -166,15 +160,12 @@ pub(super) fn quarantine<D: Disk>(
     name: &str,
     reason: String,
 ) -> Result<QuarantinedFile, BlockError> {
-    let aside = names::quarantined(name);
-    files.rename(name, &aside)?;
+    let quarantined_name = names::with_quarantine_prefix(name);
+    files.rename(name, &quarantined_name)?;
     tracing::warn!(
-        file = files.full_name(&aside),
+        file = files.full_name(&quarantined_name),
         reason,
         "a damaged file of the series was set aside"
     );
-    Ok(QuarantinedFile {
-        name: aside,
-        reason: Some(reason),
-    })
+    Ok(QuarantinedFile { name: quarantined_name, reason: Some(reason) })
 }

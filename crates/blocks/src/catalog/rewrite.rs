@@ -10,7 +10,7 @@ use roaring::RoaringBitmap;
 
 use super::Catalog;
 use crate::block::{Block, BlockError, BlockWriter, NewBlock, WriterOptions};
-use crate::core::merge::{keep_last, merge};
+use crate::core::merge::{keep_last_of_intervals, merge_newer};
 use crate::core::plan::{BlockReplacement, CompactionJob, Facts, Policy};
 use crate::core::{BlockId, Effort};
 
@@ -33,20 +33,16 @@ pub struct BlockLimits {
 
 impl Default for BlockLimits {
     fn default() -> Self {
-        Self {
-            block_bytes_max: 16 << 30,
-            block_series_max: 4 << 20,
-            step_bytes: 4 << 20,
-        }
+        Self { block_bytes_max: 16 << 30, block_series_max: 4 << 20, step_bytes: 4 << 20 }
     }
 }
 
 /// Changes to the series of a source block.
 struct Edits {
     /// Series that are dropped.
-    without: RoaringBitmap,
+    dropped: RoaringBitmap,
     /// Series reduced to the last sample of each interval, with its length in milliseconds.
-    coarsen: Vec<(RoaringBitmap, i64)>,
+    downsampled: Vec<(RoaringBitmap, i64)>,
 }
 
 impl<D: Disk> Catalog<D> {
@@ -55,20 +51,20 @@ impl<D: Disk> Catalog<D> {
     ///
     /// # Errors
     /// [`BlockError::Io`], or like [`Catalog::record_read_error`].
-    pub fn facts(&self, policy: &Policy) -> Result<Vec<Facts>, BlockError> {
-        let mut all = Vec::new();
+    pub fn collect_facts(&self, policy: &Policy) -> Result<Vec<Facts>, BlockError> {
+        let mut all_facts = Vec::new();
         for block in self.snapshot().blocks() {
-            match facts(block, policy) {
-                Ok(facts) => all.push(facts),
-                Err(error @ BlockError::Corrupt { .. }) => self.note(&error)?,
+            match block_facts(block, policy) {
+                Ok(facts) => all_facts.push(facts),
+                Err(error @ BlockError::Corrupt { .. }) => self.record_read_error(&error)?,
                 Err(error) => return Err(error),
             }
         }
         let damaged = self.damaged();
-        for facts in &mut all {
+        for facts in &mut all_facts {
             facts.is_damaged = damaged.contains(&facts.meta.id);
         }
-        Ok(all)
+        Ok(all_facts)
     }
 
     /// The sources of a job. No snapshot is held while they are worked on: a flush that publishes
@@ -89,33 +85,34 @@ impl<D: Disk> Catalog<D> {
     /// # Errors
     /// [`BlockError::Interrupted`] by `on_progress`; [`BlockError::Corrupt`] for an unreadable
     /// source, which is recorded; else like [`Catalog::replace`]. The blocks are unchanged.
-    pub fn run(
+    pub fn run_job(
         &self,
         job: &CompactionJob,
         policy: &Policy,
         limits: BlockLimits,
-        step: &mut dyn FnMut(u64) -> ControlFlow<()>,
+        on_progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Vec<Block>, BlockError> {
         let mut sources = self.sources(job)?;
         sources.sort_unstable_by_key(Block::id);
-        let results = match &job.by {
+        let results = match &job.replacement {
             BlockReplacement::Nothing => Vec::new(),
-            BlockReplacement::Rewritten { without, coarsen } => {
-                let edits = |block| edits(block, policy, without, coarsen);
+            BlockReplacement::Rewritten { drop_rules, downsample_rules } => {
+                let edits = |block| plan_edits(block, policy, drop_rules, downsample_rules);
                 let edits = sources.iter().map(edits).collect::<Result<Vec<_>, _>>()?;
-                let names = coarsen.iter().map(|place| &*policy.coarsen[*place].name);
-                let options = options(&sources, names);
+                let names =
+                    downsample_rules.iter().map(|index| &*policy.downsample_rules[*index].name);
+                let options = writer_options(&sources, names);
                 let results = RewrittenBlocks {
                     catalog: self,
                     // Blocks published meanwhile must have higher ids than the results.
-                    ids: self.take_ids(RESULTS_MAX),
+                    ids: self.allocate_ids(RESULTS_MAX),
                     options,
                     limits,
-                    open: None,
-                    done: Vec::new(),
+                    writer: None,
+                    finished: Vec::new(),
                 };
-                rewrite(&sources, &edits, results, step).or_else(|error| {
-                    self.note(&error)?;
+                merge_blocks(&sources, &edits, results, on_progress).or_else(|error| {
+                    self.record_read_error(&error)?;
                     Err(error)
                 })?
             }
@@ -125,75 +122,65 @@ impl<D: Disk> Catalog<D> {
 }
 
 /// The series of each retention rule, then all others.
-fn kept(block: &Block, policy: &Policy) -> Result<Vec<RoaringBitmap>, BlockError> {
-    let mut rest = RoaringBitmap::new();
-    rest.insert_range(0..block.series());
-    let mut all = Vec::new();
-    for rule in &policy.keep {
+fn series_by_rule(block: &Block, policy: &Policy) -> Result<Vec<RoaringBitmap>, BlockError> {
+    let mut unmatched = RoaringBitmap::new();
+    unmatched.insert_range(0..block.series());
+    let mut groups = Vec::new();
+    for rule in &policy.retention_rules {
         let mut selected: RoaringBitmap = block.select(&rule.selector)?.into_iter().collect();
-        selected &= &rest;
-        rest -= &selected;
-        all.push(selected);
+        selected &= &unmatched;
+        unmatched -= &selected;
+        groups.push(selected);
     }
-    all.push(rest);
-    Ok(all)
+    groups.push(unmatched);
+    Ok(groups)
 }
 
-fn facts(block: &Block, policy: &Policy) -> Result<Facts, BlockError> {
-    let coarsened = policy
-        .coarsen
-        .iter()
-        .map(|rule| block.count(&rule.selector));
+fn block_facts(block: &Block, policy: &Policy) -> Result<Facts, BlockError> {
+    let downsampled = policy.downsample_rules.iter().map(|rule| block.count_series(&rule.selector));
     Ok(Facts {
         meta: block.meta().clone(),
         size_bytes: block.size_bytes(),
         has_tombstones: !block.tombstones().is_empty(),
         is_damaged: false,
-        kept: kept(block, policy)?
+        series_by_retention: series_by_rule(block, policy)?
             .iter()
             .map(RoaringBitmap::len)
             .collect(),
-        coarsened: coarsened.collect::<Result<_, _>>()?,
+        series_by_downsampling: downsampled.collect::<Result<_, _>>()?,
     })
 }
 
-fn edits(
+fn plan_edits(
     block: &Block,
     policy: &Policy,
-    without: &[usize],
-    coarsen: &[usize],
+    drop_rules: &[usize],
+    downsample_rules: &[usize],
 ) -> Result<Edits, BlockError> {
-    let mut edits = Edits {
-        without: RoaringBitmap::new(),
-        coarsen: Vec::new(),
-    };
-    let kept = kept(block, policy)?;
-    without
-        .iter()
-        .for_each(|place| edits.without |= &kept[*place]);
-    for place in coarsen {
-        let rule = &policy.coarsen[*place];
+    let mut edits = Edits { dropped: RoaringBitmap::new(), downsampled: Vec::new() };
+    let groups = series_by_rule(block, policy)?;
+    drop_rules.iter().for_each(|place| edits.dropped |= &groups[*place]);
+    for index in downsample_rules {
+        let rule = &policy.downsample_rules[*index];
         let selected = block.select(&rule.selector)?.into_iter().collect();
-        edits.coarsen.push((selected, rule.interval_ms));
+        edits.downsampled.push((selected, rule.interval_ms));
     }
     Ok(edits)
 }
 
-fn options<'a>(sources: &[Block], applied: impl Iterator<Item = &'a str>) -> WriterOptions {
+fn writer_options<'a>(sources: &[Block], applied: impl Iterator<Item = &'a str>) -> WriterOptions {
     let metas = || sources.iter().map(Block::meta);
     // Rules applied to all sources are applied to the result.
-    let in_all = |rule: &str| metas().all(|meta| meta.rules.iter().any(|other| **other == *rule));
+    let is_in_all =
+        |rule: &str| metas().all(|meta| meta.rules.iter().any(|other| **other == *rule));
     let first = metas().take(1).flat_map(|meta| &meta.rules);
-    let mut rules: Vec<Box<str>> = first.filter(|rule| in_all(rule)).cloned().collect();
+    let mut rules: Vec<Box<str>> = first.filter(|rule| is_in_all(rule)).cloned().collect();
     rules.extend(applied.map(Box::from));
     rules.sort_unstable();
     rules.dedup();
     WriterOptions {
         effort: Effort::Thorough,
-        level: metas()
-            .map(|meta| meta.level)
-            .max()
-            .map_or(0, |level| level + 1),
+        level: metas().map(|meta| meta.level).max().map_or(0, |level| level + 1),
         sources: metas().map(|meta| meta.id).collect(),
         rules,
     }
@@ -206,8 +193,8 @@ struct RewrittenBlocks<'catalog, D: Disk> {
     ids: Range<u64>,
     options: WriterOptions,
     limits: BlockLimits,
-    open: Option<BlockWriter<D>>,
-    done: Vec<NewBlock<D>>,
+    writer: Option<BlockWriter<D>>,
+    finished: Vec<NewBlock<D>>,
 }
 
 impl<D: Disk> RewrittenBlocks<'_, D> {
@@ -215,51 +202,47 @@ impl<D: Disk> RewrittenBlocks<'_, D> {
         if samples.is_empty() {
             return Ok(());
         }
-        let writer = match &mut self.open {
+        let writer = match &mut self.writer {
             Some(writer) => writer,
             None => {
                 let id = self.ids.next().expect("the last one is never closed");
-                let writer = self.catalog.writer_of(BlockId(id), self.options.clone())?;
-                self.open.insert(writer)
+                let writer = self.catalog.create_writer(BlockId(id), self.options.clone())?;
+                self.writer.insert(writer)
             }
         };
         writer.push(labels, samples)?;
         let is_full = writer.size_bytes() >= self.limits.block_bytes_max
             || writer.series() >= self.limits.block_series_max;
-        if is_full && !self.ids.is_empty() {
-            self.close()
-        } else {
-            Ok(())
-        }
+        if is_full && !self.ids.is_empty() { self.finish_block() } else { Ok(()) }
     }
 
-    fn close(&mut self) -> Result<(), BlockError> {
-        if let Some(writer) = self.open.take() {
-            self.done.push(writer.finish()?);
+    fn finish_block(&mut self) -> Result<(), BlockError> {
+        if let Some(writer) = self.writer.take() {
+            self.finished.push(writer.finish()?);
         }
         Ok(())
     }
 }
 
 /// Merges series by series, in the order of their labels: no more than one is in memory.
-fn rewrite<D: Disk>(
+fn merge_blocks<D: Disk>(
     sources: &[Block],
     edits: &[Edits],
     mut results: RewrittenBlocks<'_, D>,
-    step: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    on_progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Vec<NewBlock<D>>, BlockError> {
     // The next series of each source; of equal ones the oldest source is first.
-    let mut next = BinaryHeap::new();
+    let mut queue = BinaryHeap::new();
     for (source, block) in sources.iter().enumerate() {
         if block.series() > 0 {
-            next.push(Reverse((block.labels(0)?, source, 0)));
+            queue.push(Reverse((block.labels(0)?, source, 0)));
         }
     }
     let mut merged = SeriesSamples::default();
     let mut samples = SeriesSamples::default();
     let mut last: Option<Labels> = None;
     let mut bytes = 0;
-    while let Some(Reverse((labels, source, series))) = next.pop() {
+    while let Some(Reverse((labels, source, series))) = queue.pop() {
         if last.as_ref() != Some(&labels) {
             if let Some(last) = &last {
                 results.push(last, &merged)?;
@@ -269,41 +252,42 @@ fn rewrite<D: Disk>(
         }
         let block = &sources[source];
         samples.clear();
-        read(block, &edits[source], series, &mut samples)?;
-        merge(&mut merged, &samples);
+        read_edited(block, &edits[source], series, &mut samples)?;
+        merge_newer(&mut merged, &samples);
         bytes += samples.len() as u64 * SAMPLE_BYTES;
-        if bytes >= results.limits.step_bytes && step(std::mem::take(&mut bytes)).is_break() {
-            return Err(BlockError::Ended);
+        if bytes >= results.limits.step_bytes && on_progress(std::mem::take(&mut bytes)).is_break()
+        {
+            return Err(BlockError::Interrupted);
         }
-        let following = series + 1;
-        if following < block.series() {
-            let following_labels = block.labels(following)?;
-            if following_labels <= labels {
-                return Err(block.out_of_order(following));
+        let next_series = series + 1;
+        if next_series < block.series() {
+            let next_labels = block.labels(next_series)?;
+            if next_labels <= labels {
+                return Err(block.order_error(next_series));
             }
-            next.push(Reverse((following_labels, source, following)));
+            queue.push(Reverse((next_labels, source, next_series)));
         }
     }
     if let Some(last) = &last {
         results.push(last, &merged)?;
     }
-    results.close()?;
-    Ok(results.done)
+    results.finish_block()?;
+    Ok(results.finished)
 }
 
-fn read(
+fn read_edited(
     block: &Block,
     edits: &Edits,
     series: u32,
     samples: &mut SeriesSamples,
 ) -> Result<(), BlockError> {
-    if edits.without.contains(series) {
+    if edits.dropped.contains(series) {
         return Ok(());
     }
     block.read(series, TimeMs::MIN, TimeMs::MAX, samples)?;
-    for (selected, interval_ms) in &edits.coarsen {
+    for (selected, interval_ms) in &edits.downsampled {
         if selected.contains(series) {
-            keep_last(*interval_ms, samples);
+            keep_last_of_intervals(*interval_ms, samples);
         }
     }
     Ok(())

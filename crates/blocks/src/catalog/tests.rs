@@ -13,24 +13,12 @@ fn catalog(disk: &SimulatedDisk) -> Catalog<SimulatedDisk> {
 
 fn samples(times_ms: impl Iterator<Item = i64>) -> SeriesSamples {
     let times_ms: Vec<i64> = times_ms.collect();
-    let values = times_ms
-        .iter()
-        .map(|time_ms| *time_ms as f64 / 1000.0)
-        .collect();
-    SeriesSamples {
-        times_ms,
-        values,
-        ..SeriesSamples::default()
-    }
+    let values = times_ms.iter().map(|time_ms| *time_ms as f64 / 1000.0).collect();
+    SeriesSamples { times_ms, values, ..SeriesSamples::default() }
 }
 
 fn matcher(name: &str, op: MatchOp, value: &str) -> LabelMatcher {
-    LabelMatcher::new(Matcher {
-        name: name.into(),
-        op,
-        value: value.into(),
-    })
-    .expect("it compiles")
+    LabelMatcher::new(Matcher { name: name.into(), op, value: value.into() }).expect("it compiles")
 }
 
 #[test]
@@ -39,30 +27,18 @@ fn published_blocks_are_found_and_read() {
     let all = Labels::new([("__name__", "up"), ("job", "a")]);
     let other = Labels::new([("__name__", "up"), ("job", "b")]);
     let opened = catalog(&disk);
-    let mut writer = opened
-        .writer(WriterOptions::default())
-        .expect("there is space");
-    writer
-        .push(&all, &samples((0..1000).map(|at| at * 15_000)))
-        .expect("there is space");
-    writer
-        .push(&other, &samples((0..1000).map(|at| at * 15_000)))
-        .expect("there is space");
-    opened
-        .publish(writer.finish().expect("there is space"))
-        .expect("it is taken in");
+    let mut writer = opened.writer(WriterOptions::default()).expect("there is space");
+    writer.push(&all, &samples((0..1000).map(|at| at * 15_000))).expect("there is space");
+    writer.push(&other, &samples((0..1000).map(|at| at * 15_000))).expect("there is space");
+    opened.publish(writer.finish().expect("there is space")).expect("it is taken in");
     let opened = catalog(&disk);
     let snapshot = opened.snapshot();
     let block = &snapshot.blocks()[0];
-    let selected = block
-        .select(&[matcher("job", MatchOp::Matches, "b|c")])
-        .expect("it is whole");
+    let selected = block.select(&[matcher("job", MatchOp::Matches, "b|c")]).expect("it is whole");
     assert_eq!(selected, [1]);
     assert_eq!(block.labels(1).expect("it is whole"), other);
     let mut read = SeriesSamples::default();
-    block
-        .read(1, 30_000, 60_000, &mut read)
-        .expect("it is whole");
+    block.read(1, 30_000, 60_000, &mut read).expect("it is whole");
     assert_eq!(read.times_ms, [30_000, 45_000, 60_000]);
     assert_eq!(read.values, [30.0, 45.0, 60.0]);
 }
@@ -85,7 +61,7 @@ fn readers_of_replaced_snapshots_are_known() {
     let disk = SimulatedDisk::new(10 << 20);
     let opened = catalog(&disk);
     let living = || {
-        let replaced = opened.replaced();
+        let replaced = opened.replaced_snapshots();
         replaced.iter().filter_map(std::sync::Weak::upgrade).count()
     };
     let empty = opened.snapshot();

@@ -28,36 +28,36 @@ const SPANS_MS: [i64; 10] = [
 ];
 
 /// The chunks of ascending times, as ranges of them, in order.
-pub fn cut(times_ms: &[TimeMs]) -> Vec<Range<usize>> {
+pub(crate) fn chunk_ranges(times_ms: &[TimeMs]) -> Vec<Range<usize>> {
     let mut chunks = Vec::new();
-    cut_at(times_ms, 0, &SPANS_MS, &mut chunks);
+    split_by_spans(times_ms, 0, &SPANS_MS, &mut chunks);
     chunks
 }
 
-fn cut_at(times_ms: &[TimeMs], offset: usize, spans_ms: &[i64], chunks: &mut Vec<Range<usize>>) {
-    let Some((span_ms, finer)) = spans_ms.split_first() else {
+fn split_by_spans(
+    times_ms: &[TimeMs],
+    offset: usize,
+    spans_ms: &[i64],
+    chunks: &mut Vec<Range<usize>>,
+) {
+    let Some((span_ms, finer_spans_ms)) = spans_ms.split_first() else {
         // More samples in a second than a chunk holds: divide them by number.
-        let ends = (0..times_ms.len()).step_by(CHUNK_SAMPLES_MAX);
+        let starts = (0..times_ms.len()).step_by(CHUNK_SAMPLES_MAX);
         chunks.extend(
-            ends.map(|from| offset + from..offset + times_ms.len().min(from + CHUNK_SAMPLES_MAX)),
+            starts.map(|from| offset + from..offset + times_ms.len().min(from + CHUNK_SAMPLES_MAX)),
         );
         return;
     };
-    let mut from = 0;
-    while let Some(first) = times_ms.get(from) {
-        let end_ms = first
-            .div_euclid(*span_ms)
-            .saturating_add(1)
-            .saturating_mul(*span_ms);
-        let length = times_ms[from..]
-            .partition_point(|time_ms| *time_ms < end_ms)
-            .max(1);
+    let mut start = 0;
+    while let Some(first) = times_ms.get(start) {
+        let end_ms = first.div_euclid(*span_ms).saturating_add(1).saturating_mul(*span_ms);
+        let length = times_ms[start..].partition_point(|time_ms| *time_ms < end_ms).max(1);
         if length <= CHUNK_SAMPLES_MAX {
-            chunks.push(offset + from..offset + from + length)
+            chunks.push(offset + start..offset + start + length)
         } else {
-            cut_at(&times_ms[from..from + length], offset + from, finer, chunks)
+            split_by_spans(&times_ms[start..start + length], offset + start, finer_spans_ms, chunks)
         }
-        from += length;
+        start += length;
     }
 }
 

@@ -24,7 +24,7 @@ use crate::core::pack::{pack, unpack};
 const WHAT: &str = "a column of integers";
 
 const SAME: u8 = 0;
-const FRAMES: [(u8, usize); 2] = [(1, 128), (2, 1024)];
+const FRAME_METHODS: [(u8, usize); 2] = [(1, 128), (2, 1024)];
 const PCO: u8 = 3;
 
 const EXCEPTIONS: u8 = 0x80;
@@ -40,7 +40,7 @@ fn put_signed(out: &mut Vec<u8>, value: i64) {
 /// Appends a column. It does not store the number of its values: the reader must know it.
 pub fn encode(numbers: &[i64], effort: Effort, out: &mut Vec<u8>) {
     let mut residuals = numbers.to_vec();
-    let order = best_order(&mut residuals);
+    let order = apply_best_differences(&mut residuals);
     let (leads, residuals) = residuals.split_at(order);
     let head = out.len();
     out.push(order as u8);
@@ -53,13 +53,13 @@ pub fn encode(numbers: &[i64], effort: Effort, out: &mut Vec<u8>) {
         }
         return;
     }
-    let (how, mut best) = FRAMES
+    let (method, mut best) = FRAME_METHODS
         .iter()
-        .take(if residuals.len() > FRAMES[0].1 { 2 } else { 1 })
-        .map(|(how, length)| (*how, packed(residuals, *length)))
+        .take(if residuals.len() > FRAME_METHODS[0].1 { 2 } else { 1 })
+        .map(|(how, length)| (*how, pack_frames(residuals, *length)))
         .min_by_key(|(_, bytes)| bytes.len())
         .expect("there are two lengths of frames");
-    let mut how = how;
+    let mut how = method;
     if effort == Effort::Thorough && residuals.len() >= PCO_NUMBERS_MIN {
         let config = pco::ChunkConfig::default().with_delta_spec(pco::DeltaSpec::NoOp);
         let bytes = super::pco_bytes::compress(residuals, &config);
@@ -74,11 +74,11 @@ pub fn encode(numbers: &[i64], effort: Effort, out: &mut Vec<u8>) {
 
 /// Replaces all but the first numbers by their differences, of the order that makes them smallest.
 /// Returns the order.
-fn best_order(numbers: &mut [i64]) -> usize {
+fn apply_best_differences(numbers: &mut [i64]) -> usize {
     let differences = |numbers: &[i64], at: usize| -> [i64; 3] {
         let delta = numbers[at].wrapping_sub(numbers[at - 1]);
-        let before = numbers[at - 1].wrapping_sub(numbers[at - 2]);
-        [numbers[at], delta, delta.wrapping_sub(before)]
+        let previous_delta = numbers[at - 1].wrapping_sub(numbers[at - 2]);
+        [numbers[at], delta, delta.wrapping_sub(previous_delta)]
     };
     // A common offset costs nothing, because frames have a base: estimate it by the median of
     // three numbers.
@@ -88,23 +88,21 @@ fn best_order(numbers: &mut [i64]) -> usize {
         middle = differences(numbers, numbers.len() / 2 + 1);
         last = differences(numbers, numbers.len() - 1);
     }
-    let base = |order: usize| {
+    let median = |order: usize| {
         let mut three = [first[order], middle[order], last[order]];
         three.sort_unstable();
         three[1]
     };
-    let bases = [base(0), base(1), 0];
+    let bases = [median(0), median(1), 0];
     let mut sums = [0; 3];
-    for at in 2..numbers.len() {
-        let differences = differences(numbers, at);
+    for index in 2..numbers.len() {
+        let differences = differences(numbers, index);
         for order in 0..3 {
             let distance = differences[order].wrapping_sub(bases[order]);
             sums[order] += u64::from(64 - zigzag(distance).leading_zeros());
         }
     }
-    let order = (0..3)
-        .min_by_key(|order| sums[*order])
-        .expect("there are three");
+    let order = (0..3).min_by_key(|order| sums[*order]).expect("there are three");
     let order = order.min(numbers.len());
     for from in 1..=order {
         for at in (from..numbers.len()).rev() {
@@ -125,30 +123,23 @@ struct Frame {
 /// exceptions, and of the largest whatever does not fit.
 fn best_frame(sorted: &[i64]) -> Frame {
     let count = sorted.len();
-    let above = |base: i64, number: i64| number.wrapping_sub(base) as u64;
-    let mut best = Frame {
-        base: sorted[0],
-        width: 64,
-        cost_bits: usize::MAX,
-    };
+    let offset_from = |base: i64, number: i64| number.wrapping_sub(base) as u64;
+    let mut best = Frame { base: sorted[0], width: 64, cost_bits: usize::MAX };
     let mut skipped = 0;
     while skipped <= count / 8 {
         let base = sorted[skipped];
-        let widest = 64 - above(base, sorted[count - 1]).leading_zeros();
+        let widest = 64 - offset_from(base, sorted[count - 1]).leading_zeros();
         for width in 0..=widest {
             let fitting = match width {
                 64 => count - skipped,
-                _ => sorted[skipped..].partition_point(|number| above(base, *number) >> width == 0),
+                _ => sorted[skipped..]
+                    .partition_point(|number| offset_from(base, *number) >> width == 0),
             };
             let exceptions = count - fitting;
             let exception_bits = 16 + widest as usize + widest as usize / 7;
             let cost_bits = width as usize * count + exceptions * exception_bits;
             if cost_bits < best.cost_bits {
-                best = Frame {
-                    base,
-                    width,
-                    cost_bits,
-                };
+                best = Frame { base, width, cost_bits };
             }
         }
         skipped = (skipped * 2).max(1);
@@ -156,7 +147,7 @@ fn best_frame(sorted: &[i64]) -> Frame {
     best
 }
 
-fn packed(residuals: &[i64], frame_length: usize) -> Vec<u8> {
+fn pack_frames(residuals: &[i64], frame_length: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let mut sorted = Vec::with_capacity(frame_length);
     let mut offsets = Vec::with_capacity(frame_length);
@@ -174,14 +165,14 @@ fn packed(residuals: &[i64], frame_length: usize) -> Vec<u8> {
         }
         let mut next = 0;
         offsets.clear();
-        for (at, number) in numbers.iter().enumerate() {
+        for (index, number) in numbers.iter().enumerate() {
             let offset = number.wrapping_sub(base);
             if fits(*number) {
                 offsets.push(offset as u64)
             } else {
-                put_varint(&mut out, (at - next) as u64);
+                put_varint(&mut out, (index - next) as u64);
                 put_signed(&mut out, offset);
-                next = at + 1;
+                next = index + 1;
                 offsets.push(0);
             }
         }
@@ -200,17 +191,17 @@ pub fn decode(
     out: &mut Vec<i64>,
 ) -> Result<(), DecodeError> {
     let head = reader.u8()?;
-    let (order, how) = (usize::from(head & 3), head >> 2);
+    let (order, method) = (usize::from(head & 3), head >> 2);
     if order > 2 || order > count {
         return Err(reader.malformed());
     }
-    let from = out.len();
+    let start = out.len();
     out.reserve(count);
     for _ in 0..order {
         out.push(unzigzag(reader.varint()?));
     }
     let count = count - order;
-    match how {
+    match method {
         SAME if count == 0 => {}
         SAME => {
             let same = unzigzag(reader.varint()?);
@@ -222,19 +213,19 @@ pub fn decode(
             super::pco_bytes::decompress(reader, &mut out[at..])?;
         }
         how => {
-            let found = FRAMES.iter().find(|(other, _)| *other == how);
-            let (_, frame_length) = found.ok_or(DecodeError { what: WHAT })?;
-            let mut left = count;
-            while left > 0 {
-                let length = left.min(*frame_length);
+            let frame_method = FRAME_METHODS.iter().find(|(other, _)| *other == how);
+            let (_, frame_length) = frame_method.ok_or(DecodeError { what: WHAT })?;
+            let mut remaining = count;
+            while remaining > 0 {
+                let length = remaining.min(*frame_length);
                 unpack_frame(reader, length, out)?;
-                left -= length;
+                remaining -= length;
             }
         }
     }
     for first in (1..=order).rev() {
-        let mut sum = out[from + first - 1];
-        for number in &mut out[from + first..] {
+        let mut sum = out[start + first - 1];
+        for number in &mut out[start + first..] {
             sum = sum.wrapping_add(*number);
             *number = sum;
         }
@@ -256,7 +247,7 @@ fn unpack_frame(
     let mut exceptions = Reader::new(&[], WHAT);
     let mut exception_count = 0;
     if head & EXCEPTIONS != 0 {
-        exception_count = reader.small()?;
+        exception_count = reader.varint_as()?;
         exceptions = *reader;
         for _ in 0..exception_count {
             reader.varint()?;
@@ -264,20 +255,18 @@ fn unpack_frame(
         }
     }
     let packed = reader.take((length * width as usize).div_ceil(8))?;
-    let from = out.len();
-    unpack(packed, width, length, |offset| {
-        out.push(base.wrapping_add(offset as i64))
-    });
+    let start = out.len();
+    unpack(packed, width, length, |offset| out.push(base.wrapping_add(offset as i64)));
     let mut next = 0_usize;
     for _ in 0..exception_count {
-        let step: usize = exceptions.small()?;
-        let at = next.saturating_add(step);
+        let step: usize = exceptions.varint_as()?;
+        let index = next.saturating_add(step);
         let offset = unzigzag(exceptions.varint()?);
-        if at >= length {
+        if index >= length {
             return Err(exceptions.malformed());
         }
-        out[from + at] = base.wrapping_add(offset);
-        next = at + 1;
+        out[start + index] = base.wrapping_add(offset);
+        next = index + 1;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use egret_base::codec::{DecodeError, Reader, put_varint};
 
-use super::frame::{checked, put_checked};
+use super::frame::{put_checked, verify_checksum};
 use super::meta::BlockId;
 
 /// The version that is written, and the highest that is read.
@@ -29,10 +29,7 @@ impl Extent {
     }
 
     pub(super) fn take(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self {
-            offset: reader.varint()?,
-            length: reader.small()?,
-        })
+        Ok(Self { offset: reader.varint()?, length: reader.varint_as()? })
     }
 }
 
@@ -48,7 +45,7 @@ pub struct Header {
 
 impl Header {
     /// Size of an encoded header, in bytes.
-    pub const BYTES: usize = 24;
+    pub(crate) const BYTES: usize = 24;
 
     /// Encodes the header to bytes.
     pub fn encode(self) -> Vec<u8> {
@@ -65,17 +62,12 @@ impl Header {
     /// # Errors
     /// [`DecodeError`] for anything else.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let malformed = DecodeError {
-            what: "the header of a block",
-        };
-        let mut reader = Reader::new(checked(bytes).ok_or(malformed)?, malformed.what);
+        let malformed = DecodeError { what: "the header of a block" };
+        let mut reader = Reader::new(verify_checksum(bytes).ok_or(malformed)?, malformed.what);
         if reader.take(MAGIC.len())? != MAGIC {
             return Err(malformed);
         }
-        Ok(Self {
-            version: reader.u32()?,
-            id: BlockId(reader.u64()?),
-        })
+        Ok(Self { version: reader.u32()?, id: BlockId(reader.u64()?) })
     }
 }
 
@@ -98,14 +90,9 @@ impl Footer {
     pub(crate) const BYTES: usize = 4 + 3 * 12 + 8 + 8;
 
     /// The footer of a file of which only the size is known.
-    pub(crate) fn of_size(size_bytes: u64) -> Self {
-        let nothing = Extent::default();
-        Self {
-            names: nothing,
-            pages: nothing,
-            meta: nothing,
-            size_bytes,
-        }
+    pub(crate) fn with_size(size_bytes: u64) -> Self {
+        let empty = Extent::default();
+        Self { names: empty, pages: empty, meta: empty, size_bytes }
     }
 
     /// Encodes the footer to bytes.
@@ -127,25 +114,13 @@ impl Footer {
     /// # Errors
     /// [`DecodeError`] for anything else.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let malformed = DecodeError {
-            what: "the footer of a block",
-        };
-        let mut reader = Reader::new(checked(bytes).ok_or(malformed)?, malformed.what);
-        let mut extent = || {
-            Ok(Extent {
-                offset: reader.u64()?,
-                length: reader.u32()?,
-            })
-        };
+        let malformed = DecodeError { what: "the footer of a block" };
+        let mut reader = Reader::new(verify_checksum(bytes).ok_or(malformed)?, malformed.what);
+        let mut extent = || Ok(Extent { offset: reader.u64()?, length: reader.u32()? });
         let (names, pages, meta) = (extent()?, extent()?, extent()?);
         let size_bytes = reader.u64()?;
         if reader.rest() == FOOTER_MAGIC {
-            Ok(Self {
-                names,
-                pages,
-                meta,
-                size_bytes,
-            })
+            Ok(Self { names, pages, meta, size_bytes })
         } else {
             Err(malformed)
         }
@@ -175,9 +150,9 @@ impl PageDirectory {
     /// # Panics
     /// When no page has it.
     pub(crate) fn find(&self, series: u32) -> (usize, Extent, Range<u32>) {
-        let place = self.ends.partition_point(|end| *end <= series);
-        let first = place.checked_sub(1).map_or(0, |before| self.ends[before]);
-        (place, self.pages[place], first..self.ends[place])
+        let index = self.ends.partition_point(|end| *end <= series);
+        let first = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        (index, self.pages[index], first..self.ends[index])
     }
 
     /// Memory of the directory, in bytes.
@@ -208,23 +183,13 @@ impl PageDirectory {
         let mut directory = Self::default();
         let (mut end, mut first) = (0_u64, 0_u32);
         while !reader.rest().is_empty() {
-            let offset = end
-                .checked_add(reader.varint()?)
-                .ok_or(reader.malformed())?;
-            let length = reader.small()?;
-            end = offset
-                .checked_add(u64::from(length))
-                .ok_or(reader.malformed())?;
-            first = first
-                .checked_add(reader.small()?)
-                .ok_or(reader.malformed())?;
+            let offset = end.checked_add(reader.varint()?).ok_or(reader.malformed())?;
+            let length = reader.varint_as()?;
+            end = offset.checked_add(u64::from(length)).ok_or(reader.malformed())?;
+            first = first.checked_add(reader.varint_as()?).ok_or(reader.malformed())?;
             directory.pages.push(Extent { offset, length });
             directory.ends.push(first);
         }
-        if first == series {
-            Ok(directory)
-        } else {
-            Err(reader.malformed())
-        }
+        if first == series { Ok(directory) } else { Err(reader.malformed()) }
     }
 }

@@ -4,16 +4,11 @@ use egret_metrics_model::{SeriesSamples, TimeMs};
 
 /// Merges in newer samples: where both have a sample at one time, the one of `newer`
 /// wins.
-pub fn merge(into: &mut SeriesSamples, newer: &SeriesSamples) {
+pub fn merge_newer(samples: &mut SeriesSamples, newer: &SeriesSamples) {
+    merge_columns(&mut samples.times_ms, &mut samples.values, &newer.times_ms, &newer.values);
     merge_columns(
-        &mut into.times_ms,
-        &mut into.values,
-        &newer.times_ms,
-        &newer.values,
-    );
-    merge_columns(
-        &mut into.histogram_times_ms,
-        &mut into.histograms,
+        &mut samples.histogram_times_ms,
+        &mut samples.histograms,
         &newer.histogram_times_ms,
         &newer.histograms,
     );
@@ -29,9 +24,9 @@ fn merge_columns<V: Clone>(
         return;
     };
     // Samples before the first newer one stay unchanged.
-    let kept = times_ms.partition_point(|time_ms| time_ms < first);
-    let old_ms = times_ms.split_off(kept);
-    let old = values.split_off(kept);
+    let unchanged_count = times_ms.partition_point(|time_ms| time_ms < first);
+    let old_ms = times_ms.split_off(unchanged_count);
+    let old = values.split_off(unchanged_count);
     let mut old = old_ms.into_iter().zip(old).peekable();
     for (time_ms, value) in newer_ms.iter().zip(newer) {
         while let Some((old_ms, old)) = old.next_if(|(old_ms, _)| old_ms < time_ms) {
@@ -50,25 +45,19 @@ fn merge_columns<V: Clone>(
 
 /// Keeps the last sample of each interval, of numbers and of histograms. Intervals begin at
 /// multiples of their length.
-pub(crate) fn keep_last(interval_ms: i64, samples: &mut SeriesSamples) {
-    keep_last_of(interval_ms, &mut samples.times_ms, &mut samples.values);
-    keep_last_of(
-        interval_ms,
-        &mut samples.histogram_times_ms,
-        &mut samples.histograms,
-    );
+pub(crate) fn keep_last_of_intervals(interval_ms: i64, samples: &mut SeriesSamples) {
+    keep_last_in_column(interval_ms, &mut samples.times_ms, &mut samples.values);
+    keep_last_in_column(interval_ms, &mut samples.histogram_times_ms, &mut samples.histograms);
 }
 
-fn keep_last_of<V>(interval_ms: i64, times_ms: &mut Vec<TimeMs>, values: &mut Vec<V>) {
+fn keep_last_in_column<V>(interval_ms: i64, times_ms: &mut Vec<TimeMs>, values: &mut Vec<V>) {
     let mut kept = 0;
-    for at in 0..times_ms.len() {
-        let interval = times_ms[at].div_euclid(interval_ms);
-        let next = times_ms
-            .get(at + 1)
-            .map(|next| next.div_euclid(interval_ms));
+    for index in 0..times_ms.len() {
+        let interval = times_ms[index].div_euclid(interval_ms);
+        let next = times_ms.get(index + 1).map(|next| next.div_euclid(interval_ms));
         if next != Some(interval) {
-            times_ms.swap(kept, at);
-            values.swap(kept, at);
+            times_ms.swap(kept, index);
+            values.swap(kept, index);
             kept += 1;
         }
     }

@@ -53,13 +53,9 @@ impl BlockMeta {
         put_varint(&mut out, self.histograms);
         put_varint(&mut out, self.level.into());
         put_varint(&mut out, self.sources.len() as u64);
-        self.sources
-            .iter()
-            .for_each(|source| put_varint(&mut out, source.0));
+        self.sources.iter().for_each(|source| put_varint(&mut out, source.0));
         put_varint(&mut out, self.rules.len() as u64);
-        self.rules
-            .iter()
-            .for_each(|rule| put_bytes(&mut out, rule.as_bytes()));
+        self.rules.iter().for_each(|rule| put_bytes(&mut out, rule.as_bytes()));
         out
     }
 
@@ -76,7 +72,7 @@ impl BlockMeta {
             series: reader.varint()?,
             samples: reader.varint()?,
             histograms: reader.varint()?,
-            level: reader.small()?,
+            level: reader.varint_as()?,
             ..Self::default()
         };
         for _ in 0..reader.varint()? {

@@ -18,7 +18,7 @@ pub struct Name {
     /// Extent of the frame with the directory of its pages of values.
     pub pages: Extent,
     /// The list of the series that have it, checked.
-    pub list: Extent,
+    pub postings: Extent,
 }
 
 /// Encodes the names, which must be sorted.
@@ -29,7 +29,7 @@ pub fn encode(names: &[Name]) -> Vec<u8> {
         put_varint(&mut out, name.values);
         put_varint(&mut out, name.series.into());
         name.pages.put(&mut out);
-        name.list.put(&mut out);
+        name.postings.put(&mut out);
     }
     out
 }
@@ -45,9 +45,9 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Name>, DecodeError> {
         let name = Name {
             name: reader.text()?.into(),
             values: reader.varint()?,
-            series: reader.small()?,
+            series: reader.varint_as()?,
             pages: Extent::take(&mut reader)?,
-            list: Extent::take(&mut reader)?,
+            postings: Extent::take(&mut reader)?,
         };
         if names.last().is_some_and(|last| last.name >= name.name) {
             return Err(reader.malformed());
@@ -67,7 +67,7 @@ pub(crate) struct ValuesPage {
 }
 
 /// The directory of a label's pages of values, in order.
-pub(crate) fn encode_pages(pages: &[ValuesPage]) -> Vec<u8> {
+pub(crate) fn encode_values_directory(pages: &[ValuesPage]) -> Vec<u8> {
     let mut out = Vec::new();
     for page in pages {
         put_bytes(&mut out, page.first.as_bytes());
@@ -80,14 +80,11 @@ pub(crate) fn encode_pages(pages: &[ValuesPage]) -> Vec<u8> {
 ///
 /// # Errors
 /// [`DecodeError`] for anything that is not sorted pages.
-pub(crate) fn decode_pages(bytes: &[u8]) -> Result<Vec<ValuesPage>, DecodeError> {
+pub(crate) fn decode_values_directory(bytes: &[u8]) -> Result<Vec<ValuesPage>, DecodeError> {
     let mut reader = Reader::new(bytes, WHAT);
     let mut pages: Vec<ValuesPage> = Vec::new();
     while !reader.rest().is_empty() {
-        let page = ValuesPage {
-            first: reader.text()?.into(),
-            extent: Extent::take(&mut reader)?,
-        };
+        let page = ValuesPage { first: reader.text()?.into(), extent: Extent::take(&mut reader)? };
         if pages.last().is_some_and(|last| last.first >= page.first) {
             return Err(reader.malformed());
         }

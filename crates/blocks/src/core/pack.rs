@@ -17,35 +17,33 @@ pub(super) fn pack(numbers: &[u64], width: u32, out: &mut Vec<u8>) {
 }
 
 /// The largest width of a number that one 64-bit word holds from any bit of its first byte on.
-const ONE_WORD: u32 = 57;
+const ONE_WORD_WIDTH_MAX: u32 = 57;
 
 /// Calls `visit` with each of `count` numbers; `packed` has all of them.
 #[inline]
-pub(super) fn unpack(packed: &[u8], width: u32, count: usize, mut each: impl FnMut(u64)) {
+pub(super) fn unpack(packed: &[u8], width: u32, count: usize, mut visit: impl FnMut(u64)) {
     if width == 0 {
-        return (0..count).for_each(|_| each(0));
+        return (0..count).for_each(|_| visit(0));
     }
     let mask = u64::MAX >> (64 - width);
     let width = width as usize;
     // Numbers whose word ends within the bytes.
-    let whole = match packed.len().checked_sub(8) {
-        Some(last) if width <= ONE_WORD as usize => count.min((last * 8 + 7) / width + 1),
+    let word_count = match packed.len().checked_sub(8) {
+        Some(last) if width <= ONE_WORD_WIDTH_MAX as usize => count.min((last * 8 + 7) / width + 1),
         _ => 0,
     };
     let mut bit = 0;
-    for _ in 0..whole {
-        let word = packed[bit / 8..]
-            .first_chunk()
-            .map_or(0, |word| u64::from_le_bytes(*word));
-        each(word >> (bit % 8) & mask);
+    for _ in 0..word_count {
+        let word = packed[bit / 8..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        visit(word >> (bit % 8) & mask);
         bit += width;
     }
-    for _ in whole..count {
+    for _ in word_count..count {
         let mut word = [0; 16];
         let rest = &packed[bit / 8..];
         let length = rest.len().min(16);
         word[..length].copy_from_slice(&rest[..length]);
-        each((u128::from_le_bytes(word) >> (bit % 8)) as u64 & mask);
+        visit((u128::from_le_bytes(word) >> (bit % 8)) as u64 & mask);
         bit += width;
     }
 }

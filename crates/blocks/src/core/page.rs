@@ -67,17 +67,17 @@ pub(crate) struct PageChunk {
 
 /// Hash of labels, the same in every block, whatever version of Egret wrote it: XXH3 of
 /// [`Labels::as_key`].
-pub fn hash_of(labels: &Labels) -> u64 {
+pub fn labels_hash(labels: &Labels) -> u64 {
     xxhash_rust::xxh3::xxh3_64(labels.as_key().as_bytes())
 }
 
 /// Collects the series of a page.
 #[derive(Debug, Default)]
 pub(crate) struct PageBuilder {
-    places: HashMap<Box<str>, u32>,
+    string_indexes: HashMap<Box<str>, u32>,
     strings: Vec<u8>,
     columns: Vec<u8>,
-    column_places: HashMap<Extent, u32>,
+    column_indexes: HashMap<Extent, u32>,
     column_count: u32,
     series: Vec<u8>,
     series_count: usize,
@@ -103,22 +103,22 @@ impl PageBuilder {
         self.series_count >= super::PAGE_SERIES || bytes >= super::PAGE_BYTES
     }
 
-    fn string(&mut self, text: &str) -> u32 {
-        if let Some(place) = self.places.get(text) {
-            return *place;
+    fn intern(&mut self, text: &str) -> u32 {
+        if let Some(index) = self.string_indexes.get(text) {
+            return *index;
         }
-        let place = self.places.len() as u32;
+        let place = self.string_indexes.len() as u32;
         put_bytes(&mut self.strings, text.as_bytes());
-        self.places.insert(text.into(), place);
+        self.string_indexes.insert(text.into(), place);
         place
     }
 
     /// Adds a column, unless it is there. Returns its index.
-    pub(crate) fn column(&mut self, column: &Column) -> u32 {
+    pub(crate) fn add_column(&mut self, column: &Column) -> u32 {
         if let Body::At(extent) = column.body
-            && let Some(place) = self.column_places.get(&extent)
+            && let Some(index) = self.column_indexes.get(&extent)
         {
-            return *place;
+            return *index;
         }
         let place = self.column_count;
         self.column_count += 1;
@@ -126,26 +126,22 @@ impl PageBuilder {
         let step = column.first_ms.wrapping_sub(self.column_first_ms);
         self.column_first_ms = column.first_ms;
         put_varint(&mut self.columns, zigzag(step));
-        put_varint(
-            &mut self.columns,
-            column.last_ms.wrapping_sub(column.first_ms) as u64,
-        );
+        put_varint(&mut self.columns, column.last_ms.wrapping_sub(column.first_ms) as u64);
         put_body(&mut self.columns, &column.body, &mut self.column_end);
         if let Body::At(extent) = column.body {
-            self.column_places.insert(extent, place);
+            self.column_indexes.insert(extent, place);
         }
         place
     }
 
     /// Adds a series with its chunks, numbers before histograms, each kind in the order of time.
     pub(crate) fn push(&mut self, labels: &Labels, chunks: &[PageChunk]) {
-        self.series
-            .extend_from_slice(&hash_of(labels).to_le_bytes());
+        self.series.extend_from_slice(&labels_hash(labels).to_le_bytes());
         put_varint(&mut self.series, labels.iter().count() as u64);
         for (name, value) in labels.iter() {
             for text in [name, value] {
-                let place = self.string(text);
-                put_varint(&mut self.series, place.into());
+                let index = self.intern(text);
+                put_varint(&mut self.series, index.into());
             }
         }
         put_varint(&mut self.series, chunks.len() as u64);
@@ -158,10 +154,10 @@ impl PageBuilder {
     }
 
     /// Returns the page, and begins another.
-    pub(crate) fn take(&mut self) -> Vec<u8> {
+    pub(crate) fn take_page(&mut self) -> Vec<u8> {
         let page = std::mem::take(self);
         let mut out = Vec::new();
-        put_varint(&mut out, page.places.len() as u64);
+        put_varint(&mut out, page.string_indexes.len() as u64);
         out.extend_from_slice(&page.strings);
         put_varint(&mut out, page.column_count.into());
         out.extend_from_slice(&page.columns);
@@ -208,7 +204,7 @@ struct PageEntry {
 pub(crate) struct SeriesPage {
     strings: String,
     /// End of each string in `strings`.
-    ends: Vec<u32>,
+    string_ends: Vec<u32>,
     columns: Vec<Column>,
     /// Indexes of names and values among the strings.
     labels: Vec<(u32, u32)>,
@@ -226,27 +222,22 @@ impl SeriesPage {
         let mut reader = Reader::new(bytes, WHAT);
         for _ in 0..reader.varint()? {
             page.strings.push_str(reader.text()?);
-            page.ends.push(page.strings.len() as u32);
+            page.string_ends.push(page.strings.len() as u32);
         }
         let (mut first_ms, mut column_end) = (0_i64, 0);
         for _ in 0..reader.varint()? {
-            let count = reader.small()?;
+            let count = reader.varint_as()?;
             first_ms = first_ms.wrapping_add(unzigzag(reader.varint()?));
             let last_ms = first_ms.wrapping_add(reader.varint()? as i64);
             let body = take_body(&mut reader, &mut column_end)?;
             if count as usize > super::CHUNK_SAMPLES_MAX {
                 return Err(reader.malformed());
             }
-            page.columns.push(Column {
-                count,
-                first_ms,
-                last_ms,
-                body,
-            });
+            page.columns.push(Column { count, first_ms, last_ms, body });
         }
         let mut chunk_end = 0;
         for _ in 0..reader.varint()? {
-            page.take_series(&mut reader, &mut chunk_end)?;
+            page.decode_series(&mut reader, &mut chunk_end)?;
         }
         match reader.rest() {
             [] => Ok(page),
@@ -254,7 +245,7 @@ impl SeriesPage {
         }
     }
 
-    fn take_series(
+    fn decode_series(
         &mut self,
         reader: &mut Reader<'_>,
         chunk_end: &mut u64,
@@ -262,8 +253,8 @@ impl SeriesPage {
         let hash = reader.u64()?;
         let first_label = self.labels.len();
         for _ in 0..reader.varint()? {
-            let (name, value) = (reader.small()?, reader.small()?);
-            let is_known = self.ends.len() > u32::max(name, value) as usize;
+            let (name, value) = (reader.varint_as()?, reader.varint_as()?);
+            let is_known = self.string_ends.len() > u32::max(name, value) as usize;
             let is_sorted = || {
                 let last = self.labels[first_label..].last();
                 last.is_none_or(|(last, _)| self.string(*last) < self.string(name))
@@ -295,10 +286,10 @@ impl SeriesPage {
         Ok(())
     }
 
-    fn string(&self, place: u32) -> &str {
-        let place = place as usize;
-        let from = place.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.strings[from as usize..self.ends[place] as usize]
+    fn string(&self, index: u32) -> &str {
+        let place = index as usize;
+        let start = place.checked_sub(1).map_or(0, |before| self.string_ends[before]);
+        &self.strings[start as usize..self.string_ends[place] as usize]
     }
 
     /// Number of series in the pages.
@@ -307,56 +298,52 @@ impl SeriesPage {
     }
 
     /// The hash of a series' labels: see [`labels_hash`].
-    pub(crate) fn hash(&self, place: usize) -> u64 {
-        self.series[place].hash
+    pub(crate) fn hash(&self, index: usize) -> u64 {
+        self.series[index].hash
     }
 
-    fn pairs(&self, place: usize) -> impl Iterator<Item = (&str, &str)> + Clone {
-        let range = &self.series[place].labels;
+    fn label_pairs(&self, index: usize) -> impl Iterator<Item = (&str, &str)> + Clone {
+        let range = &self.series[index].labels;
         let labels = &self.labels[range.start as usize..range.end as usize];
-        labels
-            .iter()
-            .map(|(name, value)| (self.string(*name), self.string(*value)))
+        labels.iter().map(|(name, value)| (self.string(*name), self.string(*value)))
     }
 
     /// Whether a series has these labels.
-    pub(crate) fn has_labels(&self, place: usize, labels: &Labels) -> bool {
-        self.pairs(place).eq(labels.iter())
+    pub(crate) fn has_labels(&self, index: usize, labels: &Labels) -> bool {
+        self.label_pairs(index).eq(labels.iter())
     }
 
     /// The labels of a series.
-    pub(crate) fn labels(&self, place: usize) -> Labels {
-        Labels::from_sorted(self.pairs(place))
+    pub(crate) fn labels(&self, index: usize) -> Labels {
+        Labels::from_sorted(self.label_pairs(index))
     }
 
     /// The value of a label of a series; empty when it is not there.
-    pub(crate) fn label(&self, place: usize, name: &str) -> &str {
-        let found = self.pairs(place).find(|(other, _)| *other == name);
+    pub(crate) fn label(&self, index: usize, name: &str) -> &str {
+        let found = self.label_pairs(index).find(|(other, _)| *other == name);
         found.map_or("", |(_, value)| value)
     }
 
     /// The chunks of a series, each with its times.
-    pub(crate) fn chunks(&self, place: usize) -> impl Iterator<Item = (&PageChunk, &Column)> {
-        let range = &self.series[place].chunks;
+    pub(crate) fn chunks(&self, index: usize) -> impl Iterator<Item = (&PageChunk, &Column)> {
+        let range = &self.series[index].chunks;
         let chunks = &self.chunks[range.start as usize..range.end as usize];
-        chunks
-            .iter()
-            .map(|chunk| (chunk, &self.columns[chunk.column as usize]))
+        chunks.iter().map(|chunk| (chunk, &self.columns[chunk.column as usize]))
     }
 
     /// Memory of the page, in bytes.
     pub(crate) fn size_bytes(&self) -> usize {
-        let inline = |body: &Body| match body {
+        let inline_bytes = |body: &Body| match body {
             Body::Inline(bytes) => bytes.capacity(),
             Body::At(_) => 0,
         };
         let bodies = self
             .columns
             .iter()
-            .map(|column| inline(&column.body))
-            .chain(self.chunks.iter().map(|chunk| inline(&chunk.body)));
+            .map(|column| inline_bytes(&column.body))
+            .chain(self.chunks.iter().map(|chunk| inline_bytes(&chunk.body)));
         self.strings.capacity()
-            + self.ends.capacity() * size_of::<u32>()
+            + self.string_ends.capacity() * size_of::<u32>()
             + self.columns.capacity() * size_of::<Column>()
             + self.labels.capacity() * size_of::<(u32, u32)>()
             + self.chunks.capacity() * size_of::<PageChunk>()

@@ -16,39 +16,36 @@ const LITERAL_BYTES_MAX: usize = 256;
 /// Bounds of the values that an anchored regular expression matches. Values within the bounds
 /// must still be matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Places {
+pub(crate) enum MatchCandidates {
     /// Matches are among these values and those with these prefixes, sorted.
-    Some(Vec<PrefixOrValue>),
+    Only(Vec<PrefixOrValue>),
     /// Matches may be anywhere among the values.
-    Anywhere,
+    Unbounded,
     /// Every value matches, but perhaps the empty one.
-    Everywhere,
+    All,
 }
 
 /// A value, or a prefix of values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PrefixOrValue {
+pub(crate) struct PrefixOrValue {
     /// The value, or its first bytes.
     pub bytes: Vec<u8>,
     /// Whether it is all of the value.
-    pub is_whole: bool,
+    pub is_exact: bool,
 }
 
 /// The prefixes and values that bound where matches of a pattern can be.
-pub fn places(pattern: &str) -> Places {
+pub(crate) fn match_candidates(pattern: &str) -> MatchCandidates {
     if matches!(pattern, ".*" | ".+") {
-        return Places::Everywhere;
+        return MatchCandidates::All;
     }
     if pattern.len() > PATTERN_BYTES_MAX {
-        return Places::Anywhere;
+        return MatchCandidates::Unbounded;
     }
-    let parsed = ParserBuilder::new()
-        .dot_matches_new_line(true)
-        .build()
-        .parse(pattern);
+    let parsed = ParserBuilder::new().dot_matches_new_line(true).build().parse(pattern);
     let Ok(parsed) = parsed else {
         // The matcher may accept it nonetheless, as RE2 does.
-        return Places::Anywhere;
+        return MatchCandidates::Unbounded;
     };
     // The extractor ignores look-around.
     let is_plain = parsed.properties().look_set().is_empty();
@@ -57,22 +54,19 @@ pub fn places(pattern: &str) -> Places {
         .limit_literal_len(LITERAL_BYTES_MAX)
         .extract(&parsed);
     let Some(literals) = found.literals() else {
-        return Places::Anywhere;
+        return MatchCandidates::Unbounded;
     };
-    let place = |literal: &regex_syntax::hir::literal::Literal| PrefixOrValue {
+    let candidate = |literal: &regex_syntax::hir::literal::Literal| PrefixOrValue {
         bytes: literal.as_bytes().to_vec(),
-        is_whole: is_plain && literal.is_exact(),
+        is_exact: is_plain && literal.is_exact(),
     };
-    let mut places: Vec<PrefixOrValue> = literals.iter().map(place).collect();
-    if places
-        .iter()
-        .any(|place| place.bytes.is_empty() && !place.is_whole)
-    {
-        return Places::Anywhere;
+    let mut candidates: Vec<PrefixOrValue> = literals.iter().map(candidate).collect();
+    if candidates.iter().any(|place| place.bytes.is_empty() && !place.is_exact) {
+        return MatchCandidates::Unbounded;
     }
-    places.sort_unstable();
-    places.dedup();
-    Places::Some(places)
+    candidates.sort_unstable();
+    candidates.dedup();
+    MatchCandidates::Only(candidates)
 }
 
 #[cfg(test)]

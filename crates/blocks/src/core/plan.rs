@@ -15,10 +15,10 @@ const HOUR_MS: i64 = 3_600_000;
 
 /// A block so many times larger than all others of its window together is not rewritten for
 /// their merge.
-const LOPSIDED: u64 = 16;
+const LOPSIDED_FACTOR: u64 = 16;
 
 /// Blocks are about the same size when the largest is so many times the smallest.
-const ALIKE: u64 = 4;
+const ALIKE_FACTOR: u64 = 4;
 
 /// A retention rule for some series.
 #[derive(Clone, Debug)]
@@ -56,17 +56,17 @@ pub struct Policy {
     /// Retention time of series without a rule, in milliseconds.
     pub keep_ms: i64,
     /// Retention rules for other series.
-    pub keep: Vec<RetentionRule>,
+    pub retention_rules: Vec<RetentionRule>,
     /// Total size of all blocks, at most, in bytes.
     pub bytes_max: u64,
     /// Rules of downsampling, for series by selector.
-    pub coarsen: Vec<DownsampleRule>,
+    pub downsample_rules: Vec<DownsampleRule>,
 }
 
 impl Policy {
     /// The longest retention time, in milliseconds.
     pub fn keep_max_ms(&self) -> i64 {
-        let each = self.keep.iter().map(|keep| keep.keep_ms);
+        let each = self.retention_rules.iter().map(|keep| keep.keep_ms);
         each.fold(self.keep_ms, i64::max)
     }
 }
@@ -79,9 +79,9 @@ impl Default for Policy {
             merge_blocks_max: 128,
             merge_alike_min: 8,
             keep_ms: i64::MAX,
-            keep: Vec::new(),
+            retention_rules: Vec::new(),
             bytes_max: u64::MAX,
-            coarsen: Vec::new(),
+            downsample_rules: Vec::new(),
         }
     }
 }
@@ -99,9 +99,9 @@ pub struct Facts {
     pub is_damaged: bool,
     /// For each of [`Policy::retention_rules`] its number of series, then the number of series
     /// without a rule.
-    pub kept: Vec<u64>,
+    pub series_by_retention: Vec<u64>,
     /// For each of [`Policy::downsample_rules`] its number of series.
-    pub coarsened: Vec<u64>,
+    pub series_by_downsampling: Vec<u64>,
 }
 
 /// Why blocks are removed or rewritten.
@@ -123,11 +123,11 @@ pub enum CompactionReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompactionJob {
     /// Why the blocks are replaced.
-    pub why: CompactionReason,
+    pub reason: CompactionReason,
     /// The blocks that are replaced, ascending.
     pub sources: Vec<BlockId>,
     /// The result that replaces them.
-    pub by: BlockReplacement,
+    pub replacement: BlockReplacement,
 }
 
 /// Replacement of the source blocks of a job.
@@ -139,15 +139,15 @@ pub enum BlockReplacement {
     Rewritten {
         /// Indexes in [`Policy::retention_rules`] of rules whose series are dropped; one beyond
         /// stands for all other series.
-        without: Vec<usize>,
+        drop_rules: Vec<usize>,
         /// Indexes in [`Policy::downsample_rules`] of rules that are applied.
-        coarsen: Vec<usize>,
+        downsample_rules: Vec<usize>,
     },
 }
 
 /// Plans the jobs, the most urgent first.
 pub fn plan(blocks: &[Facts], policy: &Policy, now_ms: TimeMs) -> Vec<CompactionJob> {
-    let mut left: BTreeMap<BlockId, &Facts> =
+    let mut remaining: BTreeMap<BlockId, &Facts> =
         blocks.iter().map(|block| (block.meta.id, block)).collect();
     let mut jobs = Vec::new();
     let mut add = |left: &mut BTreeMap<BlockId, &Facts>, job: CompactionJob| {
@@ -155,40 +155,37 @@ pub fn plan(blocks: &[Facts], policy: &Policy, now_ms: TimeMs) -> Vec<Compaction
         jobs.push(job);
     };
     for block in blocks {
-        if let Some(job) = expired(block, policy, now_ms) {
-            add(&mut left, job);
+        if let Some(job) = plan_expiry(block, policy, now_ms) {
+            add(&mut remaining, job);
         }
     }
-    for job in too_much(&left, policy) {
-        add(&mut left, job);
+    for job in plan_size_limit(&remaining, policy) {
+        add(&mut remaining, job);
     }
-    left.retain(|_, block| !block.is_damaged);
-    let all = blocks.iter().map(|block| (block.meta.id, block)).collect();
+    remaining.retain(|_, block| !block.is_damaged);
+    let all_blocks = blocks.iter().map(|block| (block.meta.id, block)).collect();
     for window_ms in &policy.windows_ms {
-        for job in merges(&left, &all, *window_ms, policy, now_ms) {
-            add(&mut left, job);
+        for job in plan_merges(&remaining, &all_blocks, *window_ms, policy, now_ms) {
+            add(&mut remaining, job);
         }
     }
-    let rewrites = left
-        .values()
-        .filter_map(|block| coarser(block, policy, now_ms).or_else(|| cleaned(block)));
+    let rewrites = remaining.values().filter_map(|block| {
+        plan_downsampling(block, policy, now_ms).or_else(|| plan_cleanup(block))
+    });
     for job in rewrites.collect::<Vec<_>>() {
-        add(&mut left, job);
+        add(&mut remaining, job);
     }
-    jobs.sort_by_key(|job| job.why);
+    jobs.sort_by_key(|job| job.reason);
     jobs
 }
 
-fn expired(block: &Facts, policy: &Policy, now_ms: TimeMs) -> Option<CompactionJob> {
-    let keeps = policy
-        .keep
-        .iter()
-        .map(|rule| rule.keep_ms)
-        .chain([policy.keep_ms]);
-    let is_over = |keep_ms: i64| block.meta.max_ms < now_ms.saturating_sub(keep_ms);
-    let over: Vec<(usize, bool)> = keeps.map(is_over).enumerate().collect();
-    let has = |place: usize| block.kept.get(place).is_some_and(|series| *series > 0);
-    let without: Vec<usize> = over
+fn plan_expiry(block: &Facts, policy: &Policy, now_ms: TimeMs) -> Option<CompactionJob> {
+    let keep_times_ms =
+        policy.retention_rules.iter().map(|rule| rule.keep_ms).chain([policy.keep_ms]);
+    let is_expired = |keep_ms: i64| block.meta.max_ms < now_ms.saturating_sub(keep_ms);
+    let expired_rules: Vec<(usize, bool)> = keep_times_ms.map(is_expired).enumerate().collect();
+    let has = |place: usize| block.series_by_retention.get(place).is_some_and(|series| *series > 0);
+    let without: Vec<usize> = expired_rules
         .iter()
         .filter(|(place, is_over)| *is_over && has(*place))
         .map(|(place, _)| *place)
@@ -196,26 +193,23 @@ fn expired(block: &Facts, policy: &Policy, now_ms: TimeMs) -> Option<CompactionJ
     if without.is_empty() {
         return None;
     }
-    let is_all = over.iter().all(|(place, is_over)| *is_over || !has(*place));
-    let by = if is_all {
+    let is_whole_block = expired_rules.iter().all(|(place, is_over)| *is_over || !has(*place));
+    let replacement = if is_whole_block {
         BlockReplacement::Nothing
     } else if block.is_damaged {
         return None;
     } else {
-        BlockReplacement::Rewritten {
-            without,
-            coarsen: Vec::new(),
-        }
+        BlockReplacement::Rewritten { drop_rules: without, downsample_rules: Vec::new() }
     };
     Some(CompactionJob {
-        why: CompactionReason::Expired,
+        reason: CompactionReason::Expired,
         sources: vec![block.meta.id],
-        by,
+        replacement,
     })
 }
 
 /// The oldest blocks, until the rest fits.
-fn too_much(blocks: &BTreeMap<BlockId, &Facts>, policy: &Policy) -> Vec<CompactionJob> {
+fn plan_size_limit(blocks: &BTreeMap<BlockId, &Facts>, policy: &Policy) -> Vec<CompactionJob> {
     let mut oldest: Vec<&&Facts> = blocks.values().collect();
     oldest.sort_by_key(|block| (block.meta.max_ms, block.meta.id));
     let mut bytes: u64 = oldest.iter().map(|block| block.size_bytes).sum();
@@ -226,36 +220,36 @@ fn too_much(blocks: &BTreeMap<BlockId, &Facts>, policy: &Policy) -> Vec<Compacti
         }
         bytes -= block.size_bytes;
         jobs.push(CompactionJob {
-            why: CompactionReason::TooMuch,
+            reason: CompactionReason::TooMuch,
             sources: vec![block.meta.id],
-            by: BlockReplacement::Nothing,
+            replacement: BlockReplacement::Nothing,
         });
     }
     jobs
 }
 
 /// Plans merges of the `remaining` blocks among `all_blocks`.
-fn merges(
-    left: &BTreeMap<BlockId, &Facts>,
-    all: &BTreeMap<BlockId, &Facts>,
+fn plan_merges(
+    remaining: &BTreeMap<BlockId, &Facts>,
+    all_blocks: &BTreeMap<BlockId, &Facts>,
     window_ms: i64,
     policy: &Policy,
     now_ms: TimeMs,
 ) -> Vec<CompactionJob> {
     let mut windows: BTreeMap<i64, Vec<&Facts>> = BTreeMap::new();
-    for block in left.values() {
+    for block in remaining.values() {
         let window = block.meta.min_ms.div_euclid(window_ms);
-        if block.meta.max_ms < end_of(window, window_ms) {
+        if block.meta.max_ms < window_end(window, window_ms) {
             windows.entry(window).or_default().push(block);
         }
     }
     let is_smallest = policy.windows_ms.first() == Some(&window_ms);
-    let planned = windows.into_iter().filter_map(|(window, within)| {
-        let settles_ms = end_of(window, window_ms).saturating_add(policy.settle_ms);
-        if now_ms >= settles_ms {
-            merge(within, all, policy)
+    let planned = windows.into_iter().filter_map(|(window, blocks)| {
+        let settled_at_ms = window_end(window, window_ms).saturating_add(policy.settle_ms);
+        if now_ms >= settled_at_ms {
+            plan_merge(blocks, all_blocks, policy)
         } else if is_smallest {
-            merge_alike(&within, all, policy)
+            plan_early_merge(&blocks, all_blocks, policy)
         } else {
             None
         }
@@ -263,131 +257,121 @@ fn merges(
     planned.collect()
 }
 
-fn end_of(window: i64, window_ms: i64) -> TimeMs {
+fn window_end(window: i64, window_ms: i64) -> TimeMs {
     window.saturating_add(1).saturating_mul(window_ms)
 }
 
 /// Merges all blocks of a window.
-fn merge(
-    mut within: Vec<&Facts>,
-    all: &BTreeMap<BlockId, &Facts>,
+fn plan_merge(
+    mut blocks: Vec<&Facts>,
+    all_blocks: &BTreeMap<BlockId, &Facts>,
     policy: &Policy,
 ) -> Option<CompactionJob> {
-    within.sort_by_key(|block| (block.size_bytes, block.meta.id));
-    let mut bytes: u64 = within.iter().map(|block| block.size_bytes).sum();
-    while let Some(largest) = within.last() {
+    blocks.sort_by_key(|block| (block.size_bytes, block.meta.id));
+    let mut bytes: u64 = blocks.iter().map(|block| block.size_bytes).sum();
+    while let Some(largest) = blocks.last() {
         let others = bytes - largest.size_bytes;
-        if largest.size_bytes / LOPSIDED <= others {
+        if largest.size_bytes / LOPSIDED_FACTOR <= others {
             break;
         }
         bytes = others;
-        within.pop();
+        blocks.pop();
     }
-    within.sort_by_key(|block| block.meta.id);
+    blocks.sort_by_key(|block| block.meta.id);
     let mut longest: &[&Facts] = &[];
-    for run in runs(&within, all) {
+    for run in mergeable_runs(&blocks, all_blocks) {
         if run.len() >= longest.len() {
             longest = run;
         }
     }
-    job(&longest[..longest.len().min(policy.merge_blocks_max)])
+    merge_job(&longest[..longest.len().min(policy.merge_blocks_max)])
 }
 
 /// Runs of blocks by id without another overlapping block in between. Of two samples at one time
 /// the newer block's wins: if blocks older and newer than a third one were merged, the samples
 /// that the third has corrected would come back.
-fn runs<'a>(
-    within: &'a [&'a Facts],
-    all: &BTreeMap<BlockId, &Facts>,
+fn mergeable_runs<'a>(
+    blocks: &'a [&'a Facts],
+    all_blocks: &BTreeMap<BlockId, &Facts>,
 ) -> impl Iterator<Item = &'a [&'a Facts]> {
-    let min_ms = within.iter().map(|block| block.meta.min_ms).min();
-    let max_ms = within.iter().map(|block| block.meta.max_ms).max();
+    let min_ms = blocks.iter().map(|block| block.meta.min_ms).min();
+    let max_ms = blocks.iter().map(|block| block.meta.max_ms).max();
     let overlaps =
         move |other: &Facts| Some(other.meta.min_ms) <= max_ms && Some(other.meta.max_ms) >= min_ms;
-    within.chunk_by(move |older, newer| {
-        let mut between = all.range(older.meta.id..newer.meta.id).skip(1);
+    blocks.chunk_by(move |older, newer| {
+        let mut between = all_blocks.range(older.meta.id..newer.meta.id).skip(1);
         !between.any(|(_, other)| overlaps(other))
     })
 }
 
 /// Merges blocks of a window that still grows, when there are many of about the same size: when
 /// they are written early, because memory or the log is full, there would be any number.
-fn merge_alike(
-    within: &[&Facts],
-    all: &BTreeMap<BlockId, &Facts>,
+fn plan_early_merge(
+    blocks: &[&Facts],
+    all_blocks: &BTreeMap<BlockId, &Facts>,
     policy: &Policy,
 ) -> Option<CompactionJob> {
-    runs(within, all).find_map(|run| {
-        let mut from = 0;
-        let (mut least, mut most) = (u64::MAX, 0);
-        for (at, block) in run.iter().enumerate() {
-            (least, most) = (least.min(block.size_bytes), most.max(block.size_bytes));
-            if most / ALIKE > least {
-                from = at;
-                (least, most) = (block.size_bytes, block.size_bytes);
+    mergeable_runs(blocks, all_blocks).find_map(|run| {
+        let mut start = 0;
+        let (mut smallest, mut largest) = (u64::MAX, 0);
+        for (index, block) in run.iter().enumerate() {
+            (smallest, largest) = (smallest.min(block.size_bytes), largest.max(block.size_bytes));
+            if largest / ALIKE_FACTOR > smallest {
+                start = index;
+                (smallest, largest) = (block.size_bytes, block.size_bytes);
             }
-            if at + 1 - from == policy.merge_alike_min {
-                return job(&run[from..=at]);
+            if index + 1 - start == policy.merge_alike_min {
+                return merge_job(&run[start..=index]);
             }
         }
         None
     })
 }
 
-fn job(blocks: &[&Facts]) -> Option<CompactionJob> {
+fn merge_job(blocks: &[&Facts]) -> Option<CompactionJob> {
     let first = blocks.first()?;
     // Parts of one result that was too large for one file would only become the same parts again.
     let are_parts = !first.meta.sources.is_empty()
-        && blocks
-            .iter()
-            .all(|block| block.meta.sources == first.meta.sources);
+        && blocks.iter().all(|block| block.meta.sources == first.meta.sources);
     if blocks.len() < 2 || are_parts {
         return None;
     }
     Some(CompactionJob {
-        why: CompactionReason::Merge,
+        reason: CompactionReason::Merge,
         sources: blocks.iter().map(|block| block.meta.id).collect(),
-        by: BlockReplacement::Rewritten {
-            without: Vec::new(),
-            coarsen: Vec::new(),
+        replacement: BlockReplacement::Rewritten {
+            drop_rules: Vec::new(),
+            downsample_rules: Vec::new(),
         },
     })
 }
 
-fn coarser(block: &Facts, policy: &Policy, now_ms: TimeMs) -> Option<CompactionJob> {
-    let is_due = |place: &usize| {
-        let rule = &policy.coarsen[*place];
+fn plan_downsampling(block: &Facts, policy: &Policy, now_ms: TimeMs) -> Option<CompactionJob> {
+    let is_due = |rule_index: &usize| {
+        let rule = &policy.downsample_rules[*rule_index];
         block.meta.max_ms < now_ms.saturating_sub(rule.after_ms)
-            && block
-                .coarsened
-                .get(*place)
-                .is_some_and(|series| *series > 0)
+            && block.series_by_downsampling.get(*rule_index).is_some_and(|series| *series > 0)
             && block.meta.rules.binary_search(&rule.name).is_err()
     };
-    let coarsen: Vec<usize> = (0..policy.coarsen.len()).filter(is_due).collect();
-    if coarsen.is_empty() {
+    let downsample_rules: Vec<usize> = (0..policy.downsample_rules.len()).filter(is_due).collect();
+    if downsample_rules.is_empty() {
         return None;
     }
-    let by = BlockReplacement::Rewritten {
-        without: Vec::new(),
-        coarsen,
-    };
+    let replacement = BlockReplacement::Rewritten { drop_rules: Vec::new(), downsample_rules };
     Some(CompactionJob {
-        why: CompactionReason::Coarsen,
+        reason: CompactionReason::Coarsen,
         sources: vec![block.meta.id],
-        by,
+        replacement,
     })
 }
 
-fn cleaned(block: &Facts) -> Option<CompactionJob> {
-    let by = BlockReplacement::Rewritten {
-        without: Vec::new(),
-        coarsen: Vec::new(),
-    };
+fn plan_cleanup(block: &Facts) -> Option<CompactionJob> {
+    let replacement =
+        BlockReplacement::Rewritten { drop_rules: Vec::new(), downsample_rules: Vec::new() };
     block.has_tombstones.then(|| CompactionJob {
-        why: CompactionReason::Clean,
+        reason: CompactionReason::Clean,
         sources: vec![block.meta.id],
-        by,
+        replacement,
     })
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct PostingsBuilder {
     /// The first number above all those in `runs`.
     next: u32,
     /// The run that may still grow: its first and last number.
-    open: Option<(u32, u32)>,
+    open_run: Option<(u32, u32)>,
     count: u32,
 }
 
@@ -27,17 +27,17 @@ impl PostingsBuilder {
     /// Adds a series with a higher number than all before.
     pub(crate) fn push(&mut self, series: u32) {
         self.count += 1;
-        match &mut self.open {
+        match &mut self.open_run {
             Some((_, last)) if *last + 1 == series => *last = series,
             _ => {
-                self.close();
-                self.open = Some((series, series));
+                self.close_run();
+                self.open_run = Some((series, series));
             }
         }
     }
 
-    fn close(&mut self) {
-        let Some((first, last)) = self.open.take() else {
+    fn close_run(&mut self) {
+        let Some((first, last)) = self.open_run.take() else {
             return;
         };
         let step = u64::from(first - self.next) << 1;
@@ -60,7 +60,7 @@ impl PostingsBuilder {
         /// A bitmap takes a bit for each series in the best case, and some bytes before: below that
         /// it is not tried.
         const BITMAP_MIN: usize = 256;
-        self.close();
+        self.close_run();
         let mut bytes = vec![RUNS];
         bytes.append(&mut self.runs);
         if bytes.len() < BITMAP_MIN {
@@ -73,9 +73,7 @@ impl PostingsBuilder {
         if bitmap.serialized_size() + 1 < bytes.len() {
             bytes.clear();
             bytes.push(ROARING);
-            bitmap
-                .serialize_into(&mut bytes)
-                .expect("memory takes any bytes");
+            bitmap.serialize_into(&mut bytes).expect("memory takes any bytes");
         }
         bytes
     }
@@ -88,7 +86,7 @@ impl PostingsBuilder {
 pub(crate) fn decode_into(
     bytes: &[u8],
     end: u32,
-    into: &mut RoaringBitmap,
+    target: &mut RoaringBitmap,
 ) -> Result<(), DecodeError> {
     let mut reader = Reader::new(bytes, WHAT);
     match reader.u8()? {
@@ -96,17 +94,17 @@ pub(crate) fn decode_into(
             let mut next = 0_u64;
             while !reader.rest().is_empty() {
                 let step = reader.varint()?;
-                let more = match step & 1 {
+                let length = match step & 1 {
                     0 => 0,
                     _ => reader.varint()?.saturating_add(1),
                 };
                 let first = next.saturating_add(step >> 1);
-                let last = first.saturating_add(more);
+                let last = first.saturating_add(length);
                 // Before anything is allocated for it.
                 if last >= u64::from(end) {
                     return Err(reader.malformed());
                 }
-                into.insert_range(first as u32..=last as u32);
+                target.insert_range(first as u32..=last as u32);
                 next = last + 1;
             }
         }
@@ -116,7 +114,7 @@ pub(crate) fn decode_into(
             if bitmap.max().is_some_and(|max| max >= end) {
                 return Err(reader.malformed());
             }
-            *into |= bitmap;
+            *target |= bitmap;
         }
         _ => return Err(reader.malformed()),
     }

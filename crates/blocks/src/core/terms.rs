@@ -22,7 +22,7 @@ pub(crate) const LIST_INLINE_MAX: usize = 64;
 
 /// Location of the list of a value's series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum List<'page> {
+pub(crate) enum PostingsRef<'page> {
     /// Bytes of the list, stored in the page.
     Inline(&'page [u8]),
     /// In the file, checked.
@@ -35,15 +35,15 @@ pub(crate) struct Term<'page> {
     /// Number of series with the value.
     pub series: u32,
     /// List of the series that have it.
-    pub list: List<'page>,
+    pub postings: PostingsRef<'page>,
 }
 
 /// Builds pages of terms.
 #[derive(Debug, Default)]
 pub(crate) struct TermsBuilder {
     bytes: Vec<u8>,
-    first: Vec<u8>,
-    last: Vec<u8>,
+    first_value: Vec<u8>,
+    last_value: Vec<u8>,
     count: usize,
 }
 
@@ -52,28 +52,25 @@ impl TermsBuilder {
     pub(crate) fn push(&mut self, value: &str, term: &Term<'_>) {
         let value = value.as_bytes();
         if self.count == 0 {
-            self.first = value.to_vec();
+            self.first_value = value.to_vec();
         }
-        let shared = value
-            .iter()
-            .zip(&self.last)
-            .take_while(|(one, other)| one == other)
-            .count();
+        let shared =
+            value.iter().zip(&self.last_value).take_while(|(one, other)| one == other).count();
         put_varint(&mut self.bytes, shared as u64);
         put_bytes(&mut self.bytes, &value[shared..]);
         put_varint(&mut self.bytes, term.series.into());
-        match term.list {
-            List::Inline(list) => {
+        match term.postings {
+            PostingsRef::Inline(list) => {
                 put_varint(&mut self.bytes, (list.len() as u64) << 1);
                 self.bytes.extend_from_slice(list);
             }
-            List::At(extent) => {
+            PostingsRef::At(extent) => {
                 put_varint(&mut self.bytes, u64::from(extent.length) << 1 | 1);
                 put_varint(&mut self.bytes, extent.offset);
             }
         }
-        self.last.clear();
-        self.last.extend_from_slice(value);
+        self.last_value.clear();
+        self.last_value.extend_from_slice(value);
         self.count += 1;
     }
 
@@ -83,12 +80,12 @@ impl TermsBuilder {
     }
 
     /// Returns the page with its first value, if it has any, and begins another.
-    pub(crate) fn take(&mut self) -> Option<(String, Vec<u8>)> {
+    pub(crate) fn take_page(&mut self) -> Option<(String, Vec<u8>)> {
         if self.count == 0 {
             return None;
         }
         let page = std::mem::take(self);
-        let first = String::from_utf8(page.first).expect("it was a string");
+        let first = String::from_utf8(page.first_value).expect("it was a string");
         Some((first, page.bytes))
     }
 }
@@ -103,39 +100,33 @@ pub(crate) struct Terms<'page> {
 impl<'page> Terms<'page> {
     /// The values of this page.
     pub(crate) fn new(page: &'page [u8]) -> Self {
-        Self {
-            reader: Reader::new(page, WHAT),
-            value: Vec::new(),
-        }
+        Self { reader: Reader::new(page, WHAT), value: Vec::new() }
     }
 
     /// The next value with its series.
     ///
     /// # Errors
     /// [`DecodeError`] for anything that is not such a page.
-    pub(crate) fn take(&mut self) -> Result<Option<(&str, Term<'page>)>, DecodeError> {
+    pub(crate) fn next_term(&mut self) -> Result<Option<(&str, Term<'page>)>, DecodeError> {
         let reader = &mut self.reader;
         if reader.rest().is_empty() {
             return Ok(None);
         }
-        let shared = reader.small()?;
+        let shared = reader.varint_as()?;
         if shared > self.value.len() {
             return Err(reader.malformed());
         }
         self.value.truncate(shared);
         self.value.extend_from_slice(reader.bytes()?);
-        let series = reader.small()?;
+        let series = reader.varint_as()?;
         let head = reader.varint()?;
         let length = u32::try_from(head >> 1).map_err(|_| DecodeError { what: WHAT })?;
         let list = match head & 1 {
-            0 => List::Inline(reader.take(length as usize)?),
-            _ => List::At(Extent {
-                offset: reader.varint()?,
-                length,
-            }),
+            0 => PostingsRef::Inline(reader.take(length as usize)?),
+            _ => PostingsRef::At(Extent { offset: reader.varint()?, length }),
         };
         let value = std::str::from_utf8(&self.value).map_err(|_| DecodeError { what: WHAT })?;
-        Ok(Some((value, Term { series, list })))
+        Ok(Some((value, Term { series, postings: list })))
     }
 }
 

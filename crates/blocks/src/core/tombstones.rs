@@ -48,11 +48,7 @@ impl Tombstones {
         while !reader.rest().is_empty() {
             let (start_ms, end_ms) = (unzigzag(reader.varint()?), unzigzag(reader.varint()?));
             let series = postings::decode(reader.bytes()?, series)?;
-            tombstones.push(Tombstone {
-                series,
-                start_ms,
-                end_ms,
-            });
+            tombstones.push(Tombstone { series, start_ms, end_ms });
         }
         Ok(Self(tombstones))
     }
@@ -63,7 +59,7 @@ impl Tombstones {
     }
 
     /// Whether all samples of a series from first to last time are deleted.
-    pub(crate) fn cover(&self, series: u32, first_ms: TimeMs, last_ms: TimeMs) -> bool {
+    pub(crate) fn covers(&self, series: u32, first_ms: TimeMs, last_ms: TimeMs) -> bool {
         self.0.iter().any(|tombstone| {
             let is_around = tombstone.start_ms <= first_ms && tombstone.end_ms >= last_ms;
             is_around && tombstone.series.contains(series)
@@ -72,28 +68,24 @@ impl Tombstones {
 
     /// Removes the deleted samples of a series, examining those from index `numbers_from` of
     /// numbers and `histograms_from` of histograms on.
-    pub fn apply(
+    pub(crate) fn remove_deleted_samples(
         &self,
         series: u32,
-        from: usize,
+        numbers_from: usize,
         histograms_from: usize,
         samples: &mut SeriesSamples,
     ) {
-        for tombstone in self
-            .0
-            .iter()
-            .filter(|tombstone| tombstone.series.contains(series))
-        {
-            let deleted = |times_ms: &[TimeMs], from: usize| {
+        for tombstone in self.0.iter().filter(|tombstone| tombstone.series.contains(series)) {
+            let deleted_range = |times_ms: &[TimeMs], from: usize| {
                 let times_ms = &times_ms[from..];
                 let first = times_ms.partition_point(|time_ms| *time_ms < tombstone.start_ms);
                 let end = times_ms.partition_point(|time_ms| *time_ms <= tombstone.end_ms);
                 from + first..from + end.max(first)
             };
-            let range = deleted(&samples.times_ms, from);
+            let range = deleted_range(&samples.times_ms, numbers_from);
             samples.times_ms.drain(range.clone());
             samples.values.drain(range);
-            let range = deleted(&samples.histogram_times_ms, histograms_from);
+            let range = deleted_range(&samples.histogram_times_ms, histograms_from);
             samples.histogram_times_ms.drain(range.clone());
             samples.histograms.drain(range);
         }

@@ -22,16 +22,15 @@ const RAW: u8 = 3;
 const EXPONENT_MAX: u8 = 15;
 
 /// The powers of ten up to [`EXPONENT_MAX`], each of which a double has exactly.
-const POWERS: [f64; EXPONENT_MAX as usize + 1] = [
-    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
-];
+const POWERS_OF_TEN: [f64; EXPONENT_MAX as usize + 1] =
+    [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
 
 /// Up to this a scaled number is an integer that a double has exactly, and so is its sum with
 /// [`ROUNDING_OFFSET`].
 const MANTISSA_MAX: f64 = (1_u64 << 51) as f64;
 
 /// Added and taken away again, it rounds to the nearest integer.
-const ROUND: f64 = (3_u64 << 51) as f64;
+const ROUNDING_OFFSET: f64 = (3_u64 << 51) as f64;
 
 /// One number in so many may be an exception before other encodings are preferred.
 const EXCEPTION_SHARE: usize = 16;
@@ -47,10 +46,10 @@ pub fn encode(numbers: &[f64], effort: Effort, out: &mut Vec<u8>) {
         out.push(SAME);
         return out.extend_from_slice(&first.to_le_bytes());
     }
-    let from = out.len();
-    if let Some(scaled) = DecimalScale::find(numbers) {
+    let start = out.len();
+    if let Some(scaled) = DecimalScale::detect(numbers) {
         out.push(SCALED);
-        scaled.put(numbers, effort, out);
+        scaled.encode(numbers, effort, out);
     } else if numbers.len() >= PCO_NUMBERS_MIN {
         let config = match effort {
             Effort::Quick => pco::ChunkConfig::default().with_compression_level(4),
@@ -59,15 +58,15 @@ pub fn encode(numbers: &[f64], effort: Effort, out: &mut Vec<u8>) {
         out.push(PCO);
         out.extend_from_slice(&pco_bytes::compress(numbers, &config));
     }
-    if out.len() == from || out.len() - from > 8 * numbers.len() {
-        out.truncate(from);
+    if out.len() == start || out.len() - start > 8 * numbers.len() {
+        out.truncate(start);
         out.push(RAW);
         out.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
     }
 }
 
 /// Name of the encoding of a column, for statistics.
-pub fn name_of(column: &[u8]) -> &'static str {
+pub fn encoding_name(column: &[u8]) -> &'static str {
     match column.first() {
         Some(&SAME) => "same",
         Some(&SCALED) => "scaled",
@@ -83,16 +82,16 @@ pub fn name_of(column: &[u8]) -> &'static str {
 /// [`DecodeError`] for anything that is not such a column.
 pub fn decode(bytes: &[u8], count: usize, out: &mut Vec<f64>) -> Result<(), DecodeError> {
     let mut reader = Reader::new(bytes, WHAT);
-    let from = out.len();
+    let start = out.len();
     match reader.u8()? {
         SAME => {
             let number = f64::from_bits(reader.u64()?);
-            out.resize(from + count, number);
+            out.resize(start + count, number);
         }
-        SCALED => DecimalScale::take(&mut reader, count, out)?,
+        SCALED => DecimalScale::decode(&mut reader, count, out)?,
         PCO => {
-            out.resize(from + count, 0.0);
-            pco_bytes::decompress(&mut reader, &mut out[from..])?;
+            out.resize(start + count, 0.0);
+            pco_bytes::decompress(&mut reader, &mut out[start..])?;
         }
         RAW => {
             let bytes = reader.take(count.checked_mul(8).ok_or(DecodeError { what: WHAT })?)?;
@@ -121,32 +120,32 @@ struct DecimalScale {
 
 /// The integer that becomes exactly this number when divided by the power of ten.
 #[inline]
-fn integer_of(number: f64, exponent: u8) -> Option<i64> {
+fn to_scaled_integer(number: f64, exponent: u8) -> Option<i64> {
     let integer = match exponent {
         0 => number as i64,
         _ => {
-            let scaled = number * POWERS[usize::from(exponent)];
+            let scaled = number * POWERS_OF_TEN[usize::from(exponent)];
             if scaled.abs() > MANTISSA_MAX {
                 return None;
             }
-            ((scaled + ROUND) - ROUND) as i64
+            ((scaled + ROUNDING_OFFSET) - ROUNDING_OFFSET) as i64
         }
     };
-    let again = integer as f64 / POWERS[usize::from(exponent)];
-    (again.to_bits() == number.to_bits()).then_some(integer)
+    let restored = integer as f64 / POWERS_OF_TEN[usize::from(exponent)];
+    (restored.to_bits() == number.to_bits()).then_some(integer)
 }
 
 impl DecimalScale {
     /// The smallest power of ten for nearly all of the numbers.
-    fn find(numbers: &[f64]) -> Option<Self> {
+    fn detect(numbers: &[f64]) -> Option<Self> {
         let exceptions_max = numbers.len() / EXCEPTION_SHARE + 1;
         let (mut exponent, mut exceptions) = (0, 0);
         for number in numbers {
-            if integer_of(*number, exponent).is_some() {
+            if to_scaled_integer(*number, exponent).is_some() {
                 continue;
             }
-            let larger =
-                (exponent + 1..=EXPONENT_MAX).find(|more| integer_of(*number, *more).is_some());
+            let larger = (exponent + 1..=EXPONENT_MAX)
+                .find(|more| to_scaled_integer(*number, *more).is_some());
             match larger {
                 Some(larger) => exponent = larger,
                 None => exceptions += 1,
@@ -156,27 +155,23 @@ impl DecimalScale {
             }
         }
         // Numbers before the one that required a larger power may be too large for it.
-        let fitting = numbers
-            .iter()
-            .filter(|number| integer_of(**number, exponent).is_some())
-            .count();
+        let fitting =
+            numbers.iter().filter(|number| to_scaled_integer(**number, exponent).is_some()).count();
         (fitting > 0 && numbers.len() - fitting <= exceptions_max).then_some(Self { exponent })
     }
 
-    fn put(&self, numbers: &[f64], effort: Effort, out: &mut Vec<u8>) {
-        let integers: Vec<Option<i64>> = numbers
-            .iter()
-            .map(|number| integer_of(*number, self.exponent))
-            .collect();
+    fn encode(&self, numbers: &[f64], effort: Effort, out: &mut Vec<u8>) {
+        let integers: Vec<Option<i64>> =
+            numbers.iter().map(|number| to_scaled_integer(*number, self.exponent)).collect();
         out.push(self.exponent);
         let exceptions = integers.iter().filter(|integer| integer.is_none()).count();
         put_varint(out, exceptions as u64);
         let mut next = 0;
-        for (at, number) in numbers.iter().enumerate() {
-            if integers[at].is_none() {
-                put_varint(out, (at - next) as u64);
+        for (index, number) in numbers.iter().enumerate() {
+            if integers[index].is_none() {
+                put_varint(out, (index - next) as u64);
                 out.extend_from_slice(&number.to_le_bytes());
-                next = at + 1;
+                next = index + 1;
             }
         }
         let base = integers.iter().flatten().next().copied().unwrap_or(0);
@@ -195,12 +190,14 @@ impl DecimalScale {
         ints::encode(&steps, effort, out);
     }
 
-    fn take(reader: &mut Reader<'_>, count: usize, out: &mut Vec<f64>) -> Result<(), DecodeError> {
+    fn decode(
+        reader: &mut Reader<'_>,
+        count: usize,
+        out: &mut Vec<f64>,
+    ) -> Result<(), DecodeError> {
         let exponent = reader.u8()?;
-        let power = *POWERS
-            .get(usize::from(exponent))
-            .ok_or(DecodeError { what: WHAT })?;
-        let exception_count: usize = reader.small()?;
+        let power = *POWERS_OF_TEN.get(usize::from(exponent)).ok_or(DecodeError { what: WHAT })?;
+        let exception_count: usize = reader.varint_as()?;
         let mut exceptions = *reader;
         for _ in 0..exception_count {
             reader.varint()?;
@@ -210,20 +207,18 @@ impl DecimalScale {
         let scale = reader.varint()? as i64;
         let mut steps = Vec::new();
         ints::decode(reader, count, &mut steps)?;
-        let from = out.len();
-        let integers = steps
-            .iter()
-            .map(|step| base.wrapping_add(step.wrapping_mul(scale)) as f64);
+        let start = out.len();
+        let integers = steps.iter().map(|step| base.wrapping_add(step.wrapping_mul(scale)) as f64);
         match exponent {
             0 => out.extend(integers),
             _ => out.extend(integers.map(|integer| integer / power)),
         }
         let mut next = 0_usize;
         for _ in 0..exception_count {
-            let at = next.saturating_add(exceptions.small()?);
+            let index = next.saturating_add(exceptions.varint_as()?);
             let number = f64::from_bits(exceptions.u64()?);
-            *out[from..].get_mut(at).ok_or(DecodeError { what: WHAT })? = number;
-            next = at + 1;
+            *out[start..].get_mut(index).ok_or(DecodeError { what: WHAT })? = number;
+            next = index + 1;
         }
         Ok(())
     }

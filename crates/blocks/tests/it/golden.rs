@@ -19,25 +19,16 @@ const BLOCK: &[u8] = include_bytes!("../golden/block-v1");
 const DELETED: &[u8] = include_bytes!("../golden/tombstones-v1");
 
 fn histogram(count: u64) -> Arc<Histogram> {
-    let spans = vec![Span {
-        offset: -2,
-        length: 2,
-    }];
+    let spans = vec![Span { offset: -2, length: 2 }];
     Arc::new(Histogram {
         schema: 3,
         zero_threshold: 1e-128,
         zero_count: 1.0,
         count: count as f64,
-        integer: Some((1, count)),
+        integer_counts: Some((1, count)),
         sum: count as f64 / 3.0,
-        positive: Buckets {
-            spans,
-            counts: Counts::Integer(vec![count / 2, count / 3]),
-        },
-        negative: Buckets {
-            spans: Vec::new(),
-            counts: Counts::Integer(Vec::new()),
-        },
+        positive: Buckets { spans, counts: Counts::Integer(vec![count / 2, count / 3]) },
+        negative: Buckets { spans: Vec::new(), counts: Counts::Integer(Vec::new()) },
         custom_bounds: Arc::new([]),
         counter_reset: CounterReset::NotReset,
     })
@@ -50,22 +41,11 @@ fn written() -> BTreeMap<Labels, SeriesSamples> {
     let mut add = |name: &str, times_ms: Vec<TimeMs>, value: &dyn Fn(usize) -> f64| {
         let values = (0..times_ms.len()).map(value).collect();
         let labels = Labels::new([("__name__", name), ("job", "golden")]);
-        all.insert(
-            labels,
-            SeriesSamples {
-                times_ms,
-                values,
-                ..SeriesSamples::default()
-            },
-        );
+        all.insert(labels, SeriesSamples { times_ms, values, ..SeriesSamples::default() });
     };
     add("constant", regular(15_000).collect(), &|_| 1.0);
-    add("counter", regular(15_000).collect(), &|at| {
-        (at * at % 1000 + at * 4096) as f64
-    });
-    add("hundredths", regular(15_000).collect(), &|at| {
-        (at * 7 % 1000) as f64 / 100.0
-    });
+    add("counter", regular(15_000).collect(), &|at| (at * at % 1000 + at * 4096) as f64);
+    add("hundredths", regular(15_000).collect(), &|at| (at * 7 % 1000) as f64 / 100.0);
     add("roots", regular(15_000).collect(), &|at| (at as f64).sqrt());
     add("ended", regular(15_000).collect(), &|at| match at {
         299 => f64::from_bits(STALE_NAN_BITS),
@@ -73,9 +53,7 @@ fn written() -> BTreeMap<Labels, SeriesSamples> {
     });
     add(
         "jitter",
-        regular(15_000)
-            .map(|time_ms| time_ms + time_ms * 7 / 15_000 % 5)
-            .collect(),
+        regular(15_000).map(|time_ms| time_ms + time_ms * 7 / 15_000 % 5).collect(),
         &|at| at as f64,
     );
     add("odd", vec![i64::MIN, -1, 0, i64::MAX], &|at| {
@@ -111,9 +89,7 @@ fn version_1_is_read_for_ever() {
     for (series, (labels, mut expected)) in (0..).zip(written()) {
         assert_eq!(block.labels(series).expect("it is whole"), labels);
         read.clear();
-        block
-            .read(series, TimeMs::MIN, TimeMs::MAX, &mut read)
-            .expect("it is whole");
+        block.read(series, TimeMs::MIN, TimeMs::MAX, &mut read).expect("it is whole");
         if labels.metric() == "counter" {
             expected.times_ms.drain(..100);
             expected.values.drain(..100);
@@ -126,15 +102,11 @@ fn version_1_is_read_for_ever() {
 fn version_1_is_written_as_ever() {
     let disk = SimulatedDisk::new(1 << 20);
     let catalog = open(&disk).expect("the disk works");
-    let mut writer = catalog
-        .writer(WriterOptions::default())
-        .expect("there is space");
+    let mut writer = catalog.writer(WriterOptions::default()).expect("there is space");
     for (labels, samples) in written() {
         writer.push(&labels, &samples).expect("there is space");
     }
-    let block = catalog
-        .publish(writer.finish().expect("there is space"))
-        .expect("the disk works");
+    let block = catalog.publish(writer.finish().expect("there is space")).expect("the disk works");
     let counter = [1].into_iter().collect();
     assert_eq!(block.labels(1).expect("it is whole").metric(), "counter");
     catalog
@@ -151,9 +123,6 @@ fn version_1_is_written_as_ever() {
     }
     for (name, golden) in [(NAME, BLOCK), (TOMBSTONES, DELETED)] {
         let content = disk.content(name).expect("it is there");
-        assert!(
-            content == golden,
-            "{name} differs from what version 1 wrote"
-        );
+        assert!(content == golden, "{name} differs from what version 1 wrote");
     }
 }

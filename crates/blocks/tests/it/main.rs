@@ -24,12 +24,7 @@ fn open<D: Disk>(disk: &D) -> Result<Catalog<D>, BlockError> {
 }
 
 fn matcher(name: &str, op: MatchOp, value: &str) -> LabelMatcher {
-    LabelMatcher::new(Matcher {
-        name: name.into(),
-        op,
-        value: value.into(),
-    })
-    .expect("it compiles")
+    LabelMatcher::new(Matcher { name: name.into(), op, value: value.into() }).expect("it compiles")
 }
 
 fn samples(of: &BTreeMap<TimeMs, u64>) -> SeriesSamples {
@@ -57,11 +52,7 @@ fn content(block: &Block) -> Result<Content, BlockError> {
         read.clear();
         block.read(series, TimeMs::MIN, TimeMs::MAX, &mut read)?;
         assert_eq!(read.times_ms.len(), read.values.len());
-        let of = read
-            .times_ms
-            .iter()
-            .copied()
-            .zip(read.values.iter().map(|value| value.to_bits()));
+        let of = read.times_ms.iter().copied().zip(read.values.iter().map(|value| value.to_bits()));
         all.insert(block.labels(series)?, of.collect());
     }
     Ok(all)
@@ -73,7 +64,7 @@ fn what_two_series_have_alike_is_written_once() {
     let mut chance = SplitMix64::new(5);
     let mut sum = 0;
     let step = |at: i64| {
-        sum += chance.below(1000);
+        sum += chance.next_below(1000);
         (1000 * at, (sum as f64).to_bits())
     };
     let of: BTreeMap<TimeMs, u64> = (0..2000).map(step).collect();
@@ -85,9 +76,7 @@ fn what_two_series_have_alike_is_written_once() {
         let catalog = open(&SimulatedDisk::new(1 << 20)).expect("the disk works");
         publish(&catalog, &wanted).expect("the disk works");
         let snapshot = catalog.snapshot();
-        let [block] = snapshot.blocks() else {
-            panic!("one block was written")
-        };
+        let [block] = snapshot.blocks() else { panic!("one block was written") };
         assert_eq!(content(block).expect("it is whole"), wanted);
         sizes.push(block.size_bytes());
     }

@@ -30,22 +30,16 @@ fn hours(from: i64, to: i64, shard: u64) -> Content {
 fn settle<D: Disk>(catalog: &Catalog<D>, policy: &Policy, now_ms: TimeMs) -> Vec<String> {
     let mut done = Vec::new();
     loop {
-        let jobs = plan(
-            &catalog.facts(policy).expect("they are whole"),
-            policy,
-            now_ms,
-        );
+        let jobs = plan(&catalog.collect_facts(policy).expect("they are whole"), policy, now_ms);
         if jobs.is_empty() {
             return done;
         }
         assert!(done.len() < 100, "it comes to an end: {done:?}");
         for job in jobs {
             catalog
-                .run(&job, policy, BlockLimits::default(), &mut |_| {
-                    ControlFlow::Continue(())
-                })
+                .run_job(&job, policy, BlockLimits::default(), &mut |_| ControlFlow::Continue(()))
                 .expect("the disk works");
-            done.push(format!("{:?} {}", job.why, job.sources.len()));
+            done.push(format!("{:?} {}", job.reason, job.sources.len()));
         }
     }
 }
@@ -77,11 +71,7 @@ fn a_day_of_two_shards_becomes_one_block_on_a_real_disk() {
     }
     let before = catalog.snapshot();
     let done = settle(&catalog, &Policy::default(), 2 * DAY_MS);
-    assert_eq!(
-        done.len(),
-        16,
-        "each window of two hours, of eight, then the day: {done:?}"
-    );
+    assert_eq!(done.len(), 16, "each window of two hours, of eight, then the day: {done:?}");
     assert_eq!(all(&catalog), expected);
     assert_eq!(before.blocks().len(), 24);
     for block in before.blocks() {
@@ -90,10 +80,7 @@ fn a_day_of_two_shards_becomes_one_block_on_a_real_disk() {
     let catalog = open(&disk).expect("it opens");
     assert_eq!(all(&catalog), expected);
     let snapshot = catalog.snapshot();
-    assert_eq!(
-        (snapshot.blocks().len(), snapshot.blocks()[0].meta().level),
-        (1, 3)
-    );
+    assert_eq!((snapshot.blocks().len(), snapshot.blocks()[0].meta().level), (1, 3));
     assert_eq!(disk.list().expect("the disk works").len(), 1);
 }
 
@@ -105,11 +92,8 @@ fn some_series_are_kept_shorter_and_others_become_coarser() {
     let debug = vec![matcher("job", MatchOp::Equal, "debug")];
     let policy = Policy {
         keep_ms: 365 * DAY_MS,
-        keep: vec![RetentionRule {
-            selector: debug,
-            keep_ms: DAY_MS,
-        }],
-        coarsen: vec![DownsampleRule {
+        retention_rules: vec![RetentionRule { selector: debug, keep_ms: DAY_MS }],
+        downsample_rules: vec![DownsampleRule {
             name: "an hour".into(),
             selector: Vec::new(),
             after_ms: 30 * DAY_MS,
@@ -124,10 +108,7 @@ fn some_series_are_kept_shorter_and_others_become_coarser() {
     assert_eq!(left.values().next().map(|samples| samples.len()), Some(120));
     assert_eq!(settle(&catalog, &policy, 40 * DAY_MS), ["Coarsen 1"]);
     let left = all(&catalog);
-    let times_ms: Vec<TimeMs> = left
-        .values()
-        .flat_map(|samples| samples.keys().copied())
-        .collect();
+    let times_ms: Vec<TimeMs> = left.values().flat_map(|samples| samples.keys().copied()).collect();
     assert_eq!(times_ms, [HOUR_MS - 60_000, 2 * HOUR_MS - 60_000]);
     assert_eq!(settle(&catalog, &policy, 400 * DAY_MS), ["Expired 1"]);
     assert!(catalog.snapshot().blocks().is_empty());
@@ -141,9 +122,7 @@ fn what_was_deleted_is_gone_from_the_file_when_it_is_cleaned() {
     catalog
         .delete(id, [0].into_iter().collect(), TimeMs::MIN, TimeMs::MAX)
         .expect("the disk works");
-    catalog
-        .delete(id, [1].into_iter().collect(), HOUR_MS, TimeMs::MAX)
-        .expect("the disk works");
+    catalog.delete(id, [1].into_iter().collect(), HOUR_MS, TimeMs::MAX).expect("the disk works");
     assert_eq!(settle(&catalog, &Policy::default(), HOUR_MS), ["Clean 1"]);
     let snapshot = catalog.snapshot();
     let block = &snapshot.blocks()[0];
@@ -157,9 +136,7 @@ fn work_on_a_block_from_which_is_deleted_meanwhile_is_refused() {
     let catalog = open(&disk).expect("it opens");
     let id = publish(&catalog, &hours(0, 2, 0)).expect("there is space");
     let old = catalog.snapshot();
-    catalog
-        .delete(id, [0].into_iter().collect(), 0, 1)
-        .expect("the disk works");
+    catalog.delete(id, [0].into_iter().collect(), 0, 1).expect("the disk works");
     let refused = catalog.replace(old.blocks(), Vec::new());
     assert!(matches!(refused, Err(BlockError::Changed { block }) if block == id));
     assert_eq!(catalog.snapshot().blocks().len(), 1);
@@ -171,16 +148,12 @@ fn work_that_is_ended_leaves_nothing() {
     let catalog = open(&disk).expect("it opens");
     let ids =
         [0, 1].map(|shard| publish(&catalog, &hours(0, 3000, shard)).expect("there is space"));
-    let policy = Policy {
-        windows_ms: vec![1 << 60],
-        ..Policy::default()
-    };
-    let facts = catalog.facts(&policy).expect("they are whole");
+    let policy = Policy { windows_ms: vec![1 << 60], ..Policy::default() };
+    let facts = catalog.collect_facts(&policy).expect("they are whole");
     let jobs = plan(&facts, &policy, 1 << 61);
     assert_eq!(jobs[0].sources, ids);
-    let ended = catalog.run(&jobs[0], &policy, BlockLimits::default(), &mut |_| {
-        ControlFlow::Break(())
-    });
-    assert!(matches!(ended, Err(BlockError::Ended)));
+    let ended =
+        catalog.run_job(&jobs[0], &policy, BlockLimits::default(), &mut |_| ControlFlow::Break(()));
+    assert!(matches!(ended, Err(BlockError::Interrupted)));
     assert_eq!(disk.list().expect("the disk works").len(), 2);
 }

@@ -14,15 +14,15 @@ fn written(series: u64) -> (Vec<Labels>, Block) {
     let mut all = Content::new();
     for at in 0..series {
         let mut pairs = vec![
-            ("__name__", format!("metric_{}", chance.below(20))),
+            ("__name__", format!("metric_{}", chance.next_below(20))),
             ("job", "node".to_owned()),
         ];
-        pairs.push(("instance", format!("host-{}", chance.below(50))));
-        pairs.push(("pod", format!("pod-{at:05}-{}", chance.below(9))));
+        pairs.push(("instance", format!("host-{}", chance.next_below(50))));
+        pairs.push(("pod", format!("pod-{at:05}-{}", chance.next_below(9))));
         if chance.percent(50) {
             pairs.push((
                 "mode",
-                ["idle", "user", "system", "i.o"][chance.below(4) as usize].to_owned(),
+                ["idle", "user", "system", "i.o"][chance.next_below(4) as usize].to_owned(),
             ));
         }
         let labels = Labels::new(pairs.iter().map(|(name, value)| (*name, &**value)));
@@ -30,30 +30,19 @@ fn written(series: u64) -> (Vec<Labels>, Block) {
     }
     let catalog = open(&SimulatedDisk::new(64 << 20)).expect("the disk works");
     publish(&catalog, &all).expect("the disk works");
-    (
-        all.into_keys().collect(),
-        catalog.snapshot().blocks()[0].clone(),
-    )
+    (all.into_keys().collect(), catalog.snapshot().blocks()[0].clone())
 }
 
 fn by_looking(all: &[Labels], matchers: &[LabelMatcher]) -> Vec<u32> {
     let takes = |labels: &Labels| {
-        matchers
-            .iter()
-            .all(|matcher| matcher.matches(labels.get(&matcher.matcher().name)))
+        matchers.iter().all(|matcher| matcher.matches(labels.get(&matcher.matcher().name)))
     };
-    (0..all.len() as u32)
-        .filter(|series| takes(&all[*series as usize]))
-        .collect()
+    (0..all.len() as u32).filter(|series| takes(&all[*series as usize])).collect()
 }
 
 fn any_matcher(chance: &mut SplitMix64) -> LabelMatcher {
-    const OPS: [MatchOp; 4] = [
-        MatchOp::Equal,
-        MatchOp::NotEqual,
-        MatchOp::Matches,
-        MatchOp::NotMatches,
-    ];
+    const OPS: [MatchOp; 4] =
+        [MatchOp::Equal, MatchOp::NotEqual, MatchOp::Matches, MatchOp::NotMatches];
     const NAMES: [&str; 6] = ["__name__", "job", "instance", "pod", "mode", "nothing"];
     const VALUES: [&str; 22] = [
         "",
@@ -80,11 +69,8 @@ fn any_matcher(chance: &mut SplitMix64) -> LabelMatcher {
         "host-1{0,1}",
     ];
     loop {
-        let (name, op) = (
-            NAMES[chance.below(6) as usize],
-            OPS[chance.below(4) as usize],
-        );
-        let value = VALUES[chance.below(VALUES.len() as u64) as usize];
+        let (name, op) = (NAMES[chance.next_below(6) as usize], OPS[chance.next_below(4) as usize]);
+        let value = VALUES[chance.next_below(VALUES.len() as u64) as usize];
         if chance.percent(80) || name != "nothing" {
             return matcher(name, op, value);
         }
@@ -96,18 +82,11 @@ fn the_same_series_are_selected_as_by_looking_at_each() {
     let (all, block) = written(3000);
     let mut chance = SplitMix64::new(1);
     for _ in 0..1500 {
-        let count = 1 + chance.below(3);
+        let count = 1 + chance.next_below(3);
         let matchers: Vec<LabelMatcher> = (0..count).map(|_| any_matcher(&mut chance)).collect();
         let expected = by_looking(&all, &matchers);
-        assert_eq!(
-            block.select(&matchers).expect("it is whole"),
-            expected,
-            "{matchers:?}"
-        );
-        assert_eq!(
-            block.count(&matchers).expect("it is whole"),
-            expected.len() as u64
-        );
+        assert_eq!(block.select(&matchers).expect("it is whole"), expected, "{matchers:?}");
+        assert_eq!(block.count_series(&matchers).expect("it is whole"), expected.len() as u64);
     }
 }
 
@@ -123,11 +102,7 @@ fn lists_of_values_are_looked_up_whatever_their_length() {
         for op in [MatchOp::Matches, MatchOp::NotMatches] {
             let matchers = [matcher("pod", op, &values)];
             let expected = by_looking(&all, &matchers);
-            assert_eq!(
-                block.select(&matchers).expect("it is whole"),
-                expected,
-                "{count}"
-            );
+            assert_eq!(block.select(&matchers).expect("it is whole"), expected, "{count}");
         }
     }
 }
@@ -155,26 +130,17 @@ fn the_labels_of_what_is_selected_are_listed() {
     let (all, block) = written(700);
     let mut chance = SplitMix64::new(2);
     for _ in 0..200 {
-        let matchers: Vec<LabelMatcher> = (0..chance.below(3))
-            .map(|_| any_matcher(&mut chance))
-            .collect();
+        let matchers: Vec<LabelMatcher> =
+            (0..chance.next_below(3)).map(|_| any_matcher(&mut chance)).collect();
         let selected = by_looking(&all, &matchers);
-        let pairs = || {
-            selected
-                .iter()
-                .flat_map(|series| all[*series as usize].iter())
-        };
+        let pairs = || selected.iter().flat_map(|series| all[*series as usize].iter());
         let sorted = |mut texts: Vec<Box<str>>| {
             texts.sort_unstable();
             texts.dedup();
             texts
         };
         let names = sorted(pairs().map(|(name, _)| name.into()).collect());
-        assert_eq!(
-            block.label_names(&matchers).expect("it is whole"),
-            names,
-            "{matchers:?}"
-        );
+        assert_eq!(block.label_names(&matchers).expect("it is whole"), names, "{matchers:?}");
         for name in ["mode", "pod", "nothing"] {
             let values = pairs().filter(|(other, _)| *other == name);
             let values = sorted(values.map(|(_, value)| value.into()).collect());
@@ -187,20 +153,11 @@ fn the_labels_of_what_is_selected_are_listed() {
 fn what_a_label_costs_is_known() {
     let (all, block) = written(500);
     for figures in block.label_figures().expect("it is whole") {
-        let having = all
-            .iter()
-            .filter(|labels| !labels.get(&figures.name).is_empty())
-            .count();
+        let having = all.iter().filter(|labels| !labels.get(&figures.name).is_empty()).count();
         assert_eq!(figures.series as usize, having, "{}", figures.name);
         let values = block.value_figures(&figures.name).expect("it is whole");
         assert_eq!(values.len() as u64, figures.values, "{}", figures.name);
-        assert_eq!(
-            values
-                .iter()
-                .map(|(_, series)| *series as usize)
-                .sum::<usize>(),
-            having
-        );
+        assert_eq!(values.iter().map(|(_, series)| *series as usize).sum::<usize>(), having);
     }
     assert_eq!(block.value_figures("nothing").expect("it is whole"), []);
 }
@@ -213,11 +170,11 @@ fn labels_and_their_hashes_come_back() {
     }
     let mut told = 0;
     block
-        .names((0..300).step_by(7), |series, name| {
+        .for_each_name((0..300).step_by(7), |series, name| {
             let labels = &all[series as usize];
             assert_eq!(name.labels(), *labels);
-            assert_eq!(name.hash(), egret_blocks::core::page::hash_of(labels));
-            assert!(name.is(labels) && !name.is(&all[series as usize + 1]));
+            assert_eq!(name.hash(), egret_blocks::core::page::labels_hash(labels));
+            assert!(name.has_labels(labels) && !name.has_labels(&all[series as usize + 1]));
             told += 1;
         })
         .expect("it is whole");

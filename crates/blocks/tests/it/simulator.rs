@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use egret_base_test::over_seeds;
+use egret_base_test::run_over_seeds;
 use egret_blocks::block::BlockError;
 use egret_blocks::catalog::{BlockLimits, Catalog, Snapshot};
 use egret_blocks::core::BlockId;
@@ -40,11 +40,8 @@ struct Simulation {
 fn policy() -> Policy {
     let job = |value| vec![matcher("job", MatchOp::Equal, value)];
     Policy {
-        keep: vec![RetentionRule {
-            selector: job("a"),
-            keep_ms: 1,
-        }],
-        coarsen: vec![DownsampleRule {
+        retention_rules: vec![RetentionRule { selector: job("a"), keep_ms: 1 }],
+        downsample_rules: vec![DownsampleRule {
             name: "coarse".into(),
             selector: job("b"),
             after_ms: 0,
@@ -86,7 +83,7 @@ impl Simulation {
         if self.disk.is_dead() || self.chance.percent(60) {
             self.disk.lose_power(&mut self.chance)
         } else {
-            self.disk.kill()
+            self.disk.kill_processes()
         }
         self.disk.resize(DISK_BYTES);
         self.reopen();
@@ -95,7 +92,7 @@ impl Simulation {
     /// Opens the directory, perhaps with the power going meanwhile, and compares.
     fn reopen(&mut self) {
         while self.chance.percent(15) {
-            self.disk.inject(Fault::PowerLoss(self.chance.below(40)));
+            self.disk.inject(Fault::PowerLoss(self.chance.next_below(40)));
             let opened = open(&self.disk);
             if !self.disk.is_dead() {
                 assert!(opened.is_ok(), "seed {}", self.seed);
@@ -129,7 +126,7 @@ impl Simulation {
     }
 
     fn step(&mut self) {
-        match self.chance.below(100) {
+        match self.chance.next_below(100) {
             0..35 => self.publish(),
             35..60 => self.run_job(),
             60..75 => self.delete(),
@@ -144,31 +141,21 @@ impl Simulation {
         if self.disk.is_dead() || self.perhaps.is_some() {
             return;
         }
-        assert_eq!(
-            self.found(&catalog.snapshot()),
-            self.model,
-            "seed {}",
-            self.seed
-        );
+        assert_eq!(self.found(&catalog.snapshot()), self.model, "seed {}", self.seed);
         if let Some((snapshot, blocks)) = &self.held {
-            assert_eq!(
-                self.found(snapshot),
-                *blocks,
-                "seed {}: an old snapshot",
-                self.seed
-            );
+            assert_eq!(self.found(snapshot), *blocks, "seed {}: an old snapshot", self.seed);
         }
     }
 
     fn random_content(&mut self) -> Content {
         let mut all = Content::new();
-        for _ in 0..1 + self.chance.below(5) {
-            let job = ["a", "b", "c"][self.chance.below(3) as usize];
-            let instance = self.chance.below(4).to_string();
+        for _ in 0..1 + self.chance.next_below(5) {
+            let job = ["a", "b", "c"][self.chance.next_below(3) as usize];
+            let instance = self.chance.next_below(4).to_string();
             let labels = Labels::new([("__name__", "m"), ("job", job), ("instance", &instance)]);
-            let samples = (0..1 + self.chance.below(20)).map(|_| {
-                let time_ms = self.chance.below(100) as i64;
-                (time_ms, (self.chance.below(1000) as f64).to_bits())
+            let samples = (0..1 + self.chance.next_below(20)).map(|_| {
+                let time_ms = self.chance.next_below(100) as i64;
+                (time_ms, (self.chance.next_below(1000) as f64).to_bits())
             });
             all.insert(labels, samples.collect());
         }
@@ -201,10 +188,10 @@ impl Simulation {
         if ids.is_empty() {
             return;
         }
-        let id = ids[self.chance.below(ids.len() as u64) as usize];
-        let start_ms = self.chance.below(100) as i64;
-        let end_ms = start_ms + self.chance.below(50) as i64;
-        let job = ["a", "b", "c"][self.chance.below(3) as usize];
+        let id = ids[self.chance.next_below(ids.len() as u64) as usize];
+        let start_ms = self.chance.next_below(100) as i64;
+        let end_ms = start_ms + self.chance.next_below(50) as i64;
+        let job = ["a", "b", "c"][self.chance.next_below(3) as usize];
         let mut after = self.model.clone();
         for (labels, samples) in after.entry(id).or_default() {
             if labels.get("job") == job {
@@ -229,19 +216,11 @@ impl Simulation {
         if sources.is_empty() {
             return;
         }
-        let by = match self.chance.below(6) {
+        let by = match self.chance.next_below(6) {
             0 => BlockReplacement::Nothing,
             _ => BlockReplacement::Rewritten {
-                without: if self.chance.percent(20) {
-                    vec![0]
-                } else {
-                    Vec::new()
-                },
-                coarsen: if self.chance.percent(20) {
-                    vec![0]
-                } else {
-                    Vec::new()
-                },
+                drop_rules: if self.chance.percent(20) { vec![0] } else { Vec::new() },
+                downsample_rules: if self.chance.percent(20) { vec![0] } else { Vec::new() },
             },
         };
         let limits = BlockLimits {
@@ -250,27 +229,21 @@ impl Simulation {
         };
         let expected = self.rewritten(&sources, &by, limits.block_series_max as usize);
         let job = CompactionJob {
-            why: CompactionReason::Merge,
+            reason: CompactionReason::Merge,
             sources: sources.clone(),
-            by,
+            replacement: by,
         };
         let catalog = self.catalog.as_ref().expect("it is open between steps");
-        let done = catalog.run(&job, &self.policy, limits, &mut |_| {
-            ControlFlow::Continue(())
-        });
+        let done = catalog.run_job(&job, &self.policy, limits, &mut |_| ControlFlow::Continue(()));
         match done {
             Ok(results) => {
                 self.model.retain(|id, _| !sources.contains(id));
                 assert_eq!(results.len(), expected.len(), "seed {}", self.seed);
-                self.model
-                    .extend(results.iter().map(|block| block.id()).zip(expected));
+                self.model.extend(results.iter().map(|block| block.id()).zip(expected));
             }
             Err(error) => {
                 let rest = self.model.iter().filter(|(id, _)| !sources.contains(id));
-                let after = rest
-                    .map(|(_, content)| content.clone())
-                    .chain(expected)
-                    .collect();
+                let after = rest.map(|(_, content)| content.clone()).chain(expected).collect();
                 self.note(&error, after);
             }
         }
@@ -283,7 +256,8 @@ impl Simulation {
         by: &BlockReplacement,
         series_max: usize,
     ) -> Vec<Content> {
-        let BlockReplacement::Rewritten { without, coarsen } = by else {
+        let BlockReplacement::Rewritten { drop_rules: without, downsample_rules: coarsen } = by
+        else {
             return Vec::new();
         };
         let mut merged = Content::new();
@@ -294,10 +268,8 @@ impl Simulation {
                     samples.clear();
                 }
                 if labels.get("job") == "b" && !coarsen.is_empty() {
-                    let last: BTreeMap<i64, i64> = samples
-                        .keys()
-                        .map(|time_ms| (time_ms / 10, *time_ms))
-                        .collect();
+                    let last: BTreeMap<i64, i64> =
+                        samples.keys().map(|time_ms| (time_ms / 10, *time_ms)).collect();
                     samples.retain(|time_ms, _| last[&(time_ms / 10)] == *time_ms);
                 }
                 merged.entry(labels.clone()).or_default().extend(samples);
@@ -305,10 +277,7 @@ impl Simulation {
         }
         merged.retain(|_, samples| !samples.is_empty());
         let merged: Vec<_> = merged.into_iter().collect();
-        merged
-            .chunks(series_max)
-            .map(|part| part.iter().cloned().collect())
-            .collect()
+        merged.chunks(series_max).map(|part| part.iter().cloned().collect()).collect()
     }
 
     fn hold(&mut self) {
@@ -318,13 +287,13 @@ impl Simulation {
     }
 
     fn inject(&mut self) {
-        let bytes = self.chance.below(2000) as usize;
-        let fault = match self.chance.below(6) {
+        let bytes = self.chance.next_below(2000) as usize;
+        let fault = match self.chance.next_below(6) {
             0 => Fault::ShortWrite(bytes),
             1 => Fault::Full(bytes),
             2 => Fault::WriteError(bytes),
             3 => Fault::SyncError,
-            _ => Fault::PowerLoss(self.chance.below(6000)),
+            _ => Fault::PowerLoss(self.chance.next_below(6000)),
         };
         self.disk.inject(fault);
     }
@@ -332,7 +301,7 @@ impl Simulation {
 
 #[test]
 fn every_change_is_found_made_or_not_made() {
-    over_seeds("BLOCK", SEEDS, |seed| Simulation::new(seed).run());
+    run_over_seeds("BLOCK", SEEDS, |seed| Simulation::new(seed).run());
 }
 
 /// Two blocks are merged into two others, from one of which is deleted then, on a disk whose power
@@ -342,31 +311,23 @@ fn merged(steps: u64, chance: &mut SplitMix64) -> (Content, bool) {
     let catalog = open(&disk).expect("the disk works");
     let content_of = |job: &str, from_ms: i64| -> Content {
         let labels = Labels::new([("job", job)]);
-        [(
-            labels,
-            (from_ms..from_ms + 3).map(|time_ms| (time_ms, 7)).collect(),
-        )]
-        .into()
+        [(labels, (from_ms..from_ms + 3).map(|time_ms| (time_ms, 7)).collect())].into()
     };
     let sources = [("a", 0), ("b", 5)].map(|(job, from_ms)| {
         publish(&catalog, &content_of(job, from_ms)).expect("the disk works")
     });
     disk.inject(Fault::PowerLoss(steps));
     let job = CompactionJob {
-        why: CompactionReason::Merge,
+        reason: CompactionReason::Merge,
         sources: sources.to_vec(),
-        by: BlockReplacement::Rewritten {
-            without: Vec::new(),
-            coarsen: Vec::new(),
+        replacement: BlockReplacement::Rewritten {
+            drop_rules: Vec::new(),
+            downsample_rules: Vec::new(),
         },
     };
-    let limits = BlockLimits {
-        block_series_max: 1,
-        ..BlockLimits::default()
-    };
-    let done = catalog.run(&job, &Policy::default(), limits, &mut |_| {
-        ControlFlow::Continue(())
-    });
+    let limits = BlockLimits { block_series_max: 1, ..BlockLimits::default() };
+    let done =
+        catalog.run_job(&job, &Policy::default(), limits, &mut |_| ControlFlow::Continue(()));
     if let Ok(blocks) = done {
         _ = catalog.delete(blocks[1].id(), [0].into_iter().collect(), 5, 5);
     }
@@ -391,11 +352,7 @@ fn a_loss_of_power_at_any_step_of_a_replacement_loses_nothing() {
     let (mut dies, mut lives) = (0, 1 << 20);
     while dies + 1 < lives {
         let middle = (dies + lives) / 2;
-        if survives(&middle) {
-            lives = middle
-        } else {
-            dies = middle
-        }
+        if survives(&middle) { lives = middle } else { dies = middle }
     }
     let count = |content: &Content| -> Vec<usize> { content.values().map(BTreeMap::len).collect() };
     let mut found = [0; 2];
@@ -409,8 +366,5 @@ fn a_loss_of_power_at_any_step_of_a_replacement_loses_nothing() {
             _ => panic!("after {steps} steps: {content:?}"),
         }
     }
-    assert!(
-        found.iter().all(|times| *times > 0),
-        "before and after the deletion: {found:?}"
-    );
+    assert!(found.iter().all(|times| *times > 0), "before and after the deletion: {found:?}");
 }

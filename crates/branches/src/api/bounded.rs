@@ -36,15 +36,13 @@ impl Inner {
         exchange: impl Future<Output = Result<T, BranchesError>>,
     ) -> Result<T, BranchesError> {
         let timeout = self.config.server_timeout;
-        let timed_out = || BranchesError::ServerTimeout {
-            subject: subject.to_owned(),
-            timeout_ms: timeout.0,
-        };
-        let ended = tokio::select! {
+        let timed_out =
+            || BranchesError::ServerTimeout { subject: subject.to_owned(), timeout_ms: timeout.0 };
+        let outcome = tokio::select! {
             ended = tokio::time::timeout(timeout.duration(), exchange) => ended,
-            () = self.ending() => return Err(BranchesError::Stopping),
+            () = self.await_stop() => return Err(BranchesError::Stopping),
         };
-        let error = match ended {
+        let error = match outcome {
             Ok(Ok(value)) => return Ok(value),
             Ok(Err(_)) if limit.is_exceeded() => BranchesError::ServerAnswer {
                 subject: subject.to_owned(),
@@ -61,25 +59,25 @@ impl Inner {
     }
 
     /// Awaits work that has a deadline of its own; gives it up when Egret stops.
-    pub(crate) async fn unless_ending<T>(
+    pub(crate) async fn await_unless_stopping<T>(
         &self,
         work: impl Future<Output = Result<T, PostgresError>>,
     ) -> Result<T, BranchesError> {
         tokio::select! {
             result = work => Ok(result?),
-            () = self.ending() => Err(BranchesError::Stopping),
+            () = self.await_stop() => Err(BranchesError::Stopping),
         }
     }
 
     /// A session as superuser in a database of a copy that is always there, and how it was
     /// connected: in `postgres`, or in `template1` where a user has dropped that. To be awaited
     /// [`Inner::within_bounds`].
-    pub(crate) async fn enter(
+    pub(crate) async fn connect_as_superuser(
         &self,
         socket_dir: &Path,
         limit: &Arc<ReceiveLimit>,
     ) -> Result<(Client, Config), BranchesError> {
-        let major = self.started()?.binaries.major;
+        let major = self.state()?.binaries.major;
         let mut connection =
             socket_connection(socket_dir, SOCKET_PORT, major, "postgres", "branches");
         // The server ends a statement that Egret has given up. The later option wins.

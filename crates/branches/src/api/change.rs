@@ -9,14 +9,14 @@ use egret_postgres::postmaster::StopMode;
 use futures_util::{StreamExt, stream};
 
 use crate::core::plan::SuspendReason;
-use crate::core::reconcile::{MACHINE_CRASHED, ran_in_a_crash};
+use crate::core::reconcile::{MACHINE_CRASHED, ran_during_crash};
 use crate::core::request;
 use crate::engine::{BranchSlot, Branches, Inner};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchName, BranchState, BranchUpdate, Template, TemplateId};
 use crate::stopwatch::Stopwatch;
 use crate::store::files::remove_directory;
-use crate::store::source::blocking;
+use crate::store::source::run_blocking;
 
 /// Proof that a branch's slot is held.
 type SlotGuard<'a> = tokio::sync::MutexGuard<'a, ()>;
@@ -43,37 +43,34 @@ impl Branches {
         tenant: &str,
         name: &BranchName,
         children: Children,
-        covers: impl Fn(&BranchName) -> bool,
+        is_permitted: impl Fn(&BranchName) -> bool,
     ) -> Result<Branch, BranchesError> {
-        let branch = self.inner.find(tenant, name)?;
-        let family = self.inner.descendants(&branch)?;
-        let (known, beyond): (Vec<&Branch>, Vec<&Branch>) =
-            family.iter().partition(|child| covers(&child.name));
-        if let (Children::Refuse, Some(_)) = (children, family.first()) {
-            let names = known.iter().map(|child| child.name.to_string());
-            let others = format!("{} beyond your scopes", beyond.len());
-            let children: Vec<String> = names
-                .chain((!beyond.is_empty()).then_some(others))
-                .collect();
+        let branch = self.inner.find_branch(tenant, name)?;
+        let descendants = self.inner.descendants(&branch)?;
+        let (permitted, forbidden): (Vec<&Branch>, Vec<&Branch>) =
+            descendants.iter().partition(|child| is_permitted(&child.name));
+        if let (Children::Refuse, Some(_)) = (children, descendants.first()) {
+            let names = permitted.iter().map(|child| child.name.to_string());
+            let others = format!("{} beyond your scopes", forbidden.len());
+            let children: Vec<String> =
+                names.chain((!forbidden.is_empty()).then_some(others)).collect();
             return Err(BranchesError::HasChildren {
                 name: name.to_string(),
                 children: children.join(", "),
             });
         }
-        if !beyond.is_empty() {
+        if !forbidden.is_empty() {
             return Err(BranchesError::ChildrenBeyondScopes {
                 name: name.to_string(),
-                count: beyond.len(),
+                count: forbidden.len(),
             });
         }
-        for one in family.iter().chain([&branch]) {
-            if one.protected {
-                return Err(BranchesError::Protected {
-                    name: one.name.to_string(),
-                });
+        for candidate in descendants.iter().chain([&branch]) {
+            if candidate.protected {
+                return Err(BranchesError::Protected { name: candidate.name.to_string() });
             }
         }
-        for child in family {
+        for child in descendants {
             match self.inner.destroy(child).await {
                 // It has gone meanwhile, as where its lifetime was over.
                 Err(BranchesError::NotFound { .. }) => {}
@@ -89,17 +86,17 @@ impl Branches {
         &self,
         tenant: &str,
         name: &BranchName,
-        to: Option<TemplateId>,
+        target_template: Option<TemplateId>,
     ) -> Result<Branch, BranchesError> {
-        let (inner, branch) = (self.inner.clone(), self.inner.find(tenant, name)?);
-        tokio::spawn(async move { inner.reset(branch, to).await })
+        let (inner, branch) = (self.inner.clone(), self.inner.find_branch(tenant, name)?);
+        tokio::spawn(async move { inner.reset(branch, target_template).await })
             .await
             .map_err(|_| BranchesError::Stopping)?
     }
 
     /// Stops a branch's postmaster cleanly; the next connection wakes it.
     pub async fn suspend(&self, tenant: &str, name: &BranchName) -> Result<Branch, BranchesError> {
-        let (inner, branch) = (self.inner.clone(), self.inner.find(tenant, name)?);
+        let (inner, branch) = (self.inner.clone(), self.inner.find_branch(tenant, name)?);
         tokio::spawn(async move { inner.suspend(branch).await })
             .await
             .map_err(|_| BranchesError::Stopping)?
@@ -107,7 +104,7 @@ impl Branches {
 
     /// Starts a suspended branch, or one that failed.
     pub async fn resume(&self, tenant: &str, name: &BranchName) -> Result<Branch, BranchesError> {
-        let (inner, branch) = (self.inner.clone(), self.inner.find(tenant, name)?);
+        let (inner, branch) = (self.inner.clone(), self.inner.find_branch(tenant, name)?);
         tokio::spawn(async move { inner.wake(branch).await })
             .await
             .map_err(|_| BranchesError::Stopping)?
@@ -117,23 +114,23 @@ impl Branches {
     ///
     /// # Errors
     /// [`BranchesError`] when a value is out of range; nothing has changed then.
-    pub fn change(
+    pub fn update(
         &self,
         tenant: &str,
         name: &BranchName,
-        change: &BranchUpdate,
+        update: &BranchUpdate,
     ) -> Result<Branch, BranchesError> {
         let inner = &self.inner;
-        if let Some(labels) = &change.labels {
-            request::labels(labels, &inner.config)?;
+        if let Some(labels) = &update.labels {
+            request::check_labels(labels, &inner.config)?;
         }
-        request::ttl(change.ttl_ms.flatten(), &inner.config)?;
-        let branch = inner.find(tenant, name)?;
-        let registry = &inner.started()?.registry;
-        registry.change_branch(branch.id, change, inner.now())?;
-        let changed = inner.find(tenant, name)?;
+        request::check_ttl(update.ttl_ms.flatten(), &inner.config)?;
+        let branch = inner.find_branch(tenant, name)?;
+        let registry = &inner.state()?.registry;
+        registry.apply_update(branch.id, update, inner.now())?;
+        let changed = inner.find_branch(tenant, name)?;
         inner.refresh_manifest(&changed);
-        inner.due.notify_one();
+        inner.wakeup.notify_one();
         Ok(changed)
     }
 }
@@ -141,23 +138,24 @@ impl Branches {
 impl Inner {
     /// Living branches made from templates of this one, and theirs, deepest first.
     pub(crate) fn descendants(&self, branch: &Branch) -> Result<Vec<Branch>, BranchesError> {
-        let registry = &self.started()?.registry;
+        let registry = &self.state()?.registry;
         let templates = registry.templates();
         let mut found: Vec<Branch> = Vec::new();
         let mut parents = vec![branch.id];
         // A registry of an earlier version may hold a cycle.
         let mut visited = HashSet::from([branch.id]);
         while let Some(parent) = parents.pop() {
-            let origins: Vec<TemplateId> = templates
+            let templates_of_parent: Vec<TemplateId> = templates
                 .iter()
                 .filter(|template| template.origin_branch == Some(parent))
                 .map(|template| template.id)
                 .collect();
-            if origins.is_empty() {
+            if templates_of_parent.is_empty() {
                 continue;
             }
             let children = registry.branches_where(|child| {
-                child.state != BranchState::Destroying && origins.contains(&child.template)
+                child.state != BranchState::Destroying
+                    && templates_of_parent.contains(&child.template)
             });
             for child in children {
                 if visited.insert(child.id) {
@@ -180,11 +178,11 @@ impl Inner {
         let Some(origin) = template.origin_branch else {
             return Ok(());
         };
-        let descends = || -> Result<bool, BranchesError> {
-            let family = self.descendants(branch)?;
-            Ok(family.iter().any(|descendant| descendant.id == origin))
+        let is_descendant = || -> Result<bool, BranchesError> {
+            let descendants = self.descendants(branch)?;
+            Ok(descendants.iter().any(|descendant| descendant.id == origin))
         };
-        if origin != branch.id && !descends()? {
+        if origin != branch.id && !is_descendant()? {
             return Ok(());
         }
         let name = template.origin_branch_name.as_ref();
@@ -198,92 +196,89 @@ impl Inner {
     /// Makes a tombstone; the worker stops the postmaster and deletes the files.
     pub(crate) async fn destroy(&self, branch: Branch) -> Result<Branch, BranchesError> {
         let slot = self.slot(branch.id);
-        let held = slot.lock.lock().await;
-        let found = self.started()?.registry.branch(branch.id);
+        let slot_guard = slot.lock.lock().await;
+        let found = self.state()?.registry.branch(branch.id);
         let Some(living) = found.filter(|found| found.state != BranchState::Destroying) else {
-            return Err(BranchesError::NotFound {
-                name: branch.name.to_string(),
-            });
+            return Err(BranchesError::NotFound { name: branch.name.to_string() });
         };
         // That may have changed while the slot was held.
         if living.protected {
-            return Err(BranchesError::Protected {
-                name: living.name.to_string(),
-            });
+            return Err(BranchesError::Protected { name: living.name.to_string() });
         }
-        self.entomb(living, &slot, &held)
+        self.make_tombstone(living, &slot, &slot_guard)
     }
 
     /// Makes the tombstone; the caller holds the slot.
-    fn entomb(
+    fn make_tombstone(
         &self,
         mut branch: Branch,
         slot: &BranchSlot,
         _: &SlotGuard<'_>,
     ) -> Result<Branch, BranchesError> {
         branch.state = BranchState::Destroying;
-        self.steps.before("destroy.intent");
-        self.started()?.registry.update_branch(&branch)?;
-        *lock(&slot.doomed) = slot.take_live();
-        self.metrics.destroyed();
+        self.crash_points.before("destroy.intent");
+        self.state()?.registry.update_branch(&branch)?;
+        *lock(&slot.postmaster_to_stop) = slot.take_postmaster();
+        self.metrics.count_destruction();
         self.pool.note_activity();
-        self.pool.due.notify_one();
+        self.pool.wakeup.notify_one();
         Ok(branch)
     }
 
     /// Destroys a branch whose lifetime is over, unless that has changed since it was planned.
     pub(crate) async fn expire(&self, id: BranchId) -> Result<(), BranchesError> {
         let slot = self.slot(id);
-        let held = slot.lock.lock().await;
-        let found = self.started()?.registry.branch(id);
-        let over = |branch: &Branch| {
+        let slot_guard = slot.lock.lock().await;
+        let found = self.state()?.registry.branch(id);
+        let is_expired = |branch: &Branch| {
             !branch.protected && branch.expires_at.is_some_and(|at| at <= self.now())
         };
-        let Some(branch) = found.filter(over) else {
+        let Some(branch) = found.filter(is_expired) else {
             return Ok(());
         };
         tracing::info!(branch = %branch.name, "its lifetime is over");
-        self.entomb(branch, &slot, &held)?;
+        self.make_tombstone(branch, &slot, &slot_guard)?;
         Ok(())
     }
 
     /// Suspends a branch, unless it does not run any more, or is in use and was to be suspended for
     /// being idle. `notice` says why; it is shown with the branch until that runs again. Returns
     /// whether this call suspended it.
-    pub(crate) async fn suspend_due(
+    pub(crate) async fn suspend_if_due(
         self: &Arc<Self>,
         id: BranchId,
         why: SuspendReason,
         notice: String,
     ) -> Result<bool, BranchesError> {
-        self.steps.before("suspend.turn");
+        self.crash_points.before("suspend.turn");
         // Before the slot: while it is held, clients of the branch wait.
-        let _turn = match why {
-            SuspendReason::Idle => Some(self.suspensions.acquire().await),
+        let _permit = match why {
+            SuspendReason::Idle => Some(self.suspend_permits.acquire().await),
             SuspendReason::NoRoom | SuspendReason::TenantDisk => None,
         };
         let slot = self.slot(id);
-        let held = slot.lock.lock().await;
-        let used = why == SuspendReason::Idle && slot.sessions.load(Ordering::Acquire) > 0;
-        let found = self.started()?.registry.branch(id);
-        let Some(mut branch) = found.filter(|branch| branch.state == BranchState::Running && !used)
+        let slot_guard = slot.lock.lock().await;
+        let is_in_use = why == SuspendReason::Idle && slot.sessions.load(Ordering::Acquire) > 0;
+        let found = self.state()?.registry.branch(id);
+        let Some(mut branch) =
+            found.filter(|branch| branch.state == BranchState::Running && !is_in_use)
         else {
             return Ok(false);
         };
         tracing::info!(branch = %branch.name, ?why, "suspending");
         branch.waits_for_room = why == SuspendReason::TenantDisk;
         branch.notice = Some(notice);
-        self.put_down(branch, &held).await.map(|_| true)
+        self.suspend_running(branch, &slot_guard).await.map(|_| true)
     }
 
     /// Deletes what is behind the tombstones that `is_wanted` says; what fails is tried again.
-    pub(crate) async fn purge_tombstones(&self, is_wanted: impl Fn(&Branch) -> bool) {
-        let Ok(started) = self.started() else {
+    pub(crate) async fn purge_tombstones(&self, is_selected: impl Fn(&Branch) -> bool) {
+        let Ok(state) = self.state() else {
             return;
         };
-        let leaving =
-            |branch: &Branch| branch.state == BranchState::Destroying && is_wanted(branch);
-        stream::iter(started.registry.branches_where(leaving))
+        let is_selected_tombstone =
+            |branch: &Branch| branch.state == BranchState::Destroying && is_selected(branch);
+        stream::iter(state.registry.branches_where(is_selected_tombstone))
             .for_each_concurrent(self.start_concurrency(), async |branch| {
                 let (subject, faults) = (branch.id.to_string(), &self.faults.deletions);
                 match self.purge(branch).await {
@@ -301,27 +296,27 @@ impl Inner {
     /// Deletes what is behind a tombstone, then the row.
     pub(crate) async fn purge(&self, branch: Branch) -> Result<(), BranchesError> {
         let slot = self.slot(branch.id);
-        let _held = slot.lock.lock().await;
-        if self.started()?.registry.branch(branch.id).is_none() {
+        let _slot_guard = slot.lock.lock().await;
+        if self.state()?.registry.branch(branch.id).is_none() {
             // Another task has deleted it meanwhile.
             lock(&self.slots).remove(&branch.id);
             return Ok(());
         }
-        let mut watch = Stopwatch::start();
-        self.steps.before("purge.stop");
+        let mut stopwatch = Stopwatch::start();
+        self.crash_points.before("purge.stop");
         self.stop_postmaster(branch.id, StopMode::Immediate).await?;
-        let socket = self.paths.socket(branch.id);
-        watch.phase("stop");
-        self.steps.before("purge.files");
+        let socket_dir = self.paths.socket_dir(branch.id);
+        stopwatch.end_phase("stop");
+        self.crash_points.before("purge.files");
         self.remove_branch_manifest(branch.id)?;
         self.remove_files(branch.id).await?;
-        blocking(move || remove_directory(&socket)).await?;
-        watch.phase("files");
-        self.steps.before("purge.row");
-        self.started()?.registry.delete_branch(branch.id)?;
-        watch.phase("row");
-        self.metrics.deleted(&watch);
-        self.steps.before("purge.done");
+        run_blocking(move || remove_directory(&socket_dir)).await?;
+        stopwatch.end_phase("files");
+        self.crash_points.before("purge.row");
+        self.state()?.registry.delete_branch(branch.id)?;
+        stopwatch.end_phase("row");
+        self.metrics.observe_deletion(&stopwatch);
+        self.crash_points.before("purge.done");
         lock(&self.slots).remove(&branch.id);
         lock(&self.verifiers).remove(&branch.id);
         Ok(())
@@ -329,8 +324,8 @@ impl Inner {
 
     pub(crate) async fn suspend(self: &Arc<Self>, branch: Branch) -> Result<Branch, BranchesError> {
         let slot = self.slot(branch.id);
-        let held = slot.lock.lock().await;
-        let branch = self.find(&branch.tenant, &branch.name)?;
+        let slot_guard = slot.lock.lock().await;
+        let branch = self.find_branch(&branch.tenant, &branch.name)?;
         match branch.state {
             BranchState::Suspended => return Ok(branch),
             BranchState::Running => {}
@@ -342,22 +337,22 @@ impl Inner {
                 });
             }
         }
-        self.put_down(branch, &held).await
+        self.suspend_running(branch, &slot_guard).await
     }
 
     /// Stops a running branch cleanly, onto the disk; the caller holds the slot.
-    async fn put_down(
+    async fn suspend_running(
         &self,
         mut branch: Branch,
         _: &SlotGuard<'_>,
     ) -> Result<Branch, BranchesError> {
-        self.steps.before("suspend.stop");
+        self.crash_points.before("suspend.stop");
         self.stop_postmaster(branch.id, StopMode::Fast).await?;
         self.flush_volume().await?;
         branch.state = BranchState::Suspended;
         branch.boot_id = None;
         branch.postmaster = None;
-        self.started()?.registry.update_branch(&branch)?;
+        self.state()?.registry.update_branch(&branch)?;
         self.refresh_manifest(&branch);
         Ok(branch)
     }
@@ -365,9 +360,9 @@ impl Inner {
     /// Starts a branch that does not run; one that runs is left as it is.
     pub(crate) async fn wake(self: &Arc<Self>, branch: Branch) -> Result<Branch, BranchesError> {
         let slot = self.slot(branch.id);
-        let _held = slot.lock.lock().await;
-        let mut branch = self.find(&branch.tenant, &branch.name)?;
-        if slot.live().is_some() {
+        let _slot_guard = slot.lock.lock().await;
+        let mut branch = self.find_branch(&branch.tenant, &branch.name)?;
+        if slot.postmaster().is_some() {
             return Ok(branch);
         }
         if !matches!(
@@ -381,7 +376,7 @@ impl Inner {
             });
         }
         // A failure of another kind may have been recorded since the crash.
-        let is_torn = ran_in_a_crash(&branch, &self.started()?.boot_id);
+        let is_torn = ran_during_crash(&branch, &self.state()?.boot_id);
         if is_torn || branch.failure.as_deref() == Some(MACHINE_CRASHED) {
             return Err(BranchesError::WrongState {
                 name: branch.name.to_string(),
@@ -392,21 +387,21 @@ impl Inner {
         self.check_room()?;
         if branch.waits_for_room {
             self.measure_tenant_room(&branch.tenant, 0).await?;
-            self.check_counted(&branch).await?;
+            self.check_fully_counted(&branch).await?;
             branch.waits_for_room = false;
         }
         let was_stopped = branch.state != BranchState::Running;
         let notice = branch.notice.take();
-        if let Err(error) = self.start_again(&mut branch).await {
+        if let Err(error) = self.start_branch(&mut branch).await {
             branch.notice = notice;
             // Its files are in order: it is woken as soon as there is room for its server, say.
             if !error.is_external() {
-                self.give_up(branch, &error);
+                self.record_failure(branch, &error);
             }
             return Err(error);
         }
         if was_stopped {
-            slot.forget_notice();
+            slot.clear_notice();
         }
         *lock(&slot.idle_since) = Some(self.now());
         Ok(branch)

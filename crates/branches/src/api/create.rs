@@ -13,14 +13,14 @@ use egret_postgres::PostgresError;
 
 use crate::core::request;
 use crate::engine::{Branches, Inner};
-use crate::error::{BranchesError, io};
+use crate::error::{BranchesError, io_error};
 use crate::model::{
     Branch, BranchId, BranchSource, BranchState, NewBranch, Receipt, RolePassword, Template,
     TemplateId, TemplateState,
 };
 use crate::stopwatch::Stopwatch;
 use crate::store::prepare;
-use crate::store::source::blocking;
+use crate::store::source::run_blocking;
 
 /// Outcome of a create request.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ impl Branches {
     /// # Errors
     /// [`BranchesError`]; a failed creation leaves a tombstone that is cleaned up behind.
     pub async fn create(&self, request: NewBranch) -> Result<CreateOutcome, BranchesError> {
-        if let Some(branch) = self.inner.create_at_once(&request)? {
+        if let Some(branch) = self.inner.create_from_pool(&request)? {
             return Ok(CreateOutcome::New(branch));
         }
         // A caller that goes away must not leave the work half done.
@@ -60,134 +60,126 @@ impl Branches {
 
 impl Inner {
     /// A branch of the pool, where there is one for the request and its name is free.
-    fn create_at_once(
+    fn create_from_pool(
         self: &Arc<Self>,
-        asked: &NewBranch,
+        request: &NewBranch,
     ) -> Result<Option<Branch>, BranchesError> {
-        let mut watch = Stopwatch::start();
-        request::validate(asked, &self.config, self.machine_memory)?;
-        let registry = &self.started()?.registry;
-        if registry.branch_named(&asked.tenant, &asked.name).is_some() {
+        let mut stopwatch = Stopwatch::start();
+        request::validate(request, &self.config, self.machine_memory)?;
+        let registry = &self.state()?.registry;
+        if registry.branch_named(&request.tenant, &request.name).is_some() {
             return Ok(None);
         }
-        self.check_count(&asked.tenant)?;
-        self.check_free(self.free_lately()?)?;
-        if !self.has_tenant_room(&asked.tenant) {
+        self.check_branch_count(&request.tenant)?;
+        self.check_free_room(self.recent_free_room()?)?;
+        if !self.has_tenant_room(&request.tenant) {
             return Ok(None);
         }
-        let leased = self.lease(asked, &mut watch)?;
+        let leased = self.lease(request, &mut stopwatch)?;
         if leased.is_some() {
-            self.metrics.leased(&watch);
+            self.metrics.count_lease(&stopwatch);
         }
         Ok(leased)
     }
 
     /// Refuses when there are as many branches as there may be; those in the pool do not count.
-    fn check_count(&self, tenant: &str) -> Result<(), BranchesError> {
-        let counts = |branch: &Branch| {
+    fn check_branch_count(&self, tenant: &str) -> Result<(), BranchesError> {
+        let is_counted = |branch: &Branch| {
             !matches!(branch.state, BranchState::Destroying | BranchState::Pooled)
         };
-        let counts = self.started()?.registry.counts_where(tenant, counts);
+        let counts = self.state()?.registry.counts_where(tenant, is_counted);
         let limit = Limit::new("branches.branches_max", u64::from(self.config.branches_max));
         limit.check(counts.all as u64 + 1)?;
-        let most = u64::from(self.config.tenant_branches_max);
-        Ok(Limit::new("branches.tenant_branches_max", most).check(counts.of_tenant as u64 + 1)?)
+        let tenant_max = u64::from(self.config.tenant_branches_max);
+        Ok(Limit::new("branches.tenant_branches_max", tenant_max)
+            .check(counts.of_tenant as u64 + 1)?)
     }
 
-    async fn create(self: &Arc<Self>, asked: NewBranch) -> Result<CreateOutcome, BranchesError> {
-        let mut watch = Stopwatch::start();
-        if let Some(existing) = self.existing(&asked).await? {
+    async fn create(self: &Arc<Self>, request: NewBranch) -> Result<CreateOutcome, BranchesError> {
+        let mut stopwatch = Stopwatch::start();
+        if let Some(existing) = self.find_existing(&request).await? {
             return Ok(CreateOutcome::Existing(existing));
         }
-        self.check_superuser(asked.superuser)?;
-        let passwords = if asked.role_passwords {
-            self.read_role_passwords().await?
-        } else {
-            Vec::new()
-        };
-        self.check_count(&asked.tenant)?;
-        self.check_tenant_room(&asked.tenant, 0).await?;
+        self.check_superuser(request.superuser)?;
+        let passwords =
+            if request.role_passwords { self.read_role_passwords().await? } else { Vec::new() };
+        self.check_branch_count(&request.tenant)?;
+        self.check_tenant_room(&request.tenant, 0).await?;
         // Both may take a while, which the removal of other templates need not await.
-        let (template, copied) = self.template_with_room(&asked).await?;
+        let (template, copy_bytes) = self.resolve_template_with_room(&request).await?;
         self.check_superuser(template.superuser)?;
-        self.check_tenant_room(&asked.tenant, copied).await?;
+        self.check_tenant_room(&request.tenant, copy_bytes).await?;
         // From here until the row is there the template may not be removed.
-        let gate = self.templates_gate.read().await;
-        self.template(template.id, &asked.tenant)?;
-        let id = BranchId::new(self.now(), self.entropy.ten());
-        let branch = self.row(id, &asked, &template);
-        watch.phase("template");
+        let removal_guard = self.template_removal_lock.read().await;
+        self.find_ready_template(template.id, &request.tenant)?;
+        let id = BranchId::new(self.now(), self.entropy.ten_bytes());
+        let branch = self.new_branch_row(id, &request, &template);
+        stopwatch.end_phase("template");
         let slot = self.slot(branch.id);
-        let _held = slot.lock.lock().await;
-        self.steps.before("create.intent");
-        if let Err(error) = self.insert_counted(&branch, passwords) {
+        let _slot_guard = slot.lock.lock().await;
+        self.crash_points.before("create.intent");
+        if let Err(error) = self.insert_within_limits(&branch, passwords) {
             lock(&self.slots).remove(&id);
             // Another request created a branch of that name first. A task that holds that branch's
             // slot may be waiting for the gate: release the gate before waiting for the task.
-            drop(gate);
-            if let Some(existing) = self.existing(&asked).await? {
+            drop(removal_guard);
+            if let Some(existing) = self.find_existing(&request).await? {
                 return Ok(CreateOutcome::Existing(existing));
             }
             return Err(error);
         }
-        drop(gate);
-        watch.phase("intent");
-        match self.make(branch.clone(), &template, &mut watch).await {
+        drop(removal_guard);
+        stopwatch.end_phase("intent");
+        match self.clone_and_start(branch.clone(), &template, &mut stopwatch).await {
             Ok(branch) => {
-                self.metrics.created(&watch);
+                self.metrics.count_creation(&stopwatch);
                 Ok(CreateOutcome::New(branch))
             }
             Err(error) => {
-                self.metrics.failed();
+                self.metrics.count_failure();
                 self.discard(branch.id);
-                Err(attribute_start_failure(error, &asked))
+                Err(attribute_start_failure(error, &request))
             }
         }
     }
 
     /// Records a branch that is about to be made, unless there are as many as there may be.
     /// Requests at the same time would each find the place that there is for one.
-    fn insert_counted(
+    fn insert_within_limits(
         &self,
         branch: &Branch,
         passwords: Vec<RolePassword>,
     ) -> Result<(), BranchesError> {
-        let registry = &self.started()?.registry;
-        let _turn = lock(&self.intents);
-        if registry
-            .branch_named(&branch.tenant, &branch.name)
-            .is_none()
-        {
-            self.check_count(&branch.tenant)?;
+        let registry = &self.state()?.registry;
+        let _intent_guard = lock(&self.intent_lock);
+        if registry.branch_named(&branch.tenant, &branch.name).is_none() {
+            self.check_branch_count(&branch.tenant)?;
         }
-        Ok(registry.insert_branch_with(branch, passwords)?)
+        Ok(registry.insert_branch_with_passwords(branch, passwords)?)
     }
 
     /// Records that a branch of the pool is handed out, unless there are as many as there may be.
     /// Returns whether its name was free.
-    pub(super) fn lease_counted(&self, branch: &Branch) -> Result<bool, BranchesError> {
-        let registry = &self.started()?.registry;
-        let _turn = lock(&self.intents);
-        if registry
-            .branch_named(&branch.tenant, &branch.name)
-            .is_some()
-        {
+    pub(super) fn lease_within_limits(&self, branch: &Branch) -> Result<bool, BranchesError> {
+        let registry = &self.state()?.registry;
+        let _intent_guard = lock(&self.intent_lock);
+        if registry.branch_named(&branch.tenant, &branch.name).is_some() {
             return Ok(false);
         }
-        self.check_count(&branch.tenant)?;
+        self.check_branch_count(&branch.tenant)?;
         Ok(registry.lease_branch(branch)?)
     }
 
     /// The living branch of that name, when the request fits it; waits for one that is just made.
-    async fn existing(&self, asked: &NewBranch) -> Result<Option<Branch>, BranchesError> {
-        let registry = &self.started()?.registry;
-        let Some(found) = registry.branch_named(&asked.tenant, &asked.name) else {
+    async fn find_existing(&self, request: &NewBranch) -> Result<Option<Branch>, BranchesError> {
+        let registry = &self.state()?.registry;
+        let Some(found) = registry.branch_named(&request.tenant, &request.name) else {
             return Ok(None);
         };
-        request::same(&found, asked)?;
+        request::check_same_request(&found, request)?;
         let slot = self.slot(found.id);
-        let _held = slot.lock.lock().await;
-        let found = registry.branch_named(&asked.tenant, &asked.name);
+        let _slot_guard = slot.lock.lock().await;
+        let found = registry.branch_named(&request.tenant, &request.name);
         match found {
             Some(branch) if branch.state == BranchState::Creating => {
                 Err(BranchesError::WrongState {
@@ -202,26 +194,31 @@ impl Inner {
     }
 
     /// The row as it stands before anything is done.
-    pub(super) fn row(&self, id: BranchId, asked: &NewBranch, template: &Template) -> Branch {
+    pub(super) fn new_branch_row(
+        &self,
+        id: BranchId,
+        request: &NewBranch,
+        template: &Template,
+    ) -> Branch {
         let now = self.now();
-        let ttl_ms = asked.ttl_ms.or(self.config.ttl_default.map(|span| span.0));
+        let ttl_ms = request.ttl_ms.or(self.config.ttl_default.map(|span| span.0));
         Branch {
             id,
-            tenant: asked.tenant.clone(),
-            name: asked.name.clone(),
+            tenant: request.tenant.clone(),
+            name: request.name.clone(),
             state: BranchState::Creating,
             template: template.id,
             parent_branch: template.origin_branch_name.clone(),
-            from: asked.from.clone(),
-            preset: asked.preset,
-            durable: request::durable(asked),
-            superuser: asked.superuser || template.superuser,
-            role_passwords: asked.role_passwords,
+            from: request.from.clone(),
+            preset: request.preset,
+            durable: request::is_durable(request),
+            superuser: request.superuser || template.superuser,
+            role_passwords: request.role_passwords,
             waits_for_room: false,
             notice: None,
-            protected: asked.protected,
-            settings: asked.settings.clone(),
-            labels: asked.labels.clone(),
+            protected: request.protected,
+            settings: request.settings.clone(),
+            labels: request.labels.clone(),
             created_at: now,
             ttl_ms,
             expires_at: ttl_ms.map(|ms| now.plus(Duration::from_millis(ms))),
@@ -233,32 +230,31 @@ impl Inner {
     }
 
     /// Clones, starts and records.
-    async fn make(
+    async fn clone_and_start(
         self: &Arc<Self>,
         mut branch: Branch,
         template: &Template,
-        watch: &mut Stopwatch,
+        stopwatch: &mut Stopwatch,
     ) -> Result<Branch, BranchesError> {
-        self.clone_template(branch.template, self.paths.branch(branch.id))
-            .await?;
+        self.clone_template(branch.template, self.paths.branch(branch.id)).await?;
         if branch.durable {
             self.flush_volume().await?;
         }
-        watch.phase("clone");
+        stopwatch.end_phase("clone");
         self.start_postmaster(&mut branch, template).await?;
-        watch.phase("start");
+        stopwatch.end_phase("start");
         if branch.superuser {
             self.grant_superuser(&branch).await?;
-            watch.phase("superuser");
+            stopwatch.end_phase("superuser");
         }
         branch.state = BranchState::Running;
-        branch.receipt = Some(Receipt::new("cold", template, watch));
-        self.steps.before("create.record");
-        self.started()?.registry.update_branch(&branch)?;
-        self.steps.before("create.manifest");
+        branch.receipt = Some(Receipt::new("cold", template, stopwatch));
+        self.crash_points.before("create.record");
+        self.state()?.registry.update_branch(&branch)?;
+        self.crash_points.before("create.manifest");
         self.write_branch_manifest(branch.id)?;
-        self.steps.before("create.done");
-        watch.phase("record");
+        self.crash_points.before("create.done");
+        stopwatch.end_phase("record");
         Ok(branch)
     }
 
@@ -270,9 +266,10 @@ impl Inner {
     ) -> Result<(), BranchesError> {
         let volume = self.mounted().volume;
         let from = self.paths.template(template);
-        let _room = self.promise_room(&from).await?;
-        self.steps.before("create.clone");
-        let cloned = blocking(move || volume.clone_tree(&from, &to).map_err(io("clone", &from)));
+        let _reservation = self.reserve_room(&from).await?;
+        self.crash_points.before("create.clone");
+        let cloned =
+            run_blocking(move || volume.clone_tree(&from, &to).map_err(io_error("clone", &from)));
         match cloned.await {
             Err(error) if error.is_disk_full() => Err(BranchesError::VolumeFull {
                 free: ByteSize(self.mounted().space()?.free).rounded_down(),
@@ -286,7 +283,8 @@ impl Inner {
     pub(crate) async fn grant_superuser(&self, branch: &Branch) -> Result<(), BranchesError> {
         let limit = self.receive_limit();
         let exchange = async {
-            let (client, _) = self.enter(&self.paths.socket(branch.id), &limit).await?;
+            let (client, _) =
+                self.connect_as_superuser(&self.paths.socket_dir(branch.id), &limit).await?;
             Ok(prepare::grant_superuser(&client).await?)
         };
         let subject = format!("branch {}", branch.id);
@@ -295,7 +293,7 @@ impl Inner {
 
     /// Refuses a superuser where the operating system would not bound what it does.
     pub(super) fn check_superuser(&self, superuser: bool) -> Result<(), BranchesError> {
-        let isolation = &self.started()?.isolation;
+        let isolation = &self.state()?.isolation;
         if !superuser || isolation.bounds_superusers() {
             return Ok(());
         }
@@ -312,27 +310,27 @@ impl Inner {
     pub(crate) fn mark_deleted(&self, mut branch: Branch) -> Result<(), BranchesError> {
         branch.state = BranchState::Destroying;
         branch.postmaster = None;
-        self.started()?.registry.update_branch(&branch)?;
-        self.due.notify_one();
+        self.state()?.registry.update_branch(&branch)?;
+        self.wakeup.notify_one();
         Ok(())
     }
 
     /// Refuses when the volume has too little room for anything new.
     pub(crate) fn check_room(&self) -> Result<(), BranchesError> {
-        self.check_free(ByteSize(self.mounted().space()?.free))
+        self.check_free_room(ByteSize(self.mounted().space()?.free))
     }
 
     /// Free room of the volume a moment ago: a lease takes none, and asking takes its time.
-    fn free_lately(&self) -> Result<ByteSize, BranchesError> {
-        if let Some(free) = self.pool.free() {
+    fn recent_free_room(&self) -> Result<ByteSize, BranchesError> {
+        if let Some(free) = self.pool.cached_free_room() {
             return Ok(free);
         }
         let free = self.mounted().space()?.free;
-        self.pool.note_free(free);
+        self.pool.cache_free_room(free);
         Ok(ByteSize(free))
     }
 
-    fn check_free(&self, free: ByteSize) -> Result<(), BranchesError> {
+    fn check_free_room(&self, free: ByteSize) -> Result<(), BranchesError> {
         if free < self.config.free_min {
             return Err(BranchesError::VolumeFull {
                 free: free.rounded_down(),
@@ -343,9 +341,14 @@ impl Inner {
     }
 
     /// A template that is ready and that the tenant may use.
-    pub(crate) fn template(&self, id: TemplateId, tenant: &str) -> Result<Template, BranchesError> {
-        let usable = |found: &Template| found.state == TemplateState::Ready && found.is_for(tenant);
-        let found = self.started()?.registry.template(id).filter(usable);
+    pub(crate) fn find_ready_template(
+        &self,
+        id: TemplateId,
+        tenant: &str,
+    ) -> Result<Template, BranchesError> {
+        let is_usable =
+            |found: &Template| found.state == TemplateState::Ready && found.is_usable_by(tenant);
+        let found = self.state()?.registry.template(id).filter(is_usable);
         found.ok_or_else(|| BranchesError::TemplateNotFound { id: id.to_string() })
     }
 
@@ -354,7 +357,7 @@ impl Inner {
         &self,
         id: TemplateId,
     ) -> Result<u64, BranchesError> {
-        let checked = self.check_room_for(&self.paths.template(id)).await;
+        let checked = self.check_room_for_copy(&self.paths.template(id)).await;
         if let Err(BranchesError::Io { source, .. }) = &checked
             && source.kind() == ErrorKind::NotFound
             && !self.is_ready(id)?
@@ -365,35 +368,35 @@ impl Inner {
     }
 
     fn is_ready(&self, id: TemplateId) -> Result<bool, BranchesError> {
-        let found = self.started()?.registry.template(id);
+        let found = self.state()?.registry.template(id);
         Ok(found.is_some_and(|found| found.state == TemplateState::Ready))
     }
 
     /// The template that a request names, with the bytes that a copy takes. Where Egret chose it
     /// and it is removed meanwhile, another one is chosen, once.
-    async fn template_with_room(
+    async fn resolve_template_with_room(
         self: &Arc<Self>,
-        asked: &NewBranch,
+        request: &NewBranch,
     ) -> Result<(Template, u64), BranchesError> {
-        let template = self.template_for(asked).await?;
+        let template = self.resolve_template(request).await?;
         match self.check_room_for_template(template.id).await {
             Err(BranchesError::TemplateNotFound { .. })
-                if matches!(
-                    asked.from,
-                    BranchSource::Head | BranchSource::NewestTemplate
-                ) =>
+                if matches!(request.from, BranchSource::Head | BranchSource::NewestTemplate) =>
             {
-                let template = self.template_for(asked).await?;
-                let copied = self.check_room_for_template(template.id).await?;
-                Ok((template, copied))
+                let template = self.resolve_template(request).await?;
+                let copy_bytes = self.check_room_for_template(template.id).await?;
+                Ok((template, copy_bytes))
             }
             checked => Ok((template, checked?)),
         }
     }
 
     /// The template that a request names, built now where it has to be.
-    async fn template_for(self: &Arc<Self>, asked: &NewBranch) -> Result<Template, BranchesError> {
-        match &asked.from {
+    async fn resolve_template(
+        self: &Arc<Self>,
+        request: &NewBranch,
+    ) -> Result<Template, BranchesError> {
+        match &request.from {
             BranchSource::NewestTemplate => match self.newest_template()? {
                 Some(template) => Ok(Template::clone(&template)),
                 None => {
@@ -407,11 +410,11 @@ impl Inner {
             },
             BranchSource::Head => {
                 let build = self.begin_head_build().await;
-                self.build_from_head(&build, Some(&asked.tenant)).await
+                self.build_from_head(&build, Some(&request.tenant)).await
             }
-            BranchSource::Template(id) => self.template(*id, &asked.tenant),
+            BranchSource::Template(id) => self.find_ready_template(*id, &request.tenant),
             BranchSource::Branch(name) => {
-                let parent = self.find(&asked.tenant, name)?;
+                let parent = self.find_branch(&request.tenant, name)?;
                 self.build_from_branch(&parent).await
             }
         }
@@ -420,17 +423,17 @@ impl Inner {
 
 /// Turns the failed start of a branch with settings of its user into a refusal of these settings,
 /// with the server's message.
-fn attribute_start_failure(error: BranchesError, asked: &NewBranch) -> BranchesError {
+fn attribute_start_failure(error: BranchesError, request: &NewBranch) -> BranchesError {
     match error {
         BranchesError::Postgres(PostgresError::StartFailed { log, .. })
-            if !asked.settings.is_empty() =>
+            if !request.settings.is_empty() =>
         {
-            let (_, said) = log.split_once("FATAL:").unwrap_or(("", &log));
+            let (_, message) = log.split_once("FATAL:").unwrap_or(("", &log));
             BranchesError::Invalid {
                 what: "settings",
                 reason: format!(
                     "PostgreSQL does not start with these settings: {}",
-                    said.trim()
+                    message.trim()
                 ),
             }
         }

@@ -15,19 +15,16 @@ use crate::model::{BranchId, BranchState};
 impl Inner {
     /// Notes kills since the last look. While there are none, one file of the kernel's is read.
     pub(crate) fn note_memory_kills(&self) -> Result<(), BranchesError> {
-        let started = self.started()?;
+        let started = self.state()?;
         let total = started.isolation.groups().memory_kills();
         if self.memory_kills.swap(total, Ordering::AcqRel) == total {
             return Ok(());
         }
-        let running =
+        let is_running =
             |state: BranchState| matches!(state, BranchState::Running | BranchState::Pooled);
-        for branch in started
-            .registry
-            .branches_where(|branch| running(branch.state))
-        {
-            if let Some(slot) = self.known_slot(branch.id)
-                && let Some(postmaster) = slot.live()
+        for branch in started.registry.branches_where(|branch| is_running(branch.state)) {
+            if let Some(slot) = self.existing_slot(branch.id)
+                && let Some(postmaster) = slot.postmaster()
             {
                 note_kills_of(branch.id, &slot, &postmaster);
             }
@@ -48,11 +45,6 @@ pub(super) fn note_kills_of(id: BranchId, slot: &BranchSlot, postmaster: &Postma
         kills - before
     );
     let message = "the kernel killed processes of a branch: out of memory";
-    condition::occur(
-        "branches_out_of_memory",
-        &format!("branch {id}"),
-        &reason,
-        message,
-    );
-    slot.note(reason);
+    condition::occur("branches_out_of_memory", &format!("branch {id}"), &reason, message);
+    slot.set_notice(reason);
 }

@@ -16,10 +16,10 @@ use crate::engine::{BranchSlot, Inner};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState, NewBranch, Preset, Template, TemplateId};
 use crate::store::files::read_manifest;
-use crate::store::source::blocking;
+use crate::store::source::run_blocking;
 
 /// Tenant of rows in the pool; no token has this tenant.
-const NOBODY: &str = "";
+const POOL_TENANT: &str = "";
 
 /// The pause after a failure to fill the pool; it doubles with each further failure.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
@@ -54,23 +54,23 @@ impl Step {
 }
 
 /// Number of processors, which is how many snapshots are made at a time.
-fn cores() -> usize {
+fn core_count() -> usize {
     std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
 }
 
 impl Inner {
     /// Fills the pools and deletes what is behind tombstones, in quiet moments, until Egret stops.
-    pub(crate) async fn keep_pools(self: &Arc<Self>) {
+    pub(crate) async fn maintain_pools(self: &Arc<Self>) {
         let (mut pause, mut resume_at) = (FAILURE_PAUSE, Instant::now());
         let unfilled = Condition::new("branches_pool_not_filled", "pool");
         while !self.stopping.load(Ordering::Acquire) {
-            let begun = Instant::now();
-            self.await_quiet(begun).await;
+            let round_start = Instant::now();
+            self.await_quiet(round_start).await;
             self.run_housekeeping().await;
             self.replace_lost_sessions();
-            let impatient = self.pool.impatient.swap(false, Ordering::AcqRel);
-            if impatient || Instant::now() >= resume_at {
-                match self.fill_pools(begun).await {
+            let skips_pause = self.pool.skips_pause.swap(false, Ordering::AcqRel);
+            if skips_pause || Instant::now() >= resume_at {
+                match self.fill_pools(round_start).await {
                     Ok(()) => {
                         pause = FAILURE_PAUSE;
                         unfilled.recover("the pool is filled again");
@@ -83,9 +83,9 @@ impl Inner {
                     }
                 }
             }
-            self.checkpoint().await;
+            self.checkpoint_registry().await;
             tokio::select! {
-                () = self.pool.due.notified() => {}
+                () = self.pool.wakeup.notified() => {}
                 () = tokio::time::sleep(IDLE_INTERVAL) => {}
             }
         }
@@ -95,7 +95,7 @@ impl Inner {
     /// manifests, branches to be discarded, tombstones.
     async fn run_housekeeping(self: &Arc<Self>) {
         self.write_manifests().await;
-        for id in std::mem::take(&mut *lock(&self.pool.stranded)) {
+        for id in std::mem::take(&mut *lock(&self.pool.pending_discards)) {
             self.discard(id);
         }
         self.purge_tombstones(|_| true).await;
@@ -105,65 +105,59 @@ impl Inner {
     /// does not use them.
     fn replace_lost_sessions(&self) {
         for entry in self.pool.snapshot() {
-            let waits = |slot: Arc<BranchSlot>| slot.residents_wait();
-            if entry.stage == Stage::Hot && !self.known_slot(entry.id).is_none_or(waits) {
-                self.reconnect_later(entry.id);
+            let are_quiet = |slot: Arc<BranchSlot>| slot.are_warm_sessions_quiet();
+            if entry.stage == Stage::Hot && !self.existing_slot(entry.id).is_none_or(are_quiet) {
+                self.schedule_reconnect(entry.id);
             }
         }
     }
 
     /// Drops the sessions of a hot entry, which the next refill connects again.
-    fn reconnect_later(&self, id: BranchId) {
+    fn schedule_reconnect(&self, id: BranchId) {
         let mut entries = lock(&self.pool.entries);
-        let found = entries
-            .get_mut(&id)
-            .filter(|entry| entry.stage == Stage::Hot);
+        let found = entries.get_mut(&id).filter(|entry| entry.stage == Stage::Hot);
         if let Some(entry) = found {
             entry.stage = Stage::Started;
             drop(entries);
-            self.slot(id).forget_residents();
-            self.pool.due.notify_one();
+            self.slot(id).drop_warm_sessions();
+            self.pool.wakeup.notify_one();
         }
     }
 
     /// Flushes what leases and destructions have only written, when there were any.
-    async fn checkpoint(self: &Arc<Self>) {
-        if !self.pool.unflushed.swap(false, Ordering::AcqRel) {
+    async fn checkpoint_registry(self: &Arc<Self>) {
+        if !self.pool.has_unflushed_commits.swap(false, Ordering::AcqRel) {
             return;
         }
         let inner = self.clone();
-        let flushed = blocking(move || Ok(inner.started()?.registry.checkpoint()?)).await;
+        let flushed = run_blocking(move || Ok(inner.state()?.registry.checkpoint()?)).await;
         match flushed {
-            Ok(()) => self
-                .faults
-                .registry
-                .recover("the registry is flushed again"),
+            Ok(()) => self.faults.registry.recover("the registry is flushed again"),
             Err(_) if self.stopping.load(Ordering::Acquire) => {}
             Err(error) => {
                 // It is flushed again with what comes next, or at the next look.
-                self.pool.unflushed.store(true, Ordering::Release);
-                self.faults
-                    .registry
-                    .fail(&error, "cannot flush the registry; retrying");
+                self.pool.has_unflushed_commits.store(true, Ordering::Release);
+                self.faults.registry.fail(&error, "cannot flush the registry; retrying");
             }
         }
     }
 
     /// Waits until no request has come for `pool_quiet`, at most for `pool_patience`.
     async fn await_quiet(&self, since: Instant) {
-        let (quiet, patience) = (
-            self.config.pool_quiet.duration(),
-            self.config.pool_patience.duration(),
-        );
+        let (quiet, patience) =
+            (self.config.pool_quiet.duration(), self.config.pool_patience.duration());
         loop {
-            let missing = quiet.saturating_sub(self.pool.quiet_for());
-            let left = patience.saturating_sub(since.elapsed());
-            if missing.is_zero() || left.is_zero() || self.stopping.load(Ordering::Acquire) {
+            let quiet_left = quiet.saturating_sub(self.pool.time_since_activity());
+            let patience_left = patience.saturating_sub(since.elapsed());
+            if quiet_left.is_zero()
+                || patience_left.is_zero()
+                || self.stopping.load(Ordering::Acquire)
+            {
                 return;
             }
             tokio::select! {
-                () = self.pool.due.notified() => {}
-                () = tokio::time::sleep(missing.min(left)) => {}
+                () = self.pool.wakeup.notified() => {}
+                () = tokio::time::sleep(quiet_left.min(patience_left)) => {}
             }
         }
     }
@@ -171,16 +165,16 @@ impl Inner {
     /// Finds leased branches whose manifests an earlier Egret did not write: if the registry were
     /// lost, they would be discarded as branches of the pool.
     pub(crate) fn find_unwritten_manifests(&self) -> Result<(), BranchesError> {
-        let leased = |branch: &Branch| {
+        let is_leased = |branch: &Branch| {
             !matches!(branch.state, BranchState::Pooled | BranchState::Destroying)
         };
-        let stale = |branch: &Branch| {
+        let has_stale_manifest = |branch: &Branch| {
             read_manifest::<Branch>(&self.paths.branch(branch.id))
                 .is_some_and(|written| written.state == BranchState::Pooled)
         };
-        let branches = self.started()?.registry.branches_where(leased);
-        let found = branches.iter().filter(|branch| stale(branch));
-        lock(&self.pool.unwritten).extend(found.map(|branch| branch.id));
+        let branches = self.state()?.registry.branches_where(is_leased);
+        let found = branches.iter().filter(|branch| has_stale_manifest(branch));
+        lock(&self.pool.unwritten_manifests).extend(found.map(|branch| branch.id));
         Ok(())
     }
 
@@ -188,45 +182,45 @@ impl Inner {
     /// failed.
     pub(crate) async fn write_manifests(self: &Arc<Self>) {
         // Not in the head of the loop: a lease waits for this lock.
-        let ids = std::mem::take(&mut *lock(&self.pool.unwritten));
+        let ids = std::mem::take(&mut *lock(&self.pool.unwritten_manifests));
         if ids.is_empty() {
             return;
         }
         let inner = self.clone();
-        let written = blocking(move || {
+        let writing = run_blocking(move || {
             let mut failed = Vec::new();
-            let mut unwritten = Ok(());
+            let mut result = Ok(());
             for id in ids {
                 match inner.write_branch_manifest(id) {
                     // It is not written during a reset.
-                    Ok(()) if inner.resetting(id).is_some() => failed.push(id),
+                    Ok(()) if inner.resetting_branch(id).is_some() => failed.push(id),
                     Ok(()) => {}
                     Err(error) => {
-                        unwritten = Err(error);
+                        result = Err(error);
                         failed.push(id);
                     }
                 }
             }
             // They are tried again with the next ones.
-            lock(&inner.pool.unwritten).extend(failed);
-            unwritten
+            lock(&inner.pool.unwritten_manifests).extend(failed);
+            result
         });
         let fault = &self.faults.manifests;
-        match written.await {
+        match writing.await {
             Ok(()) => fault.recover("manifests of branches are written again"),
             Err(error) => fault.fail(&error, "cannot write manifests of branches; retrying"),
         }
     }
 
     /// Carries out phase after phase until the pools are as they should be.
-    async fn fill_pools(self: &Arc<Self>, begun: Instant) -> Result<(), BranchesError> {
-        let _filling = self.filling.lock().await;
-        let mut house_kept = Instant::now();
+    async fn fill_pools(self: &Arc<Self>, round_start: Instant) -> Result<(), BranchesError> {
+        let _fill_guard = self.fill_lock.lock().await;
+        let mut last_housekeeping = Instant::now();
         while !self.stopping.load(Ordering::Acquire) {
-            if house_kept.elapsed() >= self.config.pool_patience.duration() {
+            if last_housekeeping.elapsed() >= self.config.pool_patience.duration() {
                 self.run_housekeeping().await;
-                self.checkpoint().await;
-                house_kept = Instant::now();
+                self.checkpoint_registry().await;
+                last_housekeeping = Instant::now();
             }
             let template = self.newest_template()?;
             let entries = self.pool.snapshot();
@@ -249,10 +243,10 @@ impl Inner {
             let Some(command) = plan(&view) else {
                 return Ok(());
             };
-            self.await_quiet(begun).await;
-            let started = Instant::now();
-            let phase = self.carry_out_pool(command, template).await?;
-            self.metrics.pool_phase(phase, started.elapsed());
+            self.await_quiet(round_start).await;
+            let phase_start = Instant::now();
+            let phase = self.execute_pool_command(command, template).await?;
+            self.metrics.observe_pool_phase(phase, phase_start.elapsed());
         }
         Ok(())
     }
@@ -267,7 +261,7 @@ impl Inner {
         self.purge_tombstones(|_| true).await;
     }
 
-    async fn carry_out_pool(
+    async fn execute_pool_command(
         self: &Arc<Self>,
         command: PoolCommand,
         template: Option<Arc<Template>>,
@@ -288,16 +282,16 @@ impl Inner {
                 return Ok("plan");
             }
             PoolCommand::Clone(ids) if interleaved => (ids, Step::All, self.start_concurrency()),
-            PoolCommand::Clone(ids) => (ids, Step::Clone, cores()),
+            PoolCommand::Clone(ids) => (ids, Step::Clone, core_count()),
             PoolCommand::Start(ids) => (ids, Step::Start, self.start_concurrency()),
             PoolCommand::Connect(ids) => (ids, Step::Connect, self.start_concurrency()),
         };
-        self.each(ids, step, concurrency, template).await?;
+        self.run_step_for_entries(ids, step, concurrency, template).await?;
         Ok(step.name())
     }
 
     /// Takes one step with each entry; one that fails is thrown away, and the first error returned.
-    async fn each(
+    async fn run_step_for_entries(
         self: &Arc<Self>,
         ids: Vec<BranchId>,
         step: Step,
@@ -312,7 +306,7 @@ impl Inner {
                 if self.stopping.load(Ordering::Acquire) {
                     return;
                 }
-                let Err(error) = self.take_step(step, id, template).await else {
+                let Err(error) = self.run_step(step, id, template).await else {
                     return;
                 };
                 // Stopping takes care of whatever is in the pool.
@@ -329,7 +323,7 @@ impl Inner {
         first.map_or(Ok(()), Err)
     }
 
-    async fn take_step(
+    async fn run_step(
         self: &Arc<Self>,
         step: Step,
         id: BranchId,
@@ -354,45 +348,40 @@ impl Inner {
         template: TemplateId,
         count: u32,
     ) -> Result<(), BranchesError> {
-        let _gate = self.templates_gate.read().await;
-        let template = self.template(template, NOBODY)?;
+        let _removal_guard = self.template_removal_lock.read().await;
+        let template = self.find_ready_template(template, POOL_TENANT)?;
         let rows: Vec<Branch> = (0..count)
             .map(|_| {
-                let id = BranchId::new(self.now(), self.entropy.ten());
+                let id = BranchId::new(self.now(), self.entropy.ten_bytes());
                 let name = format!("pool-{}", id.hex());
-                let mut asked = NewBranch::named(name.parse().expect("hexadecimal is a name"));
-                asked.tenant = NOBODY.to_owned();
-                asked.preset = preset;
-                let mut row = self.row(id, &asked, &template);
+                let mut request = NewBranch::named(name.parse().expect("hexadecimal is a name"));
+                request.tenant = POOL_TENANT.to_owned();
+                request.preset = preset;
+                let mut row = self.new_branch_row(id, &request, &template);
                 row.state = BranchState::Pooled;
                 // It has no lifetime before it is leased.
                 (row.ttl_ms, row.expires_at) = (None, None);
                 row
             })
             .collect();
-        self.steps.before("pool.intent");
+        self.crash_points.before("pool.intent");
         let (inner, inserted) = (self.clone(), rows.clone());
-        blocking(move || Ok(inner.started()?.registry.insert_branches(&inserted)?)).await?;
+        run_blocking(move || Ok(inner.state()?.registry.insert_branches(&inserted)?)).await?;
         let mut entries = lock(&self.pool.entries);
         for row in rows {
-            let entry = PoolEntry {
-                id: row.id,
-                preset,
-                template: template.id,
-                stage: Stage::Planned,
-            };
+            let entry =
+                PoolEntry { id: row.id, preset, template: template.id, stage: Stage::Planned };
             entries.insert(row.id, entry);
         }
         Ok(())
     }
 
     async fn clone_entry(&self, id: BranchId) -> Result<(), BranchesError> {
-        let row = self.pooled(id)?;
+        let row = self.pooled_branch(id)?;
         // First, so that files whose row is lost are still recognized as a branch's.
         self.write_branch_manifest(id)?;
-        self.clone_template(row.template, self.paths.branch(id))
-            .await?;
-        self.pool.advance(id, Stage::Cold);
+        self.clone_template(row.template, self.paths.branch(id)).await?;
+        self.pool.set_stage(id, Stage::Cold);
         Ok(())
     }
 
@@ -401,11 +390,11 @@ impl Inner {
         id: BranchId,
         template: &Template,
     ) -> Result<(), BranchesError> {
-        let mut row = self.pooled(id)?;
+        let mut row = self.pooled_branch(id)?;
         let slot = self.slot(id);
-        let _held = slot.lock.lock().await;
+        let _slot_guard = slot.lock.lock().await;
         self.start_postmaster(&mut row, template).await?;
-        self.pool.advance(id, Stage::Started);
+        self.pool.set_stage(id, Stage::Started);
         Ok(())
     }
 
@@ -414,23 +403,23 @@ impl Inner {
         id: BranchId,
         template: &Template,
     ) -> Result<(), BranchesError> {
-        self.steps.before("pool.connect");
-        let within = self.config.start_timeout;
+        self.crash_points.before("pool.connect");
+        let timeout = self.config.start_timeout;
         if self.config.pool_sessions > 0 {
             // A login trigger of the user's may wait for anything.
             let connecting = self.connect_sessions(id, template.id);
             let connected = tokio::select! {
-                connected = tokio::time::timeout(within.duration(), connecting) => connected,
-                () = self.ending() => return Err(BranchesError::Stopping),
+                connected = tokio::time::timeout(timeout.duration(), connecting) => connected,
+                () = self.await_stop() => return Err(BranchesError::Stopping),
             };
             connected.map_err(|_| PostgresError::StartTimeout {
                 data: self.paths.branch(id),
-                waited_ms: within.0,
-                log_file: self.paths.socket(id).join("server.log"),
+                waited_ms: timeout.0,
+                log_file: self.paths.socket_dir(id).join("server.log"),
             })??;
         }
         self.verifier_of(id).await?;
-        self.pool.advance(id, Stage::Hot);
+        self.pool.set_stage(id, Stage::Hot);
         Ok(())
     }
 
@@ -447,9 +436,11 @@ impl Inner {
         }
         let slot = self.slot(id);
         loop {
-            match self.connect_residents(id, template, &slot, &database).await {
+            match self.connect_warm_sessions(id, template, &slot, &database).await {
                 // One of its processes was killed: the server is there again in a moment.
-                Err(_) if slot.running().is_some() => tokio::time::sleep(RECONNECT_PAUSE).await,
+                Err(_) if slot.running_postmaster().is_some() => {
+                    tokio::time::sleep(RECONNECT_PAUSE).await
+                }
                 connected => return Ok(connected?),
             }
         }
@@ -462,32 +453,30 @@ impl Inner {
         id: BranchId,
         template: TemplateId,
     ) -> Result<Option<String>, BranchesError> {
-        if let Some(known) = lock(&self.pool.databases).get(&template) {
-            return Ok(known.clone());
+        if let Some(cached) = lock(&self.pool.databases).get(&template) {
+            return Ok(cached.clone());
         }
-        let mut users = match self.databases_of(id).await {
+        let mut user_databases = match self.databases_of(id).await {
             Ok(users) => users,
             // A login trigger refuses sessions, for example: then no session is connected
             // beforehand.
-            Err(error) if self.slot(id).running().is_some() => {
+            Err(error) if self.slot(id).running_postmaster().is_some() => {
                 tracing::debug!(branch = %id, %error, "cannot list the databases of a branch");
                 return Ok(None);
             }
             Err(error) => return Err(error),
         };
-        users.retain(|name| name != "postgres");
-        let only = (users.len() == 1).then(|| users.remove(0));
+        user_databases.retain(|name| name != "postgres");
+        let only_database = (user_databases.len() == 1).then(|| user_databases.remove(0));
         let mut databases = lock(&self.pool.databases);
         databases.clear();
-        databases.insert(template, only.clone());
-        Ok(only)
+        databases.insert(template, only_database.clone());
+        Ok(only_database)
     }
 
     /// The row of an entry that is still in the pool.
-    fn pooled(&self, id: BranchId) -> Result<Branch, BranchesError> {
-        let found = self.started()?.registry.branch(id);
-        found
-            .filter(|branch| branch.state == BranchState::Pooled)
-            .ok_or(BranchesError::Stopping)
+    fn pooled_branch(&self, id: BranchId) -> Result<Branch, BranchesError> {
+        let found = self.state()?.registry.branch(id);
+        found.filter(|branch| branch.state == BranchState::Pooled).ok_or(BranchesError::Stopping)
     }
 }

@@ -21,15 +21,15 @@ const PROBE_WAIT: Duration = Duration::from_millis(20);
 impl Inner {
     /// Whether a branch's server answers; a refusal is an answer. When a server is killed, its
     /// sessions end before the end of the postmaster can be seen, so one attempt proves nothing.
-    pub(super) async fn answers(&self, id: BranchId, slot: &BranchSlot) -> bool {
+    pub(super) async fn is_responding(&self, id: BranchId, slot: &BranchSlot) -> bool {
         let startup = Startup {
             user: ROLE.to_owned(),
             database: "postgres".to_owned(),
             parameters: vec![("application_name".to_owned(), "egret/branches".to_owned())],
         };
-        let socket = self.paths.socket(id);
+        let socket = self.paths.socket_dir(id);
         for _ in 0..PROBES_MAX {
-            if slot.running().is_none() {
+            if slot.running_postmaster().is_none() {
                 return false;
             }
             let opening = Session::connect(&socket, SOCKET_PORT, &startup);
@@ -38,7 +38,7 @@ impl Inner {
                 Ok(Err(error)) if error.server().is_some() => return true,
                 // A trigger of its user may hold a session up; a server that has ended refuses at
                 // once.
-                Err(_) => return slot.running().is_some(),
+                Err(_) => return slot.running_postmaster().is_some(),
                 // One that is opened while the server ends all of its sessions is ended too.
                 Ok(Err(_)) => tokio::time::sleep(PROBE_WAIT).await,
             }

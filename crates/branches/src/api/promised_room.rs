@@ -7,60 +7,57 @@ use std::sync::Mutex;
 
 use egret_base::settings::ByteSize;
 use egret_base::sync::lock;
-use egret_base::{Timestamp, count_left};
+use egret_base::{Timestamp, zero_on_underflow};
 
 use crate::engine::Inner;
-use crate::error::{BranchesError, io};
-use crate::store::source::blocking;
+use crate::error::{BranchesError, io_error};
+use crate::store::source::run_blocking;
 use crate::store::volume::Driver;
 
 /// Reservation of the bytes that a copy will take; dropping it releases them.
 pub(super) struct PromisedRoom<'a> {
     bytes: u64,
     /// Bytes that are reserved for all copies under way.
-    promised: &'a Mutex<u64>,
+    reserved_bytes: &'a Mutex<u64>,
 }
 
 impl Drop for PromisedRoom<'_> {
     fn drop(&mut self) {
-        let mut promised = lock(self.promised);
-        let left = promised.checked_sub(self.bytes);
-        *promised = count_left(left, "room promised to copies");
+        let mut reserved_bytes = lock(self.reserved_bytes);
+        let left = reserved_bytes.checked_sub(self.bytes);
+        *reserved_bytes = zero_on_underflow(left, "room promised to copies");
     }
 }
 
 impl Inner {
     /// Refuses when a copy of `data` does not fit: one that shares blocks takes next to nothing,
     /// one that copies every byte takes as much as there is. Returns the bytes that it takes.
-    pub(crate) async fn check_room_for(&self, data: &Path) -> Result<u64, BranchesError> {
+    pub(crate) async fn check_room_for_copy(&self, data: &Path) -> Result<u64, BranchesError> {
         self.check_room()?;
-        Ok(self.promise_room(data).await?.bytes)
+        Ok(self.reserve_room(data).await?.bytes)
     }
 
     /// Keeps the room that a copy of `data` takes while it is made, or refuses it where there is
     /// none; one that shares blocks takes next to nothing.
-    pub(super) async fn promise_room(
+    pub(super) async fn reserve_room(
         &self,
         data: &Path,
     ) -> Result<PromisedRoom<'_>, BranchesError> {
         let bytes = self.bytes_to_copy(data).await?;
-        let mut promised = lock(&self.promised);
+        let mut reserved_bytes = lock(&self.reserved_bytes);
         if bytes > 0 {
             let free = self.mounted().space()?.free;
-            let taken = promised.saturating_add(bytes);
-            let needed = ByteSize(self.config.free_min.bytes().saturating_add(taken));
+            let reserved_after = reserved_bytes.saturating_add(bytes);
+            let needed = ByteSize(self.config.free_min.bytes().saturating_add(reserved_after));
             if free < needed.bytes() {
                 return Err(BranchesError::VolumeFull {
                     free: ByteSize(free).rounded_down(),
                     needed: needed.rounded_up(),
                 });
             }
-            *promised = taken;
+            *reserved_bytes = reserved_after;
         }
-        Ok(PromisedRoom {
-            bytes,
-            promised: &self.promised,
-        })
+        Ok(PromisedRoom { bytes, reserved_bytes: &self.reserved_bytes })
     }
 
     async fn bytes_to_copy(&self, data: &Path) -> Result<u64, BranchesError> {
@@ -69,11 +66,9 @@ impl Inner {
             return Ok(0);
         }
         let from = data.to_owned();
-        blocking(move || {
+        run_blocking(move || {
             let epoch = Timestamp::from_micros(0);
-            volume
-                .diverged_bytes(&from, epoch)
-                .map_err(io("measure", &from))
+            volume.diverged_bytes(&from, epoch).map_err(io_error("measure", &from))
         })
         .await
     }

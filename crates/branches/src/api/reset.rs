@@ -14,10 +14,10 @@ use egret_postgres::postmaster::StopMode;
 
 use crate::engine::Inner;
 use crate::engine::{HeldTemplate, PendingUndo};
-use crate::error::{BranchesError, io};
+use crate::error::{BranchesError, io_error};
 use crate::model::{Branch, BranchId, BranchState, TemplateId};
 use crate::store::files::read_former_manifest;
-use crate::store::source::blocking;
+use crate::store::source::run_blocking;
 
 mod unfinished;
 
@@ -25,38 +25,39 @@ impl Inner {
     pub(super) async fn reset(
         self: &Arc<Self>,
         branch: Branch,
-        to: Option<TemplateId>,
+        target_template: Option<TemplateId>,
     ) -> Result<Branch, BranchesError> {
-        let started = self.started()?;
+        let state = self.state()?;
         let slot = self.slot(branch.id);
-        let _held = slot.lock.lock().await;
+        let _slot_guard = slot.lock.lock().await;
         // Before the row is read: it names the template of a reset that failed until that is
         // undone.
         self.undo_pending(branch.id, &slot).await?;
-        let before = self.find(&branch.tenant, &branch.name)?;
-        if before.protected {
-            return Err(BranchesError::Protected {
-                name: before.name.to_string(),
-            });
+        let branch_before = self.find_branch(&branch.tenant, &branch.name)?;
+        if branch_before.protected {
+            return Err(BranchesError::Protected { name: branch_before.name.to_string() });
         }
-        if let Some(id) = to {
+        if let Some(id) = target_template {
             // Before its files are looked at: one that is unknown has none.
-            self.template(id, &before.tenant)?;
+            self.find_ready_template(id, &branch_before.tenant)?;
         }
         // First, as what an earlier reset has left takes room.
-        let had_files = self.tidy_up(&before).await?;
-        self.check_room_for_reset(&before.tenant, to.unwrap_or(before.template))
-            .await?;
+        let had_files = self.clean_up_earlier_reset(&branch_before).await?;
+        self.check_room_for_reset(
+            &branch_before.tenant,
+            target_template.unwrap_or(branch_before.template),
+        )
+        .await?;
         // What is put back is what the manifest describes.
-        self.write_branch_manifest(before.id)?;
-        let mut branch = before.clone();
+        self.write_branch_manifest(branch_before.id)?;
+        let mut branch = branch_before.clone();
         // From here until the row is there the template may not be removed.
-        let gate = self.templates_gate.read().await;
-        let former_template = HeldTemplate::new(&self.held_templates, before.template);
+        let removal_guard = self.template_removal_lock.read().await;
+        let former_template = HeldTemplate::new(&self.held_templates, branch_before.template);
         // Two resets at a time could each see no cycle and make one together.
-        let lineage = lock(&self.lineage);
-        if let Some(id) = to {
-            let template = self.template(id, &branch.tenant)?;
+        let lineage_guard = lock(&self.lineage_lock);
+        if let Some(id) = target_template {
+            let template = self.find_ready_template(id, &branch.tenant)?;
             self.check_lineage(&branch, &template)?;
             self.check_superuser(template.superuser)?;
             branch.superuser |= template.superuser;
@@ -69,12 +70,12 @@ impl Inner {
             branch.parent_branch = template.origin_branch_name;
         }
         branch.state = BranchState::Resetting;
-        self.steps.before("reset.intent");
-        started.registry.update_branch(&branch)?;
-        drop(lineage);
-        drop(gate);
+        self.crash_points.before("reset.intent");
+        state.registry.update_branch(&branch)?;
+        drop(lineage_guard);
+        drop(removal_guard);
         if let Err(error) = self.replace_and_record(&mut branch).await {
-            let undo = PendingUndo::new(before, had_files, former_template);
+            let undo = PendingUndo::new(branch_before, had_files, former_template);
             self.undo_or_retry(undo, &slot).await;
             return Err(error);
         }
@@ -91,26 +92,26 @@ impl Inner {
     ) -> Result<(), BranchesError> {
         match self.check_room_for_template(template).await? {
             0 => Ok(()),
-            copied => self.check_tenant_room(tenant, copied).await,
+            copy_bytes => self.check_tenant_room(tenant, copy_bytes).await,
         }
     }
 
     /// The row of a branch whose reset has not come to its end.
-    pub(super) fn resetting(&self, id: BranchId) -> Option<Branch> {
-        let found = self.started.get()?.registry.branch(id);
+    pub(super) fn resetting_branch(&self, id: BranchId) -> Option<Branch> {
+        let found = self.state.get()?.registry.branch(id);
         found.filter(|branch| branch.state == BranchState::Resetting)
     }
 
     /// Whether a template that no row names is needed still: by a reset that may be undone.
-    pub(super) fn holds_template(&self, id: TemplateId) -> Result<bool, BranchesError> {
+    pub(super) fn is_template_held(&self, id: TemplateId) -> Result<bool, BranchesError> {
         if lock(&self.held_templates).contains(&id) {
             return Ok(true);
         }
         let is_resetting = |branch: &Branch| branch.state == BranchState::Resetting;
-        let resetting = self.started()?.registry.branches_where(is_resetting);
+        let resetting = self.state()?.registry.branches_where(is_resetting);
         Ok(resetting.iter().any(|branch| {
-            let before = read_former_manifest(&self.paths.branch(branch.id));
-            before.is_some_and(|before| before.template == id)
+            let former = read_former_manifest(&self.paths.branch(branch.id));
+            former.is_some_and(|before| before.template == id)
         }))
     }
 
@@ -132,13 +133,13 @@ impl Inner {
         // With all that was committed: the files may be put back, and commits do not wait for the
         // disk in most presets.
         self.stop_postmaster(id, StopMode::Fast).await?;
-        self.steps.before("reset.swap");
-        let staged = self.paths.staged(id);
-        blocking(move || {
+        self.crash_points.before("reset.swap");
+        let staged = self.paths.staged_files(id);
+        run_blocking(move || {
             if data.exists() {
-                fs::rename(&data, &former).map_err(io("rename", &data))?;
+                fs::rename(&data, &former).map_err(io_error("rename", &data))?;
             }
-            fs::rename(&staged, &data).map_err(io("rename", &staged))
+            fs::rename(&staged, &data).map_err(io_error("rename", &staged))
         })
         .await?;
         if branch.durable {
@@ -158,22 +159,23 @@ impl Inner {
         branch.notice = None;
         branch.state = BranchState::Running;
         branch.failure = None;
-        self.steps.before("reset.record");
+        self.crash_points.before("reset.record");
         // Also while Egret stops: it is done.
-        let started = self.started.get().ok_or(BranchesError::Stopping)?;
-        started.registry.update_branch(branch)?;
-        self.steps.before("reset.commit");
-        if let Err(error) = self.put_former_aside(branch.id).await {
+        let state = self.state.get().ok_or(BranchesError::Stopping)?;
+        state.registry.update_branch(branch)?;
+        self.crash_points.before("reset.commit");
+        if let Err(error) = self.retire_former_files(branch.id).await {
             // They would be put back, were the registry lost: the reset is not done.
             branch.state = BranchState::Resetting;
-            started.registry.update_branch(branch)?;
+            state.registry.update_branch(branch)?;
             return Err(error);
         }
-        self.slot(branch.id).forget_notice();
+        self.slot(branch.id).clear_notice();
         self.refresh_manifest(branch);
-        let (volume, staged) = (self.mounted().volume, self.paths.staged(branch.id));
-        self.steps.before("reset.remove");
-        let removed = blocking(move || volume.remove(&staged).map_err(io("remove", &staged))).await;
+        let (volume, staged) = (self.mounted().volume, self.paths.staged_files(branch.id));
+        self.crash_points.before("reset.remove");
+        let removed =
+            run_blocking(move || volume.remove(&staged).map_err(io_error("remove", &staged))).await;
         if let Err(error) = removed {
             tracing::warn!(branch = %branch.name, %error, "cannot delete the old files of a reset branch; they stay until the next start");
         }
@@ -183,9 +185,9 @@ impl Inner {
     /// Removes what an earlier reset of a branch has left: former files are put back only while
     /// that reset is not recorded. Returns whether the branch has files then. The caller holds the
     /// slot.
-    async fn tidy_up(&self, branch: &Branch) -> Result<bool, BranchesError> {
+    async fn clean_up_earlier_reset(&self, branch: &Branch) -> Result<bool, BranchesError> {
         if branch.state == BranchState::Resetting {
-            return self.put_back(branch.id).await;
+            return self.restore_former_files(branch.id).await;
         }
         self.remove_leftovers(branch.id).await?;
         Ok(self.paths.branch(branch.id).exists())
@@ -193,7 +195,7 @@ impl Inner {
 
     /// Puts the former files of a branch back, where they are kept, and removes a staged copy.
     /// Returns whether the branch has files then.
-    pub(super) async fn put_back(&self, id: BranchId) -> Result<bool, BranchesError> {
+    pub(super) async fn restore_former_files(&self, id: BranchId) -> Result<bool, BranchesError> {
         let [data, staged, former] = self.paths.files_of(id);
         let is_replaced = former.exists();
         if is_replaced {
@@ -201,11 +203,11 @@ impl Inner {
             self.describe_former_files(id)?;
         }
         let volume = self.mounted().volume;
-        blocking(move || {
-            volume.remove(&staged).map_err(io("remove", &staged))?;
+        run_blocking(move || {
+            volume.remove(&staged).map_err(io_error("remove", &staged))?;
             if is_replaced {
-                volume.remove(&data).map_err(io("remove", &data))?;
-                fs::rename(&former, &data).map_err(io("rename", &former))?;
+                volume.remove(&data).map_err(io_error("remove", &data))?;
+                fs::rename(&former, &data).map_err(io_error("rename", &former))?;
             }
             Ok(data.exists())
         })
@@ -215,9 +217,9 @@ impl Inner {
     /// Removes the files of a branch, those that a reset has left among them.
     pub(super) async fn remove_files(&self, id: BranchId) -> Result<(), BranchesError> {
         let (volume, files) = (self.mounted().volume, self.paths.files_of(id));
-        blocking(move || {
+        run_blocking(move || {
             for path in files {
-                volume.remove(&path).map_err(io("remove", &path))?;
+                volume.remove(&path).map_err(io_error("remove", &path))?;
             }
             Ok(())
         })
@@ -226,17 +228,17 @@ impl Inner {
 
     /// Gives the former files of a branch a name under which they are not put back. Until then, and
     /// from then on, the manifest says what belongs to the branch.
-    async fn put_former_aside(&self, id: BranchId) -> Result<(), BranchesError> {
+    async fn retire_former_files(&self, id: BranchId) -> Result<(), BranchesError> {
         self.write_branch_manifest(id)?;
-        let (staged, former) = (self.paths.staged(id), self.paths.former(id));
-        blocking(move || {
+        let (staged, former) = (self.paths.staged_files(id), self.paths.former_files(id));
+        run_blocking(move || {
             if former.exists() {
-                fs::rename(&former, &staged).map_err(io("rename", &former))?;
+                fs::rename(&former, &staged).map_err(io_error("rename", &former))?;
             }
             Ok(())
         })
         .await?;
-        self.steps.before("reset.manifest");
+        self.crash_points.before("reset.manifest");
         Ok(())
     }
 
@@ -245,10 +247,10 @@ impl Inner {
     pub(super) async fn remove_leftovers(&self, id: BranchId) -> Result<(), BranchesError> {
         let volume = self.mounted().volume;
         let [data, staged, former] = self.paths.files_of(id);
-        let are_replaced = blocking(move || {
-            volume.remove(&staged).map_err(io("remove", &staged))?;
+        let are_replaced = run_blocking(move || {
+            volume.remove(&staged).map_err(io_error("remove", &staged))?;
             if former.exists() && !data.exists() {
-                fs::rename(&former, &data).map_err(io("rename", &former))?;
+                fs::rename(&former, &data).map_err(io_error("rename", &former))?;
             }
             Ok(former.exists())
         });
@@ -256,11 +258,11 @@ impl Inner {
             return Ok(());
         }
         // They are not put back then, also when they are removed in part only.
-        self.put_former_aside(id).await?;
-        if let Some(branch) = self.started()?.registry.branch(id) {
+        self.retire_former_files(id).await?;
+        if let Some(branch) = self.state()?.registry.branch(id) {
             self.refresh_manifest(&branch);
         }
-        let (volume, staged) = (self.mounted().volume, self.paths.staged(id));
-        blocking(move || volume.remove(&staged).map_err(io("remove", &staged))).await
+        let (volume, staged) = (self.mounted().volume, self.paths.staged_files(id));
+        run_blocking(move || volume.remove(&staged).map_err(io_error("remove", &staged))).await
     }
 }

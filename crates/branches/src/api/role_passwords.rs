@@ -28,24 +28,15 @@ impl Branches {
         name: &BranchName,
         role: &str,
     ) -> Result<(BranchId, Arc<Verifier>), BranchesError> {
-        let branch = self.inner.find(tenant, name)?;
-        let own = if branch.role_passwords && role != ROLE {
-            self.inner
-                .started()?
-                .registry
-                .role_password(branch.id, role)
+        let branch = self.inner.find_branch(tenant, name)?;
+        let role_password = if branch.role_passwords && role != ROLE {
+            self.inner.state()?.registry.role_password(branch.id, role)
         } else {
             None
         };
-        match own {
-            Some(password)
-                if password
-                    .valid_until
-                    .is_some_and(|at| at <= self.inner.now()) =>
-            {
-                Err(BranchesError::NotFound {
-                    name: name.to_string(),
-                })
+        match role_password {
+            Some(password) if password.valid_until.is_some_and(|at| at <= self.inner.now()) => {
+                Err(BranchesError::NotFound { name: name.to_string() })
             }
             Some(password) => Ok((branch.id, password.verifier)),
             None => Ok((branch.id, self.inner.verifier_of(branch.id).await?)),
@@ -56,7 +47,7 @@ impl Branches {
 impl Inner {
     /// Reads the passwords that roles have in the source now.
     pub(crate) async fn read_role_passwords(&self) -> Result<Vec<RolePassword>, BranchesError> {
-        if self.started()?.binaries.major < POSTGRES_MAJOR_MIN {
+        if self.state()?.binaries.major < POSTGRES_MAJOR_MIN {
             return Err(BranchesError::Invalid {
                 what: "role_passwords",
                 reason: format!(

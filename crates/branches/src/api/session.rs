@@ -34,7 +34,7 @@ pub struct BranchEndpoint {
     /// Id of the branch.
     pub branch: BranchId,
     /// A session that waited for just this client; without one it gets a fresh one.
-    pub resident: Option<RawSession>,
+    pub warm_session: Option<RawSession>,
     /// The directory of its socket.
     pub socket_dir: PathBuf,
     /// The number in the socket's name.
@@ -72,15 +72,11 @@ impl SessionGuard {
     fn new(slot: Arc<BranchSlot>, inner: Arc<Inner>) -> Self {
         slot.sessions.fetch_add(1, Ordering::AcqRel);
         *lock(&slot.idle_since) = None;
-        Self {
-            slot,
-            inner,
-            database: None,
-        }
+        Self { slot, inner, database: None }
     }
 
     /// Notes the database that it is in.
-    fn enter(&mut self, database: &str) {
+    fn set_database(&mut self, database: &str) {
         lock(&self.slot.databases).push(database.to_owned());
         self.database = Some(database.to_owned());
     }
@@ -90,8 +86,8 @@ impl Drop for SessionGuard {
     fn drop(&mut self) {
         if let Some(left) = self.database.take() {
             let mut databases = lock(&self.slot.databases);
-            if let Some(at) = databases.iter().position(|database| *database == left) {
-                databases.swap_remove(at);
+            if let Some(index) = databases.iter().position(|database| *database == left) {
+                databases.swap_remove(index);
             }
         }
         if self.slot.sessions.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -108,8 +104,8 @@ impl BranchEndpoint {
 
     /// The error of a statement as it is reported: when the statement lost its session while the
     /// branch's server ran on, an error that says so takes its place.
-    async fn name_end_of_session(&mut self, error: BranchesError) -> BranchesError {
-        let named = match &error {
+    async fn classify_session_loss(&mut self, error: BranchesError) -> BranchesError {
+        let classified = match &error {
             BranchesError::Query(WireError::Server(last))
                 if last.ends_session() && last.sqlstate == "57P01" =>
             {
@@ -124,11 +120,12 @@ impl BranchEndpoint {
             _ => return error,
         };
         let inner = self.guard.inner.clone();
-        let answers = inner.answers(self.branch, self.guard.slot()).await;
-        if !answers || self.was_stopped() || self.guard.slot().running().is_none() {
+        let is_responding = inner.is_responding(self.branch, self.guard.slot()).await;
+        if !is_responding || self.was_stopped() || self.guard.slot().running_postmaster().is_none()
+        {
             return error;
         }
-        named
+        classified
     }
 }
 
@@ -173,10 +170,10 @@ impl Branches {
         tenant: &str,
         name: &BranchName,
     ) -> Result<Credentials, BranchesError> {
-        let branch = self.inner.find(tenant, name)?;
+        let branch = self.inner.find_branch(tenant, name)?;
         Ok(Credentials {
             user: ROLE.to_owned(),
-            password: self.inner.started()?.secret.password(branch.id),
+            password: self.inner.state()?.secret.password(branch.id),
         })
     }
 
@@ -190,7 +187,7 @@ impl Branches {
         name: &BranchName,
     ) -> Result<(BranchId, Arc<Verifier>), BranchesError> {
         // Whether its time is over is told when the password is proved: see `attach_client`.
-        let branch = self.inner.find(tenant, name)?;
+        let branch = self.inner.find_branch(tenant, name)?;
         Ok((branch.id, self.inner.verifier_of(branch.id).await?))
     }
 
@@ -200,7 +197,7 @@ impl Branches {
     /// # Errors
     /// [`BranchesError::Stopping`] when the engine is not running.
     pub fn decoy_verifier(&self, identity: &str) -> Result<Verifier, BranchesError> {
-        let key = self.inner.started()?.secret.decoy_key();
+        let key = self.inner.state()?.secret.decoy_key();
         Ok(Verifier::mock(&key, identity, SCRAM_ITERATIONS))
     }
 
@@ -213,31 +210,31 @@ impl Branches {
         tenant: &str,
         name: &BranchName,
     ) -> Result<BranchEndpoint, BranchesError> {
-        self.attach_to(self.inner.find(tenant, name)?).await
+        self.attach_branch(self.inner.find_branch(tenant, name)?).await
     }
 
-    async fn attach_to(&self, branch: Branch) -> Result<BranchEndpoint, BranchesError> {
+    async fn attach_branch(&self, branch: Branch) -> Result<BranchEndpoint, BranchesError> {
         let inner = &self.inner;
         inner.check_lifetime(&branch)?;
         let slot = inner.slot(branch.id);
         // Counted before it is looked at, so that the idle rule does not suspend it in between.
         let guard = SessionGuard::new(slot.clone(), inner.clone());
-        let mut ends = slot.ends.subscribe();
-        ends.mark_unchanged();
-        if slot.live().is_none() {
-            Box::pin(self.make_live(&branch, &slot)).await?;
-            ends.mark_unchanged();
+        let mut stop_receiver = slot.postmaster_ends.subscribe();
+        stop_receiver.mark_unchanged();
+        if slot.postmaster().is_none() {
+            Box::pin(self.ensure_running(&branch, &slot)).await?;
+            stop_receiver.mark_unchanged();
         }
         inner.pool.note_activity();
         Ok(BranchEndpoint {
             branch: branch.id,
-            resident: None,
-            socket_dir: inner.paths.socket(branch.id),
+            warm_session: None,
+            socket_dir: inner.paths.socket_dir(branch.id),
             port: SOCKET_PORT,
             guard,
             closed: Box::pin(async move {
                 // The sender lives in the slot; when that is gone the branch is.
-                let _ = ends.changed().await;
+                let _ = stop_receiver.changed().await;
             }),
         })
     }
@@ -255,38 +252,34 @@ impl Branches {
         id: BranchId,
         request: ClientRequest<'_>,
     ) -> Result<BranchEndpoint, BranchesError> {
-        let branch = self.inner.find(tenant, name)?;
+        let branch = self.inner.find_branch(tenant, name)?;
         if branch.id != id {
-            return Err(BranchesError::NotFound {
-                name: name.to_string(),
-            });
+            return Err(BranchesError::NotFound { name: name.to_string() });
         }
-        let mut attached = self.attach_to(branch).await?;
-        attached.guard.enter(request.database);
-        let slot = attached.guard.slot();
+        let mut endpoint = self.attach_branch(branch).await?;
+        endpoint.guard.set_database(request.database);
+        let slot = endpoint.guard.slot();
         // Sessions are kept ready for the branch's own role only.
         if request.role == ROLE {
             let (database, parameters) = (request.database, request.parameters);
-            let waiting = self
-                .inner
-                .client_session(slot, tenant, database, parameters);
-            attached.resident = waiting.await;
+            let warm_session = self.inner.take_client_session(slot, tenant, database, parameters);
+            endpoint.warm_session = warm_session.await;
         }
-        Ok(attached)
+        Ok(endpoint)
     }
 
     /// Waits until the branch's slot is released, then starts the branch if that is still needed.
-    async fn make_live(
+    async fn ensure_running(
         &self,
         branch: &Branch,
         slot: &Arc<BranchSlot>,
     ) -> Result<(), BranchesError> {
         let inner = &self.inner;
         drop(slot.lock.lock().await);
-        if slot.live().is_some() {
+        if slot.postmaster().is_some() {
             return Ok(());
         }
-        let branch = inner.find(&branch.tenant, &branch.name)?;
+        let branch = inner.find_branch(&branch.tenant, &branch.name)?;
         match branch.state {
             BranchState::Suspended | BranchState::Running => {
                 let inner = inner.clone();
@@ -326,36 +319,34 @@ impl Branches {
             database,
             sql,
             params,
-            rows_max: rows_max
-                .unwrap_or(config.query_rows_max)
-                .min(config.query_rows_max),
+            rows_max: rows_max.unwrap_or(config.query_rows_max).min(config.query_rows_max),
         };
         let mut attempts = Attempts::default();
         loop {
-            let mut attached = self.attach(tenant, name).await?;
-            attached.guard.enter(database);
+            let mut endpoint = self.attach(tenant, name).await?;
+            endpoint.guard.set_database(database);
             let outcome = {
-                let slot = attached.guard.slot();
-                let running = self.inner.run_query(attached.branch, slot, &statement);
-                self.inner.in_turn(std::pin::pin!(running)).await
+                let slot = endpoint.guard.slot();
+                let running = self.inner.run_query(endpoint.branch, slot, &statement);
+                self.inner.run_in_turn(std::pin::pin!(running)).await
             };
             match outcome {
                 Ok(answer) => {
                     let elapsed = started.elapsed();
-                    self.inner.metrics.queried(elapsed);
+                    self.inner.metrics.observe_query(elapsed);
                     return match answer {
-                        Ok(answer) => Ok(answered(answer, elapsed)),
-                        Err(error) => Err(attached.name_end_of_session(error).await),
+                        Ok(answer) => Ok(into_query_answer(answer, elapsed)),
+                        Err(error) => Err(endpoint.classify_session_loss(error).await),
                     };
                 }
                 Err(error) => {
-                    let failure = SessionFailure::of(&error, attached.was_stopped());
+                    let failure = SessionFailure::from_error(&error, endpoint.was_stopped());
                     let in_time = started.elapsed() < config.query_timeout.duration();
                     let wait = failure.and_then(|failure| attempts.wait_after(failure));
                     let Some(wait) = wait.filter(|_| in_time) else {
                         return Err(error.into());
                     };
-                    drop(attached);
+                    drop(endpoint);
                     tokio::time::sleep(wait).await;
                 }
             }
@@ -363,15 +354,12 @@ impl Branches {
     }
 }
 
-fn answered(answer: Answer, elapsed: Duration) -> QueryAnswer {
+fn into_query_answer(answer: Answer, elapsed: Duration) -> QueryAnswer {
     QueryAnswer {
         columns: answer
             .columns
             .into_iter()
-            .map(|column| QueryColumn {
-                name: column.name,
-                type_oid: column.type_oid,
-            })
+            .map(|column| QueryColumn { name: column.name, type_oid: column.type_oid })
             .collect(),
         rows: answer.rows,
         command: answer.command_tag,
@@ -381,10 +369,10 @@ fn answered(answer: Answer, elapsed: Duration) -> QueryAnswer {
 
 impl Inner {
     /// Does work when it is its turn. Work that takes longer than a turn goes on beside the next.
-    async fn in_turn<T>(&self, mut work: Pin<&mut impl Future<Output = T>>) -> T {
-        let turn = self.turns.acquire().await;
+    async fn run_in_turn<T>(&self, mut work: Pin<&mut impl Future<Output = T>>) -> T {
+        let turn = self.query_permits.acquire().await;
         match tokio::time::timeout(TURN_TIME, &mut work).await {
-            Ok(done) => done,
+            Ok(output) => output,
             Err(_) => {
                 drop(turn);
                 work.await
@@ -400,54 +388,45 @@ impl Inner {
         statement: &Statement<'_>,
     ) -> Result<Result<Answer, BranchesError>, WireError> {
         let timeout = self.config.query_timeout;
-        let opening = self.query_session(id, slot, statement.database);
-        let Ok(resident) = tokio::time::timeout(timeout.duration(), opening).await else {
-            return Ok(Err(BranchesError::QueryTimeout {
-                timeout_ms: timeout.0,
-            }));
+        let opening = self.acquire_query_session(id, slot, statement.database);
+        let Ok(warm_session) = tokio::time::timeout(timeout.duration(), opening).await else {
+            return Ok(Err(BranchesError::QueryTimeout { timeout_ms: timeout.0 }));
         };
-        let resident = resident?;
-        Ok(self.run_on(id, slot, statement, resident).await)
+        let resident = warm_session?;
+        Ok(self.run_statement(id, slot, statement, resident).await)
     }
 
-    async fn run_on(
+    async fn run_statement(
         &self,
         id: BranchId,
         slot: &BranchSlot,
         statement: &Statement<'_>,
-        mut resident: WarmSession,
+        mut warm_session: WarmSession,
     ) -> Result<Answer, BranchesError> {
-        let Statement {
-            sql,
-            params,
-            rows_max,
-            ..
-        } = *statement;
+        let Statement { sql, params, rows_max, .. } = *statement;
         let (timeout, bytes_max) = (self.config.query_timeout, self.config.query_bytes_max);
-        let session = resident.session();
+        let session = warm_session.session();
         let key = session.key();
-        let asked = session.query(sql, params, rows_max, bytes_max.bytes());
-        let Ok(answer) = tokio::time::timeout(timeout.duration(), asked).await else {
-            cancel(&self.paths.socket(id), SOCKET_PORT, key).await?;
-            return Err(BranchesError::QueryTimeout {
-                timeout_ms: timeout.0,
-            });
+        let query = session.query(sql, params, rows_max, bytes_max.bytes());
+        let Ok(answer) = tokio::time::timeout(timeout.duration(), query).await else {
+            cancel(&self.paths.socket_dir(id), SOCKET_PORT, key).await?;
+            return Err(BranchesError::QueryTimeout { timeout_ms: timeout.0 });
         };
         if may_define_parameters(sql) {
-            resident.close().await;
+            warm_session.close().await;
         } else {
             // Also after an error of the statement's, which leaves the session as it was.
-            self.keep_query_session(slot, resident).await;
+            self.release_query_session(slot, warm_session).await;
         }
         Ok(answer?)
     }
 
     /// What checks the password of a branch's role, derived once.
     pub(crate) async fn verifier_of(&self, id: BranchId) -> Result<Arc<Verifier>, BranchesError> {
-        if let Some(known) = lock(&self.verifiers).get(&id) {
-            return Ok(known.clone());
+        if let Some(cached) = lock(&self.verifiers).get(&id) {
+            return Ok(cached.clone());
         }
-        let secret = &self.started()?.secret;
+        let secret = &self.state()?.secret;
         let (password, salt) = (secret.password(id), secret.salt(id));
         // Thousands of hashes: not on a thread that serves sessions.
         let derived = tokio::task::spawn_blocking(move || {
@@ -457,7 +436,7 @@ impl Inner {
         .expect("deriving a key does not panic");
         let verifier = Arc::new(derived.expect("a generated password is plain ASCII"));
         // A branch may have been purged meanwhile, with whatever was kept of it.
-        if self.started()?.registry.branch(id).is_some() {
+        if self.state()?.registry.branch(id).is_some() {
             lock(&self.verifiers).insert(id, verifier.clone());
         }
         Ok(verifier)
@@ -466,16 +445,15 @@ impl Inner {
     /// Refuses a branch whose time is over, though the worker has not destroyed it yet.
     fn check_lifetime(&self, branch: &Branch) -> Result<(), BranchesError> {
         match branch.expires_at {
-            Some(at) if at <= self.now() && !branch.protected => Err(BranchesError::Expired {
-                name: branch.name.to_string(),
-                at,
-            }),
+            Some(at) if at <= self.now() && !branch.protected => {
+                Err(BranchesError::Expired { name: branch.name.to_string(), at })
+            }
             _ => Ok(()),
         }
     }
 
     /// A session of the branch's role for Egret's own use.
-    pub(crate) async fn session(
+    pub(crate) async fn open_session(
         &self,
         branch: &Branch,
         database: &str,
@@ -485,6 +463,6 @@ impl Inner {
             database: database.to_owned(),
             parameters: vec![("application_name".to_owned(), "egret/branches".to_owned())],
         };
-        Session::connect(&self.paths.socket(branch.id), SOCKET_PORT, &startup).await
+        Session::connect(&self.paths.socket_dir(branch.id), SOCKET_PORT, &startup).await
     }
 }

@@ -4,28 +4,28 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use egret_postgres::bounded::{self, ReceiveLimit};
-use egret_postgres::cluster::private_directory;
-use egret_postgres::postmaster::{Launch, Postmaster, StopMode, end_orphans};
+use egret_postgres::cluster::create_private_directory;
+use egret_postgres::postmaster::{Launch, Postmaster, StopMode, kill_orphans};
 use tokio::sync::{MutexGuard, RwLockReadGuard};
 
 use super::promised_room::PromisedRoom;
 use crate::core::preset;
 use crate::engine::{Branches, Inner, SOURCE};
-use crate::error::{BranchesError, io};
+use crate::error::{BranchesError, io_error};
 use crate::model::{Branch, BranchState, Preset, Template, TemplateId, TemplateState};
 use crate::stopwatch::Stopwatch;
 use crate::store::files::SOCKET_PORT;
-use crate::store::files::{manifest_of, remove_directory, remove_file, write_manifest};
+use crate::store::files::{manifest_path, remove_directory, remove_file, write_manifest};
 use crate::store::prepare;
 use crate::store::recovery_loss::{self, LossReport};
-use crate::store::source::{self, Admission, SourceFacts, blocking};
+use crate::store::source::{self, Admission, SourceFacts, run_blocking};
 
 mod limits;
 
 /// Proof that the caller is the only builder of a template of the source.
 pub(crate) struct HeadBuild<'a> {
-    _any: RwLockReadGuard<'a, ()>,
-    _head: MutexGuard<'a, ()>,
+    _build_guard: RwLockReadGuard<'a, ()>,
+    _head_guard: MutexGuard<'a, ()>,
 }
 
 impl Branches {
@@ -48,27 +48,25 @@ impl Inner {
     /// Waits until no other template of the source is built.
     pub(crate) async fn begin_head_build(&self) -> HeadBuild<'_> {
         HeadBuild {
-            _any: self.builds.read().await,
-            _head: self.head_build.lock().await,
+            _build_guard: self.build_lock.read().await,
+            _head_guard: self.head_build_lock.lock().await,
         }
     }
 
     /// The same without waiting: `None` while another template of the source is built.
     pub(crate) fn try_begin_head_build(&self) -> Option<HeadBuild<'_>> {
         Some(HeadBuild {
-            _any: self.builds.try_read().ok()?,
-            _head: self.head_build.try_lock().ok()?,
+            _build_guard: self.build_lock.try_read().ok()?,
+            _head_guard: self.head_build_lock.try_lock().ok()?,
         })
     }
 
     /// The branch as it is now, where it can be branched.
-    fn branchable(&self, branch: &Branch) -> Result<Branch, BranchesError> {
-        let found = self.started()?.registry.branch(branch.id);
+    fn find_branchable(&self, branch: &Branch) -> Result<Branch, BranchesError> {
+        let found = self.state()?.registry.branch(branch.id);
         let found = found
             .filter(|found| found.state != BranchState::Destroying)
-            .ok_or_else(|| BranchesError::NotFound {
-                name: branch.name.to_string(),
-            })?;
+            .ok_or_else(|| BranchesError::NotFound { name: branch.name.to_string() })?;
         if !matches!(found.state, BranchState::Running | BranchState::Suspended) {
             return Err(BranchesError::WrongState {
                 name: found.name.to_string(),
@@ -85,7 +83,7 @@ impl Inner {
         _: &HeadBuild<'_>,
         tenant: Option<&str>,
     ) -> Result<Template, BranchesError> {
-        let mut watch = Stopwatch::start();
+        let mut stopwatch = Stopwatch::start();
         // Before the source does anything for it.
         if let Some(tenant) = tenant {
             self.check_tenant_templates(tenant)?;
@@ -95,22 +93,22 @@ impl Inner {
         let data = self.source.layout().data;
         let facts = source::examine(&client, SOURCE, &data).await?;
         source::checkpoint(&client).await?;
-        watch.phase("checkpoint");
-        let (mut template, room) = self.announce(&facts, None).await?;
+        stopwatch.end_phase("checkpoint");
+        let (mut template, reservation) = self.record_template_intent(&facts, None).await?;
         let to = self.paths.template(template.id);
-        self.steps.before("template.copy");
+        self.crash_points.before("template.copy");
         let volume = self.mounted().volume;
-        let owner = self.started()?.owner.clone();
+        let owner = self.state()?.owner.clone();
         let result = async {
             template.taken_at = self.now();
             template.lsn = source::wal_position(&client).await?;
-            source::copy(&client, &volume, &data, &to, &owner).await?;
-            drop(room);
-            watch.phase("snapshot");
-            self.finish(&mut template, &facts, &mut watch).await
+            source::copy_data_directory(&client, &volume, &data, &to, &owner).await?;
+            drop(reservation);
+            stopwatch.end_phase("snapshot");
+            self.finish_template(&mut template, &facts, &mut stopwatch).await
         }
         .await;
-        self.settle(template, result).await
+        self.record_or_discard(template, result).await
     }
 
     /// Builds a template from a branch as it is now, its running processes frozen for the moment of
@@ -124,71 +122,66 @@ impl Inner {
         self: &Arc<Self>,
         parent: &Branch,
     ) -> Result<Template, BranchesError> {
-        let mut watch = Stopwatch::start();
-        let _any = self.builds.read().await;
+        let mut stopwatch = Stopwatch::start();
+        let _build_guard = self.build_lock.read().await;
         let slot = self.slot(parent.id);
-        let _of_branch = slot.build.lock().await;
-        let of_tenant = self.builds_of(&parent.tenant);
-        let _of_tenant = of_tenant.acquire().await;
+        let _branch_build_guard = slot.build_lock.lock().await;
+        let tenant_permits = self.tenant_build_permits(&parent.tenant);
+        let _tenant_permit = tenant_permits.acquire().await;
         // What is being done to the branch comes first.
         drop(slot.lock.lock().await);
-        let parent = self.branchable(parent)?;
+        let parent = self.find_branchable(parent)?;
         // Before its slot is taken: what the tenant has destroyed may have to be deleted first.
         self.check_room_of_tenant(&parent).await?;
-        let examined = (parent.template, slot.live().map(|live| live.pid()));
-        let position = match slot.live() {
+        let state_at_checkpoint = (parent.template, slot.postmaster().map(|live| live.pid()));
+        let position = match slot.postmaster() {
             Some(_) => match self.checkpoint_branch(&parent).await {
                 Ok(position) => Some(position),
                 // It was suspended meanwhile, or its postmaster ended: the files are what there is.
-                Err(_) if slot.running().is_none() => None,
+                Err(_) if slot.running_postmaster().is_none() => None,
                 Err(error) => return Err(error),
             },
             None => None,
         };
-        let held = slot.lock.lock().await;
-        let parent = self.branchable(&parent)?;
-        let live = slot.live();
+        let slot_guard = slot.lock.lock().await;
+        let parent = self.find_branchable(&parent)?;
+        let live = slot.postmaster();
         if live.is_none() {
             // Its postmaster may just have died and left a backend at work.
-            end_orphans(&self.paths.branch(parent.id)).await;
+            kill_orphans(&self.paths.branch(parent.id)).await;
         }
-        let origin = self.template_of(&parent)?;
+        let origin_template = self.template_of(&parent)?;
         // Of other data, after a reset, the position says nothing.
-        let copied = (parent.template, live.as_ref().map(|live| live.pid()));
+        let state_at_copy = (parent.template, live.as_ref().map(|live| live.pid()));
         let lsn = position
-            .filter(|_| copied == examined)
-            .unwrap_or_else(|| origin.lsn.clone());
-        let parent = with_superuser_of(parent, &origin);
-        let facts = facts_of_branch(&parent, origin);
-        watch.phase("checkpoint");
+            .filter(|_| state_at_copy == state_at_checkpoint)
+            .unwrap_or_else(|| origin_template.lsn.clone());
+        let parent = with_superuser_of(parent, &origin_template);
+        let facts = facts_of_branch(&parent, origin_template);
+        stopwatch.end_phase("checkpoint");
         self.check_tenant_templates(&parent.tenant)?;
-        let (mut template, room) = self.announce(&facts, Some(&parent)).await?;
+        let (mut template, reservation) =
+            self.record_template_intent(&facts, Some(&parent)).await?;
         template.lsn = lsn;
-        let (from, to) = (
-            self.paths.branch(parent.id),
-            self.paths.template(template.id),
-        );
+        let (from, to) = (self.paths.branch(parent.id), self.paths.template(template.id));
         let volume = self.mounted().volume;
-        self.steps.before("template.copy");
+        self.crash_points.before("template.copy");
         template.taken_at = self.now();
-        let copied = blocking(move || {
-            let _frozen = live
-                .as_ref()
-                .map(|postmaster| postmaster.freeze())
-                .transpose()?;
-            volume.clone_tree(&from, &to).map_err(io("snapshot", &from))
+        let copied = run_blocking(move || {
+            let _frozen = live.as_ref().map(|postmaster| postmaster.freeze()).transpose()?;
+            volume.clone_tree(&from, &to).map_err(io_error("snapshot", &from))
         })
         .await;
-        drop(room);
+        drop(reservation);
         // What follows is done to the copy; the parent is free for others.
-        drop(held);
+        drop(slot_guard);
         let result = async {
             copied?;
-            watch.phase("snapshot");
-            self.finish(&mut template, &facts, &mut watch).await
+            stopwatch.end_phase("snapshot");
+            self.finish_template(&mut template, &facts, &mut stopwatch).await
         }
         .await;
-        self.settle(template, result).await
+        self.record_or_discard(template, result).await
     }
 
     /// Checkpoints a running branch, so that there is little to recover; returns where its log
@@ -196,7 +189,8 @@ impl Inner {
     async fn checkpoint_branch(&self, branch: &Branch) -> Result<String, BranchesError> {
         let limit = self.receive_limit();
         let exchange = async {
-            let (client, _) = self.enter(&self.paths.socket(branch.id), &limit).await?;
+            let (client, _) =
+                self.connect_as_superuser(&self.paths.socket_dir(branch.id), &limit).await?;
             source::checkpoint(&client).await?;
             Ok(source::wal_position(&client).await?)
         };
@@ -205,22 +199,22 @@ impl Inner {
     }
 
     /// Writes the intent, and keeps room for the copy.
-    async fn announce(
+    async fn record_template_intent(
         &self,
         facts: &SourceFacts,
         parent: Option<&Branch>,
     ) -> Result<(Template, PromisedRoom<'_>), BranchesError> {
-        let started = self.started()?;
+        let state = self.state()?;
         let copied = match parent {
             Some(branch) => self.paths.branch(branch.id),
             None => self.source.layout().data,
         };
         self.check_room()?;
-        let room = self.promise_room(&copied).await?;
+        let reservation = self.reserve_room(&copied).await?;
         self.check_template_count()?;
         let now = self.now();
         let template = Template {
-            id: TemplateId::new(now, self.entropy.ten()),
+            id: TemplateId::new(now, self.entropy.ten_bytes()),
             state: TemplateState::Building,
             origin_branch: parent.map(|branch| branch.id),
             tenant: parent.map(|branch| branch.tenant.clone()),
@@ -228,58 +222,56 @@ impl Inner {
             source: facts.identity.clone(),
             lsn: String::new(),
             taken_at: now,
-            postgres_major: started.binaries.major,
+            postgres_major: state.binaries.major,
             preload_libraries: preset::without_schedulers(&facts.preload_libraries),
             phases: Vec::new(),
             losses: None,
             superuser: parent.is_some_and(|branch| branch.superuser),
         };
-        self.steps.before("template.intent");
-        started.registry.put_template(&template)?;
-        Ok((template, room))
+        self.crash_points.before("template.intent");
+        state.registry.put_template(&template)?;
+        Ok((template, reservation))
     }
 
     /// Turns a raw copy into something that branches can be cloned from.
-    async fn finish(
+    async fn finish_template(
         &self,
         template: &mut Template,
         facts: &SourceFacts,
-        watch: &mut Stopwatch,
+        stopwatch: &mut Stopwatch,
     ) -> Result<(), BranchesError> {
-        let owner = self.started()?.owner.clone();
+        let owner = self.state()?.owner.clone();
         let data = self.paths.template(template.id);
         let files = data.clone();
-        let unlogged = blocking(move || {
+        let unlogged = run_blocking(move || {
             prepare::neutralise_files(&files, &owner)?;
-            recovery_loss::find_unlogged_files(&files).map_err(io("read", &files))
+            recovery_loss::find_unlogged_files(&files).map_err(io_error("read", &files))
         })
         .await?;
         let mut report = unlogged.map(LossReport::new);
-        watch.phase("neutralise");
-        self.steps.before("template.recover");
+        stopwatch.end_phase("neutralise");
+        self.crash_points.before("template.recover");
         let postmaster = self.start_builder(template, facts).await?;
-        watch.phase("recover");
+        stopwatch.end_phase("recover");
         let prepared = self.prepare(template, report.as_mut()).await;
-        watch.phase("prepare");
+        stopwatch.end_phase("prepare");
         // Fast and not immediate: the shutdown checkpoint is what branches start from.
         let mode = match &prepared {
             Ok(()) => StopMode::Fast,
             Err(_) => StopMode::Immediate,
         };
-        postmaster
-            .stop(mode, self.config.stop_timeout.duration())
-            .await;
-        remove_directory(&self.paths.builder_socket(template.id))?;
+        postmaster.stop(mode, self.config.stop_timeout.duration()).await;
+        remove_directory(&self.paths.builder_socket_dir(template.id))?;
         prepared?;
-        watch.phase("stop");
+        stopwatch.end_phase("stop");
         self.flush_volume().await?;
         let volume = self.mounted().volume;
         let sealed = data.clone();
-        self.steps.before("template.seal");
-        blocking(move || volume.seal(&sealed).map_err(io("seal", &sealed))).await?;
-        watch.phase("seal");
+        self.crash_points.before("template.seal");
+        run_blocking(move || volume.seal(&sealed).map_err(io_error("seal", &sealed))).await?;
+        stopwatch.end_phase("seal");
         template.state = TemplateState::Ready;
-        template.phases = watch.phases().to_vec();
+        template.phases = stopwatch.phases().to_vec();
         template.losses = Some(report.map_or_else(Vec::new, LossReport::finish));
         write_manifest(&data, template)
     }
@@ -289,16 +281,16 @@ impl Inner {
         template: &Template,
         facts: &SourceFacts,
     ) -> Result<Postmaster, BranchesError> {
-        let started = self.started()?;
-        let socket_dir = self.paths.builder_socket(template.id);
-        private_directory(&socket_dir, &started.owner)?;
+        let state = self.state()?;
+        let socket_dir = self.paths.builder_socket_dir(template.id);
+        create_private_directory(&socket_dir, &state.owner)?;
         let log_file = socket_dir.join("server.log");
         let name = "template".parse().expect("a branch may be named template");
         let mut settings = preset::settings(
             Preset::Large,
             false,
             &std::collections::BTreeMap::new(),
-            started.binaries.major,
+            state.binaries.major,
             &template.preload_libraries,
             &name,
         );
@@ -312,23 +304,21 @@ impl Inner {
         settings.push(("min_wal_size".to_owned(), "32MB".to_owned()));
         settings.push(("max_wal_size".to_owned(), "64MB".to_owned()));
         let postmaster = Postmaster::launch(&Launch {
-            binaries: started.binaries.clone(),
+            binaries: state.binaries.clone(),
             data: self.paths.template(template.id),
             socket_dir: socket_dir.clone(),
             port: SOCKET_PORT,
             settings,
-            owner: started.owner.clone(),
-            isolation: Some(started.isolation.clone()),
+            owner: state.owner.clone(),
+            isolation: Some(state.isolation.clone()),
             log_file: log_file.clone(),
             oom_score_adj: 0,
             nice: 0,
         })
         .await?;
-        let starting = postmaster.ready(self.config.start_timeout.duration(), &log_file);
-        if let Err(error) = self.unless_ending(starting).await {
-            postmaster
-                .stop(StopMode::Immediate, self.config.stop_timeout.duration())
-                .await;
+        let starting = postmaster.await_ready(self.config.start_timeout.duration(), &log_file);
+        if let Err(error) = self.await_unless_stopping(starting).await {
+            postmaster.stop(StopMode::Immediate, self.config.stop_timeout.duration()).await;
             return Err(error);
         }
         Ok(postmaster)
@@ -353,31 +343,31 @@ impl Inner {
         mut report: Option<&mut LossReport>,
         limit: &Arc<ReceiveLimit>,
     ) -> Result<(), BranchesError> {
-        let socket_dir = self.paths.builder_socket(template.id);
-        let (client, connection) = self.enter(&socket_dir, limit).await?;
+        let socket_dir = self.paths.builder_socket_dir(template.id);
+        let (client, connection) = self.connect_as_superuser(&socket_dir, limit).await?;
         let databases = source::all_databases(&client).await?;
         let documents = self.document_retention()?;
         if template.origin_branch.is_none() {
-            prepare::roles(&client).await?;
+            prepare::prepare_roles(&client).await?;
         }
-        for (database, open) in databases {
-            if !open {
+        for (database, allows_connections) in databases {
+            if !allows_connections {
                 source::allow_connections(&client, &database, &Admission::Open).await?;
             }
-            let mut to_database = connection.clone();
-            to_database.dbname(&database);
-            let inside = bounded::connect(&to_database, limit)
+            let mut database_config = connection.clone();
+            database_config.dbname(&database);
+            let database_client = bounded::connect(&database_config, limit)
                 .await
-                .map_err(|error| error.of_session_in(&database))?;
+                .map_err(|error| error.in_database(&database))?;
             if template.origin_branch.is_none() {
-                prepare::database(&inside, documents).await?;
+                prepare::prepare_database(&database_client, documents).await?;
             } else {
-                prepare::roll_back_prepared(&inside).await?;
+                prepare::roll_back_prepared(&database_client).await?;
             }
             if let Some(report) = &mut report {
-                report.add_database(&inside).await?;
+                report.add_database(&database_client).await?;
             }
-            if !open {
+            if !allows_connections {
                 source::allow_connections(&client, &database, &Admission::Closed).await?;
             }
         }
@@ -385,20 +375,20 @@ impl Inner {
     }
 
     /// Records a finished template, or removes what a failed build left.
-    async fn settle(
+    async fn record_or_discard(
         &self,
         template: Template,
         result: Result<(), BranchesError>,
     ) -> Result<Template, BranchesError> {
         let recorded = result.and_then(|()| {
-            self.steps.before("template.record");
-            Ok(self.started()?.registry.put_template(&template)?)
+            self.crash_points.before("template.record");
+            Ok(self.state()?.registry.put_template(&template)?)
         });
         if let Err(error) = recorded {
             self.discard_build(template).await;
             return Err(error);
         }
-        self.pool.hurry();
+        self.pool.request_refill();
         tracing::info!(template = %template.id, lsn = template.lsn, "a template is ready");
         Ok(template)
     }
@@ -413,9 +403,8 @@ impl Inner {
         }
         tracing::warn!(template = %template.id, %error, "what a failed build of a template left is removed later");
         template.state = TemplateState::Removing;
-        let recorded = self
-            .started()
-            .and_then(|started| Ok(started.registry.put_template(&template)?));
+        let recorded =
+            self.state().and_then(|started| Ok(started.registry.put_template(&template)?));
         if let Err(error) = recorded {
             tracing::error!(template = %template.id, %error, "what a failed build of a template left stays until the next start");
         }
@@ -425,30 +414,28 @@ impl Inner {
     pub(crate) async fn remove_template(&self, id: TemplateId) -> Result<(), BranchesError> {
         let data = self.paths.template(id);
         if let Some(postmaster) = self.adopt_postmaster(&data)? {
-            postmaster
-                .stop(StopMode::Immediate, self.config.stop_timeout.duration())
-                .await;
+            postmaster.stop(StopMode::Immediate, self.config.stop_timeout.duration()).await;
         }
         let volume = self.mounted().volume;
-        let (socket, steps) = (self.paths.builder_socket(id), self.steps.clone());
-        blocking(move || {
-            steps.before("template.files");
-            remove_file(&manifest_of(&data))?;
-            volume.remove(&data).map_err(io("remove", &data))?;
-            steps.before("template.socket");
+        let (socket, crash_points) = (self.paths.builder_socket_dir(id), self.crash_points.clone());
+        run_blocking(move || {
+            crash_points.before("template.files");
+            remove_file(&manifest_path(&data))?;
+            volume.remove(&data).map_err(io_error("remove", &data))?;
+            crash_points.before("template.socket");
             remove_directory(&socket)
         })
         .await?;
-        self.started()?.registry.delete_template(id)?;
+        self.state()?.registry.delete_template(id)?;
         Ok(())
     }
 
     /// Removes a template that no branch uses; one that is used meanwhile stays.
     pub(crate) async fn purge_template(&self, id: TemplateId) -> Result<(), BranchesError> {
-        let _turn = self.template_deletions.acquire().await;
-        let registry = &self.started()?.registry;
-        let gate = self.templates_gate.write().await;
-        if self.holds_template(id)? || registry.count_where(|branch| branch.template == id) > 0 {
+        let _permit = self.template_deletion_permits.acquire().await;
+        let registry = &self.state()?.registry;
+        let removal_guard = self.template_removal_lock.write().await;
+        if self.is_template_held(id)? || registry.count_where(|branch| branch.template == id) > 0 {
             return Ok(());
         }
         let Some(mut template) = registry.template(id) else {
@@ -456,7 +443,7 @@ impl Inner {
         };
         template.state = TemplateState::Removing;
         registry.put_template(&template)?;
-        drop(gate);
+        drop(removal_guard);
         self.remove_template(id).await
     }
 }
@@ -464,10 +451,7 @@ impl Inner {
 /// A branch as a superuser's where its template is: the template may hold roles that the branch
 /// does not show.
 fn with_superuser_of(branch: Branch, template: &Template) -> Branch {
-    Branch {
-        superuser: branch.superuser || template.superuser,
-        ..branch
-    }
+    Branch { superuser: branch.superuser || template.superuser, ..branch }
 }
 
 /// What a copy of a branch needs to know.

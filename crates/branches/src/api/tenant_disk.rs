@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use egret_base::settings::ByteSize;
 use egret_base::sync::lock;
-use egret_base::{Limit, Timestamp, count_left};
+use egret_base::{Limit, Timestamp, zero_on_underflow};
 use futures_util::{StreamExt, stream};
 use tokio::task::JoinHandle;
 
@@ -15,32 +15,32 @@ use crate::core::plan::SuspendReason;
 use crate::core::tenant_disk::{STEP_BYTES, TenantDisk};
 use crate::engine::Inner;
 use crate::engine::{TenantDiskUsage, TenantTurns, Turn, Work};
-use crate::error::{BranchesError, io};
+use crate::error::{BranchesError, io_error};
 use crate::model::{Branch, BranchId, BranchState, Template, TemplateId, TemplateState};
-use crate::store::source::blocking;
+use crate::store::source::run_blocking;
 use crate::store::volume::find_uncounted;
 use crate::store::volume::tenant::{TenantCopy, measure};
 
 /// Name of the setting that limits a tenant's bytes.
-const LIMIT: &str = "branches.tenant_disk_max";
+const LIMIT_NAME: &str = "branches.tenant_disk_max";
 
 /// Subject of messages about a tenant's bytes without those of its destroyed branches.
-const LIVING_BYTES: &str = "bytes of a tenant's branches";
+const LIVING_BYTES_NAME: &str = "bytes of a tenant's branches";
 
 /// How the files of destroyed branches count when a tenant is over its limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tombstones {
     /// Not at all: they are about to be deleted, and no living branch is stopped for them.
-    Pass,
+    Excluded,
     /// Like any other file of the tenant, as they could not be deleted. `grown` is the branch that
     /// had grown when they were passed over before.
-    Count { grown: Option<BranchId> },
+    Counted { grown: Option<BranchId> },
 }
 
 /// One measurement of a tenant's branches.
 struct DiskReading {
     /// Bytes that had been written to the volume before the measurement.
-    at: u64,
+    written_before: u64,
     disk: TenantDisk,
 }
 
@@ -55,21 +55,24 @@ impl Inner {
 
     /// Notes the free room, and has tenants measured whose branches may have grown too large:
     /// behind, and some at a time.
-    pub(super) fn watch_tenants(self: &Arc<Self>, free: u64) -> Result<(), BranchesError> {
+    pub(super) fn schedule_tenant_measurements(
+        self: &Arc<Self>,
+        free: u64,
+    ) -> Result<(), BranchesError> {
         let written = {
             let mut disks = lock(&self.tenant_disks);
             disks.note_free(free);
             disks.written()
         };
-        let looked_at = self.tenants_looked_at.load(Ordering::Acquire);
-        let is_first = looked_at == u64::MAX;
-        if !is_first && written - looked_at < STEP_BYTES / 4 {
+        let last_checked = self.tenants_checked_at.load(Ordering::Acquire);
+        let is_first = last_checked == u64::MAX;
+        if !is_first && written - last_checked < STEP_BYTES / 4 {
             return Ok(());
         }
-        let Ok(turn) = self.watching_tenants.clone().try_lock_owned() else {
+        let Ok(watch_guard) = self.tenant_watch_lock.clone().try_lock_owned() else {
             return Ok(());
         };
-        self.tenants_looked_at.store(written, Ordering::Release);
+        self.tenants_checked_at.store(written, Ordering::Release);
         let limit = self.tenant_disk_max()?;
         let tenants = self.tenants()?;
         let due: Vec<String> = {
@@ -92,7 +95,7 @@ impl Inner {
         }
         let inner = self.clone();
         tokio::spawn(async move {
-            let _turn = turn;
+            let _turn = watch_guard;
             inner.measure_tenants(due).await;
         });
         Ok(())
@@ -101,7 +104,7 @@ impl Inner {
     async fn measure_tenants(self: &Arc<Self>, tenants: Vec<String>) {
         stream::iter(tenants)
             .for_each_concurrent(self.start_concurrency(), async |tenant| {
-                if let Err(error) = self.measure_watched(&tenant).await
+                if let Err(error) = self.measure_and_purge(&tenant).await
                     && !self.stopping.load(Ordering::Acquire)
                 {
                     tracing::debug!(tenant, %error, "cannot measure the disk space of a tenant's branches");
@@ -112,7 +115,7 @@ impl Inner {
 
     /// Tenants with branches, also destroyed ones that are not deleted yet, or templates.
     fn tenants(&self) -> Result<BTreeSet<String>, BranchesError> {
-        let registry = &self.started()?.registry;
+        let registry = &self.state()?.registry;
         let mut tenants = registry.tenants();
         let tombstones = registry.branches_where(|branch| branch.state == BranchState::Destroying);
         tenants.extend(tombstones.into_iter().map(|branch| branch.tenant));
@@ -122,26 +125,23 @@ impl Inner {
     }
 
     fn turns_of(&self, tenant: &str) -> Arc<TenantTurns> {
-        lock(&self.tenant_turns)
-            .entry(tenant.to_owned())
-            .or_default()
-            .clone()
+        lock(&self.tenant_turns).entry(tenant.to_owned()).or_default().clone()
     }
 
     /// Measures a tenant, unless that is being done: other tenants do not wait for it. Where there
     /// is no room otherwise, what it has destroyed is deleted behind.
-    async fn measure_watched(self: &Arc<Self>, tenant: &str) -> Result<(), BranchesError> {
+    async fn measure_and_purge(self: &Arc<Self>, tenant: &str) -> Result<(), BranchesError> {
         let turns = self.turns_of(tenant);
-        let Some(turn) = turns.measuring.try_turn() else {
+        let Some(turn) = turns.measuring.try_take_turn() else {
             return Ok(());
         };
-        let taken = self.measure_tenant(tenant, Tombstones::Pass).await?;
-        turn.finish(taken.clone());
-        if taken.of_tombstones > 0
-            && taken.bytes > self.tenant_disk_max()?
-            && let Some(turn) = turns.purging.try_turn()
+        let usage = self.measure_tenant(tenant, Tombstones::Excluded).await?;
+        turn.finish(usage.clone());
+        if usage.tombstone_bytes > 0
+            && usage.bytes > self.tenant_disk_max()?
+            && let Some(turn) = turns.purging.try_take_turn()
         {
-            self.purge_tenant(tenant, turn, taken.growing);
+            self.purge_tenant(tenant, turn, usage.growing);
         }
         Ok(())
     }
@@ -157,16 +157,14 @@ impl Inner {
     ) -> JoinHandle<Result<u64, BranchesError>> {
         let (inner, tenant) = (self.clone(), tenant.to_owned());
         tokio::spawn(async move {
-            inner
-                .purge_tombstones(|branch| branch.tenant == tenant)
-                .await;
+            inner.purge_tombstones(|branch| branch.tenant == tenant).await;
             let turns = inner.turns_of(&tenant);
-            let measuring = turns.measuring.take_turn().await;
-            let left = Tombstones::Count { grown };
-            let taken = inner.measure_tenant(&tenant, left).await?;
-            measuring.finish(taken.clone());
-            turn.finish(taken.bytes);
-            Ok(taken.bytes)
+            let measuring_turn = turns.measuring.take_turn().await;
+            let tombstones = Tombstones::Counted { grown };
+            let usage = inner.measure_tenant(&tenant, tombstones).await?;
+            measuring_turn.finish(usage.clone());
+            turn.finish(usage.bytes);
+            Ok(usage.bytes)
         })
     }
 
@@ -195,9 +193,9 @@ impl Inner {
     /// Disk usage of a tenant, by a measurement that began after this call.
     async fn measure_now(self: &Arc<Self>, tenant: &str) -> Result<TenantDiskUsage, BranchesError> {
         match self.turns_of(tenant).measuring.join().await {
-            Work::Shared(taken) => Ok(taken),
+            Work::Shared(usage) => Ok(usage),
             Work::Turn(turn) => {
-                let taken = self.measure_tenant(tenant, Tombstones::Pass).await?;
+                let taken = self.measure_tenant(tenant, Tombstones::Excluded).await?;
                 turn.finish(taken.clone());
                 Ok(taken)
             }
@@ -212,8 +210,8 @@ impl Inner {
         tombstones: Tombstones,
     ) -> Result<TenantDiskUsage, BranchesError> {
         let limit = self.tenant_disk_max()?;
-        let DiskReading { at, mut disk } = self.measure_copies(tenant).await?;
-        let registry = &self.started()?.registry;
+        let DiskReading { written_before: at, mut disk } = self.measure_copies(tenant).await?;
+        let registry = &self.state()?.registry;
         let is_living = |id: &BranchId| {
             let branch = registry.branch(*id);
             branch.is_some_and(|branch| branch.state != BranchState::Destroying)
@@ -224,7 +222,7 @@ impl Inner {
         disk.branches = living;
         disk.uncounted.retain(|id, _| is_living(id));
         for (id, reason) in &disk.uncounted {
-            self.stop_for_tenant(
+            self.spawn_tenant_suspension(
                 *id,
                 format!("its disk space cannot be measured completely: {reason}"),
             );
@@ -235,42 +233,32 @@ impl Inner {
             let growing = disks.record(tenant, at, disk, limit);
             (growing, disks.bytes_of(tenant))
         };
-        let of_tombstones = destroyed.into_values().sum();
+        let tombstone_bytes = destroyed.into_values().sum();
         let (counted, growing) = match tombstones {
-            Tombstones::Pass => {
-                let living = bytes.checked_sub(of_tombstones);
-                (count_left(living, LIVING_BYTES), growing)
+            Tombstones::Excluded => {
+                let living = bytes.checked_sub(tombstone_bytes);
+                (zero_on_underflow(living, LIVING_BYTES_NAME), growing)
             }
-            Tombstones::Count { grown } => (bytes, growing.or(grown)),
+            Tombstones::Counted { grown } => (bytes, growing.or(grown)),
         };
-        let measured = TenantDiskUsage {
-            bytes,
-            of_tombstones,
-            growing,
-        };
+        let measured = TenantDiskUsage { bytes, tombstone_bytes, growing };
         let (faults, subject) = (&self.faults.tenants, subject_of(tenant));
-        let said = taken(measured.bytes, limit);
+        let usage_text = describe_usage(measured.bytes, limit);
         if measured.bytes < limit {
-            faults.recover(
-                &subject,
-                "the branches of a tenant are below their disk limit again",
-            );
+            faults.recover(&subject, "the branches of a tenant are below their disk limit again");
         } else if counted >= limit {
             let message = "the branches of a tenant have reached their disk limit: growing branches are \
                  suspended";
-            faults.fail(&subject, &said, message);
+            faults.fail(&subject, &usage_text, message);
         }
         if let Some(id) = growing.filter(|_| counted > limit) {
-            self.stop_for_tenant(id, format!("suspended while it grew: {said}"));
+            self.spawn_tenant_suspension(id, format!("suspended while it grew: {usage_text}"));
         }
         Ok(measured)
     }
 
     fn is_running(&self, id: BranchId) -> bool {
-        let found = self
-            .started()
-            .ok()
-            .and_then(|started| started.registry.branch(id));
+        let found = self.state().ok().and_then(|started| started.registry.branch(id));
         found.is_some_and(|branch| branch.state == BranchState::Running)
     }
 
@@ -278,15 +266,15 @@ impl Inner {
         let (copies, originals) = self.copies_of(tenant)?;
         let mounted = self.mounted();
         let at = lock(&self.tenant_disks).written();
-        let disk = blocking(move || {
-            measure(&mounted, &copies, &originals).map_err(io("measure", &mounted.root))
+        let disk = run_blocking(move || {
+            measure(&mounted, &copies, &originals).map_err(io_error("measure", &mounted.root))
         })
         .await?;
-        Ok(DiskReading { at, disk })
+        Ok(DiskReading { written_before: at, disk })
     }
 
     /// Suspends a branch that runs, while tenants are measured further. The notice says why.
-    fn stop_for_tenant(self: &Arc<Self>, id: BranchId, notice: String) {
+    fn spawn_tenant_suspension(self: &Arc<Self>, id: BranchId, notice: String) {
         let (subject, inner) = (id.to_string(), self.clone());
         if !self.is_running(id) {
             // It would be suspended after what is being done with it, as when a reset makes it
@@ -296,10 +284,7 @@ impl Inner {
         }
         tokio::spawn(async move {
             let faults = &inner.faults.suspensions;
-            match inner
-                .suspend_due(id, SuspendReason::TenantDisk, notice)
-                .await
-            {
+            match inner.suspend_if_due(id, SuspendReason::TenantDisk, notice).await {
                 Ok(true) => {
                     faults.recover(&subject, "suspended a branch over its tenant's disk limit")
                 }
@@ -324,13 +309,13 @@ impl Inner {
     pub(super) async fn check_tenant_room(
         self: &Arc<Self>,
         tenant: &str,
-        more: u64,
+        extra_bytes: u64,
     ) -> Result<(), BranchesError> {
-        let more = more.max(1);
+        let more = extra_bytes.max(1);
         let max = self.tenant_disk_max()?;
-        let known = lock(&self.tenant_disks).bytes_of(tenant);
-        let limit = Limit::new(LIMIT, max);
-        if limit.check(known.saturating_add(more)).is_ok() && more == 1 {
+        let current_bytes = lock(&self.tenant_disks).bytes_of(tenant);
+        let limit = Limit::new(LIMIT_NAME, max);
+        if limit.check(current_bytes.saturating_add(more)).is_ok() && more == 1 {
             return Ok(());
         }
         self.measure_tenant_room(tenant, more).await
@@ -340,34 +325,33 @@ impl Inner {
     pub(super) async fn measure_tenant_room(
         self: &Arc<Self>,
         tenant: &str,
-        more: u64,
+        extra_bytes: u64,
     ) -> Result<(), BranchesError> {
-        let (more, limit) = (more.max(1), Limit::new(LIMIT, self.tenant_disk_max()?));
-        let taken = self.measure_now(tenant).await?;
+        let (more, limit) = (extra_bytes.max(1), Limit::new(LIMIT_NAME, self.tenant_disk_max()?));
+        let usage = self.measure_now(tenant).await?;
         let check = |taken: u64| {
             let checked = limit.check(taken.saturating_add(more));
-            checked.map_err(BranchesError::of_size)
+            checked.map_err(BranchesError::from_size_limit)
         };
-        let checked = check(taken.bytes);
-        if checked.is_ok() || taken.of_tombstones == 0 {
+        let checked = check(usage.bytes);
+        if checked.is_ok() || usage.tombstone_bytes == 0 {
             return checked;
         }
-        if let Some(bytes) = self.await_purge(tenant, taken.growing).await? {
+        if let Some(bytes) = self.await_purge(tenant, usage.growing).await? {
             return check(bytes);
         }
         // What the living branches take alone is known to be too much, or nothing is known of the
         // limit.
-        let living = taken.bytes.checked_sub(taken.of_tombstones);
-        check(count_left(living, LIVING_BYTES))?;
-        Err(BranchesError::DeletionLasts {
-            timeout: self.config.tenant_purge_timeout,
-        })
+        let living = usage.bytes.checked_sub(usage.tombstone_bytes);
+        check(zero_on_underflow(living, LIVING_BYTES_NAME))?;
+        Err(BranchesError::DeletionLasts { timeout: self.config.tenant_purge_timeout })
     }
 
     /// Refuses a branch of which not all is counted: its bytes would escape the limit.
-    pub(super) async fn check_counted(&self, branch: &Branch) -> Result<(), BranchesError> {
+    pub(super) async fn check_fully_counted(&self, branch: &Branch) -> Result<(), BranchesError> {
         let data = self.paths.branch(branch.id);
-        let found = blocking(move || find_uncounted(&data).map_err(io("measure", &data))).await?;
+        let found =
+            run_blocking(move || find_uncounted(&data).map_err(io_error("measure", &data))).await?;
         match found {
             None => Ok(()),
             Some(uncounted) => Err(BranchesError::WrongState {
@@ -384,7 +368,7 @@ impl Inner {
         &self,
         tenant: &str,
     ) -> Result<(Vec<TenantCopy>, Vec<std::path::PathBuf>), BranchesError> {
-        let registry = &self.started()?.registry;
+        let registry = &self.state()?.registry;
         let is_own =
             |branch: &Branch| branch.tenant == tenant && branch.state != BranchState::Pooled;
         let branches = registry.branches_where(is_own);
@@ -431,9 +415,7 @@ fn unmodified_since(
     let mut template = template;
     // As many steps as there are templates: a registry of an earlier version may hold a cycle.
     for _ in 0..=templates.len() {
-        let origin = branches
-            .iter()
-            .find(|branch| Some(branch.id) == template.origin_branch);
+        let origin = branches.iter().find(|branch| Some(branch.id) == template.origin_branch);
         let Some(origin) = origin else {
             break;
         };
@@ -449,10 +431,7 @@ fn subject_of(tenant: &str) -> String {
     format!("tenant {tenant}")
 }
 
-fn taken(bytes: u64, limit: u64) -> String {
-    let (bytes, limit) = (
-        ByteSize(bytes).rounded_down(),
-        ByteSize(limit).rounded_down(),
-    );
-    format!("the tenant's branches take {bytes}, {LIMIT} is {limit}")
+fn describe_usage(bytes: u64, limit: u64) -> String {
+    let (bytes, limit) = (ByteSize(bytes).rounded_down(), ByteSize(limit).rounded_down());
+    format!("the tenant's branches take {bytes}, {LIMIT_NAME} is {limit}")
 }

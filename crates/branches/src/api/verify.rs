@@ -16,7 +16,7 @@ use crate::stopwatch::milliseconds;
 use crate::store::{files, proof};
 
 /// How often a registry in motion is compared with the disk before the last look counts.
-pub(crate) const LOOKS_MAX: u32 = 20;
+pub(crate) const COMPARISONS_MAX: u32 = 20;
 
 /// What was proved of a branch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -83,24 +83,22 @@ impl Branches {
         database: &str,
     ) -> Result<Proof, BranchesError> {
         let started = Instant::now();
-        let attached = self.attach(tenant, name).await?;
-        let branch = self.inner.find(tenant, name)?;
+        let endpoint = self.attach(tenant, name).await?;
+        let branch = self.inner.find_branch(tenant, name)?;
         let inner = &self.inner;
-        let source = proof::Source {
-            server: &inner.source,
-            statement_timeout: inner.config.verify_timeout,
-        };
-        let id = BranchId::new(self.inner.now(), self.inner.entropy.ten());
+        let source =
+            proof::Source { server: &inner.source, statement_timeout: inner.config.verify_timeout };
+        let id = BranchId::new(self.inner.now(), self.inner.entropy.ten_bytes());
         let marker = format!("egret_marker_{}", id.hex());
-        let read = proof::source_state(source);
-        let before = inner.read_source(name, read).await?;
-        let marker_in_branch = inner.mark(&branch, database, &marker).await?;
+        let reading = proof::read_source_state(source);
+        let before = inner.read_source(name, reading).await?;
+        let marker_in_branch = inner.write_marker(&branch, database, &marker).await?;
         let read = async {
-            let found = proof::schema_in_source(source, &marker).await?;
-            Ok((found, proof::source_state(source).await?))
+            let found = proof::source_has_schema(source, &marker).await?;
+            Ok((found, proof::read_source_state(source).await?))
         };
         let (marker_in_source, after) = inner.read_source(name, read).await?;
-        drop(attached);
+        drop(endpoint);
         let quiet = before.transactions == after.transactions;
         let checksums_equal = quiet.then(|| before.tables == after.tables);
         let catalogue_equal = quiet.then(|| before.catalogue == after.catalogue);
@@ -126,15 +124,15 @@ impl Branches {
     /// # Errors
     /// [`BranchesError`] when either cannot be read.
     pub async fn check_registry(&self) -> Result<RegistryCheck, BranchesError> {
-        let registry = &self.inner.started()?.registry;
-        let mut looks = 0;
+        let registry = &self.inner.state()?.registry;
+        let mut comparisons = 0;
         loop {
             let before = (registry.branches(), registry.templates());
             let paths = self.inner.paths.clone();
-            let disk = crate::store::source::blocking(move || files::survey(&paths)).await?;
+            let disk = crate::store::source::run_blocking(move || files::survey(&paths)).await?;
             let after = (registry.branches(), registry.templates());
-            looks += 1;
-            if before == after || looks == LOOKS_MAX {
+            comparisons += 1;
+            if before == after || comparisons == COMPARISONS_MAX {
                 return Ok(self.compare(&after.0, &after.1, &disk));
             }
         }
@@ -146,10 +144,8 @@ impl Branches {
         templates: &[Template],
         disk: &DiskSurvey,
     ) -> RegistryCheck {
-        let mut findings: Vec<Finding> = branches
-            .iter()
-            .filter_map(|branch| self.check_branch(branch, disk))
-            .collect();
+        let mut findings: Vec<Finding> =
+            branches.iter().filter_map(|branch| self.check_branch(branch, disk)).collect();
         for template in templates {
             if template.state == TemplateState::Ready && !disk.templates.contains(&template.id) {
                 findings.push(finding(
@@ -159,41 +155,27 @@ impl Branches {
                 ));
             }
         }
-        let unknown = |id: &BranchId| branches.iter().all(|branch| branch.id != *id);
-        for id in disk.branches.iter().filter(|id| unknown(id)) {
-            findings.push(finding(
-                "branch",
-                id.to_string(),
-                "its files belong to no row",
-            ));
+        let is_unknown = |id: &BranchId| branches.iter().all(|branch| branch.id != *id);
+        for id in disk.branches.iter().filter(|id| is_unknown(id)) {
+            findings.push(finding("branch", id.to_string(), "its files belong to no row"));
         }
-        for id in disk.leftovers.iter().filter(|id| unknown(id)) {
+        for id in disk.leftovers.iter().filter(|id| is_unknown(id)) {
             findings.push(finding(
                 "file",
                 id.to_string(),
                 "its files left from a reset belong to no row",
             ));
         }
-        for id in disk.sockets.iter().filter(|id| unknown(id)) {
-            findings.push(finding(
-                "socket",
-                id.to_string(),
-                "its directory belongs to no row",
-            ));
+        for id in disk.sockets.iter().filter(|id| is_unknown(id)) {
+            findings.push(finding("socket", id.to_string(), "its directory belongs to no row"));
         }
         for id in &disk.templates {
             if templates.iter().all(|template| template.id != *id) {
-                findings.push(finding(
-                    "template",
-                    id.to_string(),
-                    "its files belong to no row",
-                ));
+                findings.push(finding("template", id.to_string(), "its files belong to no row"));
             }
         }
         findings.extend(
-            disk.foreign
-                .iter()
-                .map(|name| finding("file", name.clone(), "it is not Egret's")),
+            disk.foreign.iter().map(|name| finding("file", name.clone(), "it is not Egret's")),
         );
         let count = |state: BranchState| {
             let counted = branches.iter().filter(|branch| branch.state == state);
@@ -211,30 +193,25 @@ impl Branches {
 
     fn check_branch(&self, branch: &Branch, disk: &DiskSurvey) -> Option<Finding> {
         let exists = disk.branches.contains(&branch.id);
-        let runs = disk.postmasters.contains(&branch.id);
+        let is_running = disk.postmasters.contains(&branch.id);
         let name = branch.name.to_string();
         match branch.state {
             BranchState::Running if !exists => {
                 Some(finding("branch", name, "its files are missing"))
             }
-            BranchState::Running if !runs => Some(finding("postmaster", name, "it does not run")),
-            BranchState::Running => {
-                let listed =
-                    PidFile::read(&self.inner.paths.branch(branch.id)).map(|file| file.pid);
-                let known = branch.postmaster.map(|(pid, _)| pid);
-                (listed != known).then(|| {
-                    finding(
-                        "postmaster",
-                        name,
-                        "the running one is not the recorded one",
-                    )
-                })
+            BranchState::Running if !is_running => {
+                Some(finding("postmaster", name, "it does not run"))
             }
-            BranchState::Suspended if runs => Some(finding(
-                "postmaster",
-                name,
-                "it runs although the branch is suspended",
-            )),
+            BranchState::Running => {
+                let listed_pid =
+                    PidFile::read(&self.inner.paths.branch(branch.id)).map(|file| file.pid);
+                let recorded_pid = branch.postmaster.map(|(pid, _)| pid);
+                (listed_pid != recorded_pid)
+                    .then(|| finding("postmaster", name, "the running one is not the recorded one"))
+            }
+            BranchState::Suspended if is_running => {
+                Some(finding("postmaster", name, "it runs although the branch is suspended"))
+            }
             BranchState::Suspended if !exists => {
                 Some(finding("branch", name, "its files are missing"))
             }
@@ -245,7 +222,7 @@ impl Branches {
     /// Sessions connected to a branch now.
     pub fn sessions(&self, branch: &Branch) -> u32 {
         // Looked up and not made: the branch may be gone by now, and its place with it.
-        let slot = self.inner.known_slot(branch.id);
+        let slot = self.inner.existing_slot(branch.id);
         slot.map_or(0, |slot| slot.sessions.load(Ordering::Acquire))
     }
 }
@@ -259,8 +236,8 @@ impl Inner {
         read: impl Future<Output = Result<T, PostgresError>>,
     ) -> Result<T, BranchesError> {
         let timeout = self.config.verify_timeout.duration();
-        let read = tokio::time::timeout(timeout, self.unless_ending(read));
-        let Ok(read) = read.await else {
+        let read = tokio::time::timeout(timeout, self.await_unless_stopping(read));
+        let Ok(result) = read.await else {
             let error = BranchesError::VerifyTimeout {
                 name: name.to_string(),
                 timeout_ms: self.config.verify_timeout.0,
@@ -269,11 +246,11 @@ impl Inner {
             condition::occur("branches_not_verified", "source", &error, message);
             return Err(error);
         };
-        read
+        result
     }
 
     /// Writes a marker to a branch, whose user may hold the session up.
-    async fn mark(
+    async fn write_marker(
         &self,
         branch: &Branch,
         database: &str,
@@ -281,7 +258,7 @@ impl Inner {
     ) -> Result<bool, BranchesError> {
         let limit = self.receive_limit();
         let exchange = async {
-            let mut session = self.session(branch, database).await?;
+            let mut session = self.open_session(branch, database).await?;
             let written = proof::write_marker(&mut session, marker).await?;
             session.close().await;
             Ok(written)
@@ -292,9 +269,5 @@ impl Inner {
 }
 
 fn finding(what: &'static str, which: String, detail: &str) -> Finding {
-    Finding {
-        what,
-        which,
-        detail: detail.to_owned(),
-    }
+    Finding { what, which, detail: detail.to_owned() }
 }

@@ -8,12 +8,12 @@ use serde::Serialize;
 
 use crate::core::attempts::{Attempts, SessionFailure};
 use crate::engine::{Branches, Inner};
-use crate::error::{BranchesError, io};
+use crate::error::{BranchesError, io_error};
 use crate::model::{
     Branch, BranchId, BranchName, BranchState, Loss, Phase, Receipt, Template, TemplateId,
     TemplateState,
 };
-use crate::store::source::{self, blocking};
+use crate::store::source::{self, run_blocking};
 
 /// A branch as it is shown.
 #[derive(Clone, Debug, Serialize)]
@@ -135,12 +135,12 @@ impl Branches {
         tenant: &str,
         fits: impl Fn(&Branch) -> bool,
     ) -> Result<Vec<BranchView>, BranchesError> {
-        let living = |branch: &Branch| {
+        let is_listed = |branch: &Branch| {
             branch.tenant == tenant && branch.state != BranchState::Destroying && fits(branch)
         };
         let mut shown = Vec::new();
-        for branch in self.inner.started()?.registry.branches_where(living) {
-            shown.push(self.measured(branch).await?);
+        for branch in self.inner.state()?.registry.branches_where(is_listed) {
+            shown.push(self.measured_view(branch).await?);
         }
         Ok(shown)
     }
@@ -150,15 +150,12 @@ impl Branches {
     /// # Errors
     /// [`BranchesError::NotFound`].
     pub async fn show(&self, tenant: &str, name: &BranchName) -> Result<BranchView, BranchesError> {
-        self.measured(self.inner.find(tenant, name)?).await
+        self.measured_view(self.inner.find_branch(tenant, name)?).await
     }
 
-    async fn measured(&self, branch: Branch) -> Result<BranchView, BranchesError> {
-        let diverged_bytes = self.inner.diverged(&branch).await?;
-        Ok(BranchView {
-            diverged_bytes: Some(diverged_bytes),
-            ..self.view(branch)
-        })
+    async fn measured_view(&self, branch: Branch) -> Result<BranchView, BranchesError> {
+        let diverged_bytes = self.inner.diverged_bytes(&branch).await?;
+        Ok(BranchView { diverged_bytes: Some(diverged_bytes), ..self.view(branch) })
     }
 
     /// A branch with what is known of it without looking at its files.
@@ -169,7 +166,7 @@ impl Branches {
             diverged_bytes: None,
             losses: self.losses(&branch),
             notice: branch.notice.clone().or_else(|| {
-                let slot = self.inner.known_slot(branch.id);
+                let slot = self.inner.existing_slot(branch.id);
                 slot.and_then(|slot| slot.notice())
             }),
             branch: ShownBranch {
@@ -198,7 +195,7 @@ impl Branches {
     }
 
     fn losses(&self, branch: &Branch) -> Option<Vec<Loss>> {
-        let registry = &self.inner.started().ok()?.registry;
+        let registry = &self.inner.state().ok()?.registry;
         registry.losses(branch.template)
     }
 
@@ -213,44 +210,44 @@ impl Branches {
         name: &BranchName,
     ) -> Result<Vec<String>, BranchesError> {
         let mut attempts = Attempts::default();
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let time_max = self.inner.config.query_timeout.duration();
         loop {
-            let mut attached = self.attach(tenant, name).await?;
-            let slot = attached.guard.slot();
-            if let Some(known) = self.inner.databases_by_resident(slot).await {
+            let mut endpoint = self.attach(tenant, name).await?;
+            let slot = endpoint.guard.slot();
+            if let Some(known) = self.inner.list_databases_on_warm_session(slot).await {
                 return Ok(known);
             }
-            let error = match self.inner.databases_of(attached.branch).await {
+            let error = match self.inner.databases_of(endpoint.branch).await {
                 Ok(databases) => return Ok(databases),
                 Err(error) => error,
             };
-            let failure = if attached.was_stopped() {
+            let failure = if endpoint.was_stopped() {
                 Some(SessionFailure::Stopped)
             } else {
                 error.retryable().then_some(SessionFailure::NoAnswer)
             };
             let wait = failure.and_then(|failure| attempts.wait_after(failure));
-            let Some(wait) = wait.filter(|_| begun.elapsed() < time_max) else {
+            let Some(wait) = wait.filter(|_| started_at.elapsed() < time_max) else {
                 return Err(error);
             };
-            drop(attached);
+            drop(endpoint);
             tokio::time::sleep(wait).await;
         }
     }
 
     /// The templates that a tenant may use, oldest first: those of the source and of its branches.
     pub fn templates(&self, tenant: &str) -> Result<Vec<TemplateView>, BranchesError> {
-        let registry = &self.inner.started()?.registry;
-        let used = |id: TemplateId| {
+        let registry = &self.inner.state()?.registry;
+        let count_branches = |id: TemplateId| {
             registry
                 .count_where(|branch| branch.template == id && branch.state != BranchState::Pooled)
         };
         let templates = registry.templates();
         Ok(templates
             .iter()
-            .filter(|template| template.is_for(tenant))
-            .map(|template| self.template_view(template, used(template.id)))
+            .filter(|template| template.is_usable_by(tenant))
+            .map(|template| self.template_view(template, count_branches(template.id)))
             .collect())
     }
 
@@ -261,10 +258,7 @@ impl Branches {
             state: template.state,
             origin: ShownOrigin {
                 source: template.source.name.clone(),
-                branch: template
-                    .origin_branch_name
-                    .as_ref()
-                    .map(ToString::to_string),
+                branch: template.origin_branch_name.as_ref().map(ToString::to_string),
             },
             lsn: template.lsn.clone(),
             taken_at: template.taken_at,
@@ -280,7 +274,7 @@ impl Branches {
         let mounted = self.inner.mounted();
         let space = mounted.space()?;
         let driver = mounted.volume.driver();
-        let isolation = &self.inner.started()?.isolation;
+        let isolation = &self.inner.state()?.isolation;
         Ok(VolumeView {
             driver: driver.name(),
             path: mounted.root.display().to_string(),
@@ -297,8 +291,8 @@ impl Branches {
     /// How many branches are in each state, tombstones included and those in pools left out.
     pub fn count_by_state(&self) -> Result<BTreeMap<&'static str, usize>, BranchesError> {
         let mut counts = BTreeMap::new();
-        let named = |branch: &Branch| branch.state != BranchState::Pooled;
-        for branch in self.inner.started()?.registry.branches_where(named) {
+        let is_not_pooled = |branch: &Branch| branch.state != BranchState::Pooled;
+        for branch in self.inner.state()?.registry.branches_where(is_not_pooled) {
             *counts.entry(branch.state.as_str()).or_default() += 1;
         }
         Ok(counts)
@@ -314,7 +308,7 @@ impl Inner {
     pub(crate) async fn databases_of(&self, id: BranchId) -> Result<Vec<String>, BranchesError> {
         let limit = self.receive_limit();
         let exchange = async {
-            let (client, _) = self.enter(&self.paths.socket(id), &limit).await?;
+            let (client, _) = self.connect_as_superuser(&self.paths.socket_dir(id), &limit).await?;
             Ok(source::connectable_databases(&client).await?)
         };
         let subject = format!("branch {id}");
@@ -322,15 +316,15 @@ impl Inner {
     }
 
     /// Bytes of a branch that are its own; nothing while its files come or go.
-    async fn diverged(&self, branch: &Branch) -> Result<u64, BranchesError> {
+    async fn diverged_bytes(&self, branch: &Branch) -> Result<u64, BranchesError> {
         if !matches!(branch.state, BranchState::Running | BranchState::Suspended) {
             return Ok(0);
         }
         let (volume, data) = (self.mounted().volume, self.paths.branch(branch.id));
         let cloned_at = branch.created_at;
-        blocking(move || match volume.diverged_bytes(&data, cloned_at) {
+        run_blocking(move || match volume.diverged_bytes(&data, cloned_at) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
-            result => result.map_err(io("measure", &data)),
+            result => result.map_err(io_error("measure", &data)),
         })
         .await
     }

@@ -7,9 +7,9 @@ use egret_base::sync::write_lock;
 
 use crate::engine::Branches;
 use crate::error::BranchesError;
-use crate::store::source::blocking;
+use crate::store::source::run_blocking;
 use crate::store::volume::relocation::{image_path, relocate};
-use crate::store::volume::{Driver, driver_for, image};
+use crate::store::volume::{Driver, image, new_volume};
 
 use super::view::VolumeView;
 
@@ -21,15 +21,11 @@ impl Branches {
     /// [`BranchesError::Volume`]; the server is where it was then.
     pub async fn create_volume(&self, size: ByteSize) -> Result<VolumeView, BranchesError> {
         let inner = &self.inner;
-        let registry = &inner.started()?.registry;
-        let _filling = inner.filling.lock().await;
-        let _building = inner.builds.write().await;
-        let _gate = inner.templates_gate.write().await;
-        let refuse = |reason: &str| {
-            Err(BranchesError::Volume {
-                reason: reason.to_owned(),
-            })
-        };
+        let registry = &inner.state()?.registry;
+        let _fill_guard = inner.fill_lock.lock().await;
+        let _build_guard = inner.build_lock.write().await;
+        let _removal_guard = inner.template_removal_lock.write().await;
+        let refuse = |reason: &str| Err(BranchesError::Volume { reason: reason.to_owned() });
         if inner.mounted().volume.driver() != Driver::Copy {
             return refuse("the volume copies on write already: nothing to do");
         }
@@ -53,14 +49,14 @@ impl Branches {
         inner
             .source
             .relocate(async move |from: PathBuf| {
-                blocking(move || relocate(&data_dir, &from, size)).await
+                run_blocking(move || relocate(&data_dir, &from, size)).await
             })
             .await?;
         let mut mounted = inner.mounted();
-        mounted.volume = driver_for(Driver::Btrfs);
+        mounted.volume = new_volume(Driver::Btrfs);
         mounted.image = Some(image_path(&inner.data_dir));
         *write_lock(&inner.mounted) = mounted;
-        inner.paths.make()?;
+        inner.paths.create_directories()?;
         self.volume()
     }
 }

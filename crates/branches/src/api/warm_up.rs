@@ -17,15 +17,15 @@ use egret_postgres::wire::{Session, WireError};
 use crate::engine::Inner;
 use crate::engine::Rehearsal;
 use crate::model::{BranchId, TemplateId};
-use crate::store::readahead::{ranges, read_ahead};
-use crate::store::source::{BUSY_FILES, BUSY_TABLES, HAS_EVENT_TRIGGERS, blocking};
+use crate::store::readahead::{find_ranges, read_ahead};
+use crate::store::source::{BUSY_FILES, BUSY_TABLES, HAS_EVENT_TRIGGERS, run_blocking};
 
 /// The longest answer that is of interest here, in rows and bytes.
 const ROWS_MAX: u64 = 1_000;
 const BYTES_MAX: u64 = 1 << 20;
 
 /// A table with what most tables have, changed once, gone at the end.
-const TABLE: &str = "BEGIN;
+const TRIAL_TABLE_SQL: &str = "BEGIN;
     CREATE TABLE egret_rehearsal (id bigint PRIMARY KEY, name text NOT NULL, at timestamptz DEFAULT now());
     CREATE INDEX ON egret_rehearsal (name);
     ALTER TABLE egret_rehearsal ADD COLUMN note text;
@@ -43,18 +43,18 @@ pub(crate) enum WarmUpPart {
 impl Inner {
     /// Has the kernel read ahead the ranges that earlier warm-ups of the template have found.
     pub(crate) async fn read_ahead(&self, id: BranchId, template: TemplateId) {
-        let mut known = lock(&self.pool.rehearsals).clone();
-        known.retain(|one| one.template == template);
-        if !known.is_empty() {
+        let mut rehearsals = lock(&self.pool.rehearsals).clone();
+        rehearsals.retain(|rehearsal| rehearsal.template == template);
+        if !rehearsals.is_empty() {
             let data = self.paths.branch(id);
-            let done = blocking(move || {
-                for one in &known {
+            let reading = run_blocking(move || {
+                for one in &rehearsals {
                     read_ahead(&data, &one.ranges);
                 }
                 Ok(())
             });
             // It is advice: without it pages are read when they are needed.
-            let _ = done.await;
+            let _ = reading.await;
         }
     }
 
@@ -68,41 +68,37 @@ impl Inner {
         part: WarmUpPart,
     ) -> Result<(), WireError> {
         let fits = |one: &&Rehearsal| one.template == template && one.database == database;
-        let known = lock(&self.pool.rehearsals).iter().find(fits).cloned();
-        let rehearsal = match known {
+        let cached = lock(&self.pool.rehearsals).iter().find(fits).cloned();
+        let rehearsal = match cached {
             Some(rehearsal) => rehearsal,
             None => {
                 let data = self.paths.template(template);
-                let asked = ask(session, template, database, data).await?;
-                let mut known = lock(&self.pool.rehearsals);
-                known.retain(|one| one.template == template && one.database != database);
-                known.push(asked.clone());
-                asked
+                let planned = plan_rehearsal(session, template, database, data).await?;
+                let mut rehearsals = lock(&self.pool.rehearsals);
+                rehearsals.retain(|other| other.template == template && other.database != database);
+                rehearsals.push(planned.clone());
+                planned
             }
         };
-        if part == WarmUpPart::First && rehearsal.table {
-            tolerate(session.query(TABLE, &[], ROWS_MAX, BYTES_MAX).await)?;
+        if part == WarmUpPart::First && rehearsal.makes_table {
+            ignore_refusal(session.query(TRIAL_TABLE_SQL, &[], ROWS_MAX, BYTES_MAX).await)?;
             if !session.is_idle() {
-                tolerate(session.query("ROLLBACK", &[], ROWS_MAX, BYTES_MAX).await)?;
+                ignore_refusal(session.query("ROLLBACK", &[], ROWS_MAX, BYTES_MAX).await)?;
             }
         }
-        if !rehearsal.plans.is_empty() {
-            let plans = session.query(&rehearsal.plans, &[], ROWS_MAX, BYTES_MAX);
-            tolerate(plans.await)?;
+        if !rehearsal.explain_sql.is_empty() {
+            let plans = session.query(&rehearsal.explain_sql, &[], ROWS_MAX, BYTES_MAX);
+            ignore_refusal(plans.await)?;
         }
         Ok(())
     }
 }
 
 /// A statement that the server refused did no harm.
-fn tolerate<T>(result: Result<T, WireError>) -> Result<(), WireError> {
+fn ignore_refusal<T>(result: Result<T, WireError>) -> Result<(), WireError> {
     match result {
-        Err(WireError::Server(refused)) => {
-            tracing::debug!(
-                sqlstate = refused.sqlstate,
-                message = refused.message,
-                "a rehearsal"
-            );
+        Err(WireError::Server(refusal)) => {
+            tracing::debug!(sqlstate = refusal.sqlstate, message = refusal.message, "a rehearsal");
             Ok(())
         }
         Err(error) => Err(error),
@@ -110,36 +106,27 @@ fn tolerate<T>(result: Result<T, WireError>) -> Result<(), WireError> {
     }
 }
 
-async fn ask(
+async fn plan_rehearsal(
     session: &mut Session,
     template: TemplateId,
     database: &str,
     data: PathBuf,
 ) -> Result<Rehearsal, WireError> {
     let tables = session.query(BUSY_TABLES, &[], ROWS_MAX, BYTES_MAX).await?;
-    let names = tables
-        .rows
-        .into_iter()
-        .filter_map(|row| row.into_iter().next()?);
-    let plans: Vec<String> = names
-        .map(|name| format!("EXPLAIN SELECT * FROM ONLY {name}"))
-        .collect();
+    let names = tables.rows.into_iter().filter_map(|row| row.into_iter().next()?);
+    let plans: Vec<String> =
+        names.map(|name| format!("EXPLAIN SELECT * FROM ONLY {name}")).collect();
     let files = session.query(BUSY_FILES, &[], ROWS_MAX, BYTES_MAX).await?;
-    let files: Vec<String> = files
-        .rows
-        .into_iter()
-        .filter_map(|row| row.into_iter().next()?)
-        .collect();
-    let looking = blocking(move || Ok(ranges(&data, &files)));
-    let triggers = session
-        .query(HAS_EVENT_TRIGGERS, &[], ROWS_MAX, BYTES_MAX)
-        .await?;
+    let files: Vec<String> =
+        files.rows.into_iter().filter_map(|row| row.into_iter().next()?).collect();
+    let finding_ranges = run_blocking(move || Ok(find_ranges(&data, &files)));
+    let triggers = session.query(HAS_EVENT_TRIGGERS, &[], ROWS_MAX, BYTES_MAX).await?;
     let has_triggers = triggers.rows.first().and_then(|row| row.first().cloned()?);
     Ok(Rehearsal {
         template,
         database: database.to_owned(),
-        plans: plans.join("; "),
-        table: has_triggers.as_deref() == Some("f"),
-        ranges: Arc::new(looking.await.unwrap_or_default()),
+        explain_sql: plans.join("; "),
+        makes_table: has_triggers.as_deref() == Some("f"),
+        ranges: Arc::new(finding_ranges.await.unwrap_or_default()),
     })
 }

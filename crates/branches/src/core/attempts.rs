@@ -24,7 +24,7 @@ pub enum SessionFailure {
 
 impl SessionFailure {
     /// The reason that may pass; `None` where the server would refuse again.
-    pub fn of(error: &WireError, was_stopped: bool) -> Option<Self> {
+    pub fn from_error(error: &WireError, was_stopped: bool) -> Option<Self> {
         match error {
             _ if was_stopped => Some(Self::Stopped),
             WireError::Unreachable { .. } | WireError::Lost(_) => Some(Self::NoAnswer),

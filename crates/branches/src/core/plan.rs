@@ -60,13 +60,13 @@ pub(crate) enum SuspendReason {
 pub fn plan(view: &View<'_>, config: &BranchesConfig, now: Timestamp) -> Vec<Command> {
     let mut commands = Vec::new();
     for facts in &view.branches {
-        commands.extend(of_branch(facts, view, config, now));
+        commands.extend(plan_branch(facts, view, config, now));
     }
-    commands.extend(of_templates(view, config, now));
+    commands.extend(plan_templates(view, config, now));
     commands
 }
 
-fn of_branch(
+fn plan_branch(
     facts: &BranchFacts<'_>,
     view: &View<'_>,
     config: &BranchesConfig,
@@ -80,10 +80,10 @@ fn of_branch(
         | BranchState::Pooled => return None,
         BranchState::Running | BranchState::Suspended | BranchState::Failed => {}
     }
-    let over = branch.expires_at.is_some_and(|at| at <= now);
+    let is_expired = branch.expires_at.is_some_and(|at| at <= now);
     // An expired parent waits for the last of its children, so that a reset of theirs still knows
     // where they came from.
-    if over && !branch.protected && !has_children(view, branch.id) {
+    if is_expired && !branch.protected && !has_children(view, branch.id) {
         return Some(Command::Expire(branch.id));
     }
     let idle_for = facts.idle_since.map(|since| now.since(since));
@@ -106,12 +106,8 @@ pub(crate) fn has_children(view: &View<'_>, id: BranchId) -> bool {
     })
 }
 
-fn of_templates(view: &View<'_>, config: &BranchesConfig, now: Timestamp) -> Vec<Command> {
-    let used = |id: TemplateId| {
-        view.branches
-            .iter()
-            .any(|facts| facts.branch.template == id)
-    };
+fn plan_templates(view: &View<'_>, config: &BranchesConfig, now: Timestamp) -> Vec<Command> {
+    let is_used = |id: TemplateId| view.branches.iter().any(|facts| facts.branch.template == id);
     let mut heads: Vec<&Template> = view
         .templates
         .iter()
@@ -120,7 +116,7 @@ fn of_templates(view: &View<'_>, config: &BranchesConfig, now: Timestamp) -> Vec
         })
         .collect();
     heads.sort_by_key(|template| std::cmp::Reverse(template.taken_at));
-    let kept = config.templates_kept.max(1) as usize;
+    let kept_min = config.templates_kept.max(1) as usize;
     let mut commands: Vec<Command> = view
         .templates
         .iter()
@@ -128,9 +124,10 @@ fn of_templates(view: &View<'_>, config: &BranchesConfig, now: Timestamp) -> Vec
             TemplateState::Removing => true,
             TemplateState::Building => false,
             TemplateState::Ready => {
-                let newest = heads.iter().take(kept).any(|head| head.id == template.id);
+                let is_among_newest =
+                    heads.iter().take(kept_min).any(|head| head.id == template.id);
                 // A template of a branch lives for its children alone.
-                !newest && !used(template.id) && settled(template, now)
+                !is_among_newest && !is_used(template.id) && is_past_grace_period(template, now)
             }
         })
         .map(|template| Command::PurgeTemplate(template.id))
@@ -138,10 +135,7 @@ fn of_templates(view: &View<'_>, config: &BranchesConfig, now: Timestamp) -> Vec
     if let (Some(age), Some(newest), true) =
         (config.template_refresh, heads.first(), view.has_source)
         && now.since(newest.taken_at) >= age.duration()
-        && !view
-            .templates
-            .iter()
-            .any(|template| template.state == TemplateState::Building)
+        && !view.templates.iter().any(|template| template.state == TemplateState::Building)
     {
         commands.push(Command::RefreshTemplate);
     }
@@ -149,7 +143,7 @@ fn of_templates(view: &View<'_>, config: &BranchesConfig, now: Timestamp) -> Vec
 }
 
 /// A template just built is about to get its first branch.
-fn settled(template: &Template, now: Timestamp) -> bool {
+fn is_past_grace_period(template: &Template, now: Timestamp) -> bool {
     now.since(template.taken_at) > Duration::from_secs(60)
 }
 

@@ -78,18 +78,18 @@ pub enum PoolCommand {
 
 /// What is to be done next; `None` when the pool is as it should be. Asked again when that is done.
 pub fn plan(view: &PoolView<'_>) -> Option<PoolCommand> {
-    let useless: Vec<BranchId> = view
+    let retired: Vec<BranchId> = view
         .entries
         .iter()
         .filter(|entry| Some(entry.template) != view.template)
         .map(|entry| entry.id)
         .chain(surplus(view))
         .collect();
-    if !useless.is_empty() {
-        return Some(PoolCommand::Retire(useless));
+    if !retired.is_empty() {
+        return Some(PoolCommand::Retire(retired));
     }
     for (stage, command) in PHASES {
-        let entries = at(view, stage);
+        let entries = entries_at(view, stage);
         if !entries.is_empty() {
             return Some(command(entries));
         }
@@ -106,38 +106,38 @@ const PHASES: [(Stage, Phase); 3] = [
 
 type Phase = fn(Vec<BranchId>) -> PoolCommand;
 
-fn at(view: &PoolView<'_>, stage: Stage) -> Vec<BranchId> {
-    view.entries
-        .iter()
-        .filter(|entry| entry.stage == stage)
-        .map(|entry| entry.id)
-        .collect()
+fn entries_at(view: &PoolView<'_>, stage: Stage) -> Vec<BranchId> {
+    view.entries.iter().filter(|entry| entry.stage == stage).map(|entry| entry.id).collect()
 }
 
 /// Entries beyond the target of their preset, the least advanced first.
 fn surplus(view: &PoolView<'_>) -> Vec<BranchId> {
-    let mut found = Vec::new();
+    let mut ids = Vec::new();
     for preset in Preset::ALL {
         let target = view.targets.get(preset).copied().unwrap_or(0) as usize;
-        let mut entries: Vec<&PoolEntry> = current(view, *preset).collect();
+        let mut entries: Vec<&PoolEntry> = current_entries(view, *preset).collect();
         entries.sort_by_key(|entry| (entry.stage, entry.id));
-        let over = entries.len().saturating_sub(target);
-        found.extend(entries[..over].iter().map(|entry| entry.id));
+        let excess = entries.len().saturating_sub(target);
+        ids.extend(entries[..excess].iter().map(|entry| entry.id));
     }
-    found
+    ids
 }
 
 fn deficit(view: &PoolView<'_>) -> Option<PoolCommand> {
     let template = view.template?;
     view.targets.iter().find_map(|(preset, target)| {
-        let there = u32::try_from(current(view, *preset).count()).unwrap_or(u32::MAX);
-        let missing = target.saturating_sub(there).min(view.room);
+        let current_count =
+            u32::try_from(current_entries(view, *preset).count()).unwrap_or(u32::MAX);
+        let missing = target.saturating_sub(current_count).min(view.room);
         (missing > 0).then_some(PoolCommand::Plan(*preset, template, missing))
     })
 }
 
 /// Entries of a preset that a create could still get.
-fn current<'a>(view: &'a PoolView<'_>, preset: Preset) -> impl Iterator<Item = &'a PoolEntry> {
+fn current_entries<'a>(
+    view: &'a PoolView<'_>,
+    preset: Preset,
+) -> impl Iterator<Item = &'a PoolEntry> {
     view.entries
         .iter()
         .filter(move |entry| entry.preset == preset && Some(entry.template) == view.template)
@@ -158,14 +158,14 @@ pub struct Demand {
 
 impl Demand {
     /// Notes a request, whether the pool could serve it or not.
-    pub fn note(&mut self, preset: Preset, now: Timestamp) {
+    pub fn record_request(&mut self, preset: Preset, now: Timestamp) {
         let requests = self.requests.entry(preset).or_default();
         match requests.back_mut() {
             Some((second, count)) if now.since(*second) < Duration::from_secs(1) => *count += 1,
             _ => requests.push_back((now, 1)),
         }
-        let old = |first: &(Timestamp, u32)| now.since(first.0) > DEMAND_MEMORY;
-        while requests.front().is_some_and(old) {
+        let is_old = |first: &(Timestamp, u32)| now.since(first.0) > DEMAND_MEMORY;
+        while requests.front().is_some_and(is_old) {
             requests.pop_front();
         }
     }
@@ -175,14 +175,14 @@ impl Demand {
         let Some(requests) = self.requests.get(&preset) else {
             return 0;
         };
-        let recent = |request: &&(Timestamp, u32)| now.since(request.0) <= DEMAND_MEMORY;
+        let is_recent = |request: &&(Timestamp, u32)| now.since(request.0) <= DEMAND_MEMORY;
         let mut window: VecDeque<(Timestamp, u32)> = VecDeque::new();
         let (mut sum, mut peak) = (0_u32, 0);
-        for (second, count) in requests.iter().filter(recent) {
-            while let Some((first, gone)) = window.front()
+        for (second, count) in requests.iter().filter(is_recent) {
+            while let Some((first, expired_count)) = window.front()
                 && second.since(*first) > DEMAND_WINDOW
             {
-                sum -= gone;
+                sum -= expired_count;
                 window.pop_front();
             }
             window.push_back((*second, *count));
@@ -195,7 +195,7 @@ impl Demand {
 
 /// How many entries a preset should have: what the user chose, else what recent demand asks for,
 /// between the floor and the ceiling.
-pub fn target(chosen: Option<u32>, peak: u32, floor: u32, ceiling: u32) -> u32 {
+pub(crate) fn target_size(chosen: Option<u32>, peak: u32, floor: u32, ceiling: u32) -> u32 {
     chosen.unwrap_or_else(|| peak.min(ceiling).max(floor))
 }
 

@@ -136,11 +136,7 @@ pub fn settings(
     settings.push(("cluster_name", &cluster_name));
     settings
         .into_iter()
-        .chain(
-            chosen
-                .iter()
-                .map(|(name, value)| (name.as_str(), value.as_str())),
-        )
+        .chain(chosen.iter().map(|(name, value)| (name.as_str(), value.as_str())))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect()
 }
@@ -162,15 +158,8 @@ fn memory(preset: Preset) -> [(&'static str, &'static str); 5] {
 }
 
 /// Libraries that start workers of their own accord: jobs of the source must not run in a copy.
-const SCHEDULERS: [&str; 7] = [
-    "pg_cron",
-    "pg_partman_bgw",
-    "pg_squeeze",
-    "pg_prewarm",
-    "pg_net",
-    "timetable",
-    "powa",
-];
+const SCHEDULERS: [&str; 7] =
+    ["pg_cron", "pg_partman_bgw", "pg_squeeze", "pg_prewarm", "pg_net", "timetable", "powa"];
 
 /// The source's preloaded libraries without schedulers; paths are kept as they are written.
 pub(crate) fn without_schedulers(libraries: &str) -> String {
@@ -178,11 +167,7 @@ pub(crate) fn without_schedulers(libraries: &str) -> String {
         .split(',')
         .map(str::trim)
         .filter(|library| {
-            let name = library
-                .trim_matches('"')
-                .rsplit('/')
-                .next()
-                .unwrap_or_default();
+            let name = library.trim_matches('"').rsplit('/').next().unwrap_or_default();
             !name.is_empty() && !SCHEDULERS.contains(&name.trim_end_matches(".so"))
         })
         .collect();

@@ -30,19 +30,16 @@ pub fn check_settings(
         let Some((limit, unit)) = limit_of(name, config, machine_memory) else {
             continue;
         };
-        let asked = parse(value, unit).ok_or_else(|| BranchesError::Invalid {
+        let requested = parse(value, unit).ok_or_else(|| BranchesError::Invalid {
             what: "settings",
             reason: format!("`{value}` is not a number with a unit that {name} accepts"),
         })?;
-        limit.check(asked).map_err(|exceeded| {
-            let shown = match unit {
+        limit.check(requested).map_err(|exceeded| {
+            let message = match unit {
                 Unit::Count => exceeded.to_string(),
-                Unit::Bytes(_) => BranchesError::of_size(exceeded).to_string(),
+                Unit::Bytes(_) => BranchesError::from_size_limit(exceeded).to_string(),
             };
-            BranchesError::Invalid {
-                what: "settings",
-                reason: format!("{name}: {shown}"),
-            }
+            BranchesError::Invalid { what: "settings", reason: format!("{name}: {message}") }
         })?;
     }
     Ok(())
@@ -53,13 +50,11 @@ fn limit_of(
     config: &BranchesConfig,
     machine_memory: ByteSize,
 ) -> Option<(Limit, Unit)> {
-    let memory = config
-        .setting_memory_max
-        .map_or(machine_memory.bytes() / 8, ByteSize::bytes);
+    let memory = config.setting_memory_max.map_or(machine_memory.bytes() / 8, ByteSize::bytes);
     let memory = Limit::new("branches.setting_memory_max", memory);
     let sessions = u64::from(config.setting_sessions_max);
     let sessions = Limit::new("branches.setting_sessions_max", sessions);
-    let log = Limit::new("branches.setting_wal_max", config.setting_wal_max.bytes());
+    let wal = Limit::new("branches.setting_wal_max", config.setting_wal_max.bytes());
     match name {
         "max_connections"
         | "max_prepared_transactions"
@@ -67,7 +62,7 @@ fn limit_of(
         | "max_parallel_workers_per_gather" => Some((sessions, Unit::Count)),
         "shared_buffers" => Some((memory, Unit::Bytes(8 << 10))),
         "work_mem" | "maintenance_work_mem" => Some((memory, Unit::Bytes(1 << 10))),
-        "max_wal_size" | "min_wal_size" => Some((log, Unit::Bytes(1 << 20))),
+        "max_wal_size" | "min_wal_size" => Some((wal, Unit::Bytes(1 << 20))),
         _ => None,
     }
 }

@@ -19,7 +19,7 @@ pub struct DiskSurvey {
     /// Branches of which a reset has left files that it staged or replaced.
     pub leftovers: BTreeSet<BranchId>,
     /// Branches of `leftovers` whose files from before the reset are kept.
-    pub formers: BTreeSet<BranchId>,
+    pub former_files: BTreeSet<BranchId>,
     /// Branches whose manifest can be read, and when it says that they were created.
     pub branch_manifests: BTreeMap<BranchId, Timestamp>,
     /// Branches on whose data directory a postmaster runs.
@@ -39,7 +39,7 @@ pub struct DiskSurvey {
 impl DiskSurvey {
     /// Whether a branch has files, if only those that a reset has put aside.
     fn has_files_of(&self, id: BranchId) -> bool {
-        self.branches.contains(&id) || self.formers.contains(&id)
+        self.branches.contains(&id) || self.former_files.contains(&id)
     }
 }
 
@@ -85,8 +85,9 @@ pub(crate) const FILES_MISSING: &str = "its files are missing from the volume; d
 pub fn reconcile(branches: &[Branch], templates: &[Template], disk: &DiskSurvey) -> Vec<Repair> {
     let mut repairs = Vec::new();
     for template in templates {
-        let lost = template.state == TemplateState::Ready && !disk.templates.contains(&template.id);
-        if template.state == TemplateState::Building || lost {
+        let is_lost =
+            template.state == TemplateState::Ready && !disk.templates.contains(&template.id);
+        if template.state == TemplateState::Building || is_lost {
             repairs.push(Repair::DiscardTemplate(template.id));
         }
     }
@@ -99,10 +100,10 @@ pub fn reconcile(branches: &[Branch], templates: &[Template], disk: &DiskSurvey)
             });
         }
     }
-    repairs.extend(branches.iter().filter_map(|branch| of_branch(branch, disk)));
+    repairs.extend(branches.iter().filter_map(|branch| repair_for_branch(branch, disk)));
     let is_restorable =
         |id: &BranchId| disk.branch_manifests.contains_key(id) && disk.has_files_of(*id);
-    let mut with_files: Vec<&BranchId> = disk.branches.union(&disk.formers).collect();
+    let mut with_files: Vec<&BranchId> = disk.branches.union(&disk.former_files).collect();
     // The newest first: its name may have been that of a destroyed one whose files are not deleted
     // yet.
     with_files.sort_by_key(|id| Reverse((disk.branch_manifests.get(*id), **id)));
@@ -120,23 +121,18 @@ pub fn reconcile(branches: &[Branch], templates: &[Template], disk: &DiskSurvey)
         match branches.iter().find(|branch| branch.id == *id) {
             // What ends the reset, or deletes the branch, looks after them.
             Some(branch)
-                if matches!(
-                    branch.state,
-                    BranchState::Resetting | BranchState::Destroying
-                ) => {}
+                if matches!(branch.state, BranchState::Resetting | BranchState::Destroying) => {}
             Some(_) => repairs.push(Repair::RemoveLeftovers(*id)),
             // What restores the branch puts them in their place.
             None if is_restorable(id) => {}
             // They may be all that is left of the branch.
-            None => repairs.push(Repair::ReportForeign(format!(
-                "branches/{}, files of a reset",
-                id.hex()
-            ))),
+            None => repairs
+                .push(Repair::ReportForeign(format!("branches/{}, files of a reset", id.hex()))),
         }
     }
     for id in &disk.sockets {
-        let known = branches.iter().any(|branch| branch.id == *id) || disk.has_files_of(*id);
-        if !known {
+        let is_known = branches.iter().any(|branch| branch.id == *id) || disk.has_files_of(*id);
+        if !is_known {
             repairs.push(Repair::RemoveSocket(*id));
         }
     }
@@ -145,36 +141,36 @@ pub fn reconcile(branches: &[Branch], templates: &[Template], disk: &DiskSurvey)
 }
 
 /// Whether the machine crashed while a branch ran without durability: its files may be torn.
-pub(crate) fn ran_in_a_crash(branch: &Branch, boot_id: &str) -> bool {
-    let ran_in = branch.boot_id.as_deref();
-    !branch.durable && ran_in.is_some_and(|ran_in| ran_in != boot_id)
+pub(crate) fn ran_during_crash(branch: &Branch, boot_id: &str) -> bool {
+    let last_boot_id = branch.boot_id.as_deref();
+    !branch.durable && last_boot_id.is_some_and(|ran_in| ran_in != boot_id)
 }
 
 /// What to do about one branch; also for a row that was just made again from its manifest.
-pub(crate) fn of_branch(branch: &Branch, disk: &DiskSurvey) -> Option<Repair> {
+pub(crate) fn repair_for_branch(branch: &Branch, disk: &DiskSurvey) -> Option<Repair> {
     let id = branch.id;
-    let runs = disk.postmasters.contains(&id);
-    let exists = disk.has_files_of(id);
+    let is_running = disk.postmasters.contains(&id);
+    let has_files = disk.has_files_of(id);
     match branch.state {
         // A pool of an earlier Egret: its sessions are gone and its settings may be others.
         BranchState::Creating | BranchState::Pooled => Some(Repair::Discard(id)),
         BranchState::Resetting => Some(Repair::FinishReset(id)),
         // The plan purges it.
         BranchState::Destroying => None,
-        _ if !exists && branch.state != BranchState::Failed => {
+        _ if !has_files && branch.state != BranchState::Failed => {
             Some(Repair::Fail(id, FILES_MISSING))
         }
-        BranchState::Running if runs => Some(Repair::Adopt(id)),
+        BranchState::Running if is_running => Some(Repair::Adopt(id)),
         BranchState::Running => {
-            if ran_in_a_crash(branch, &disk.boot_id) {
+            if ran_during_crash(branch, &disk.boot_id) {
                 Some(Repair::Fail(id, MACHINE_CRASHED))
             } else {
                 Some(Repair::Start(id))
             }
         }
-        BranchState::Suspended | BranchState::Failed if runs => Some(Repair::StopStray(id)),
+        BranchState::Suspended | BranchState::Failed if is_running => Some(Repair::StopStray(id)),
         // Its server was being started.
-        BranchState::Suspended if ran_in_a_crash(branch, &disk.boot_id) => {
+        BranchState::Suspended if ran_during_crash(branch, &disk.boot_id) => {
             Some(Repair::Fail(id, MACHINE_CRASHED))
         }
         BranchState::Suspended | BranchState::Failed => None,

@@ -32,17 +32,15 @@ pub fn validate(
     for (name, value) in &request.settings {
         if !CHOOSABLE.contains(&name.as_str()) {
             let near = egret_base::settings::nearest(name, CHOOSABLE.iter().copied());
-            let hint = near.map_or_else(
-                || CHOOSABLE.join(", "),
-                |near| format!("did you mean {near}?"),
-            );
+            let hint =
+                near.map_or_else(|| CHOOSABLE.join(", "), |near| format!("did you mean {near}?"));
             return Err(BranchesError::Invalid {
                 what: "settings",
                 reason: format!("`{name}` cannot be set on a branch; {hint}"),
             });
         }
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ' ');
-        if value.is_empty() || value.len() as u64 > TEXT_BYTES_MAX || !value.chars().all(plain) {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ' ');
+        if value.is_empty() || value.len() as u64 > TEXT_BYTES_MAX || !value.chars().all(is_plain) {
             return Err(BranchesError::Invalid {
                 what: "settings",
                 reason: format!(
@@ -52,30 +50,27 @@ pub fn validate(
         }
     }
     quota::check_settings(&request.settings, config, machine_memory)?;
-    labels(&request.labels, config)?;
-    ttl(request.ttl_ms, config)
+    check_labels(&request.labels, config)?;
+    check_ttl(request.ttl_ms, config)
 }
 
 /// A value over its limit can never be granted, however often it is asked for.
-fn within(limit: Limit, asked: u64, what: &'static str) -> Result<(), BranchesError> {
+fn check_limit(limit: Limit, requested: u64, what: &'static str) -> Result<(), BranchesError> {
     limit
-        .check(asked)
-        .map_err(|exceeded| BranchesError::Invalid {
-            what,
-            reason: exceeded.to_string(),
-        })
+        .check(requested)
+        .map_err(|exceeded| BranchesError::Invalid { what, reason: exceeded.to_string() })
 }
 
 /// Checks labels.
 ///
 /// # Errors
 /// [`BranchesError::Invalid`].
-pub fn labels(
+pub fn check_labels(
     labels: &BTreeMap<String, String>,
     config: &BranchesConfig,
 ) -> Result<(), BranchesError> {
     let limit = Limit::new("branches.labels_max", u64::from(config.labels_max));
-    within(limit, labels.len() as u64, "labels")?;
+    check_limit(limit, labels.len() as u64, "labels")?;
     for (key, value) in labels {
         if key.is_empty() {
             return Err(BranchesError::Invalid {
@@ -84,8 +79,8 @@ pub fn labels(
             });
         }
         let limit = Limit::new("label_bytes_max", TEXT_BYTES_MAX);
-        within(limit, key.len() as u64, "labels")?;
-        within(limit, value.len() as u64, "labels")?;
+        check_limit(limit, key.len() as u64, "labels")?;
+        check_limit(limit, value.len() as u64, "labels")?;
     }
     Ok(())
 }
@@ -94,17 +89,15 @@ pub fn labels(
 ///
 /// # Errors
 /// [`BranchesError::Invalid`] for zero and beyond the longest.
-pub fn ttl(ttl_ms: Option<u64>, config: &BranchesConfig) -> Result<(), BranchesError> {
+pub(crate) fn check_ttl(ttl_ms: Option<u64>, config: &BranchesConfig) -> Result<(), BranchesError> {
     match ttl_ms {
         Some(0) => Err(BranchesError::Invalid {
             what: "ttl_ms",
             reason: "a lifetime must be longer than zero".to_owned(),
         }),
-        Some(ttl_ms) => within(
-            Limit::new("branches.ttl_max", config.ttl_max.0),
-            ttl_ms,
-            "ttl_ms",
-        ),
+        Some(ttl_ms) => {
+            check_limit(Limit::new("branches.ttl_max", config.ttl_max.0), ttl_ms, "ttl_ms")
+        }
         None => Ok(()),
     }
 }
@@ -113,12 +106,15 @@ pub fn ttl(ttl_ms: Option<u64>, config: &BranchesConfig) -> Result<(), BranchesE
 ///
 /// # Errors
 /// [`BranchesError::NameTaken`] with what differs.
-pub fn same(existing: &Branch, request: &NewBranch) -> Result<(), BranchesError> {
+pub(crate) fn check_same_request(
+    existing: &Branch,
+    request: &NewBranch,
+) -> Result<(), BranchesError> {
     let differs = if existing.from != request.from {
         "another origin"
     } else if existing.preset != request.preset {
         "another preset"
-    } else if existing.durable != durable(request) {
+    } else if existing.durable != is_durable(request) {
         "another durability"
     } else if request.superuser != existing.superuser
         && (request.superuser || request.from == crate::model::BranchSource::NewestTemplate)
@@ -138,13 +134,10 @@ pub fn same(existing: &Branch, request: &NewBranch) -> Result<(), BranchesError>
     } else {
         return Ok(());
     };
-    Err(BranchesError::NameTaken {
-        name: request.name.to_string(),
-        differs,
-    })
+    Err(BranchesError::NameTaken { name: request.name.to_string(), differs })
 }
 
 /// A twin is durable as its source is.
-pub fn durable(request: &NewBranch) -> bool {
+pub fn is_durable(request: &NewBranch) -> bool {
     request.durable || request.preset == Preset::Twin
 }

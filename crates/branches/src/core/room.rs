@@ -55,9 +55,9 @@ impl Trend {
             self.readings.pop_front();
         }
         let rate = self.readings.front().map_or(0, |first| {
-            let fell = first.free.saturating_sub(free) as f64;
+            let fallen = first.free.saturating_sub(free) as f64;
             let elapsed = at.saturating_sub(first.at).max(WINDOW);
-            (fell / elapsed.as_secs_f64()) as u64
+            (fallen / elapsed.as_secs_f64()) as u64
         });
         self.readings.push_back(FreeRoomSample { at, free });
         rate

@@ -28,19 +28,19 @@ pub struct TenantDisk {
 
 impl TenantDisk {
     /// What cannot be counted any more still takes what it took before.
-    fn keep_uncounted(&mut self, before: &TenantDisk) {
+    fn carry_over_uncounted(&mut self, previous: &TenantDisk) {
         for id in self.uncounted.keys() {
-            let known = before.branches.get(id).copied().unwrap_or(0);
+            let previous_bytes = previous.branches.get(id).copied().unwrap_or(0);
             let counted = self.branches.entry(*id).or_default();
-            self.bytes += known.saturating_sub(*counted);
-            *counted = known.max(*counted);
+            self.bytes += previous_bytes.saturating_sub(*counted);
+            *counted = previous_bytes.max(*counted);
         }
     }
 }
 
 /// Tenants that had branches or templates, and what had been written before they were listed.
 struct TenantList {
-    at: u64,
+    written_before: u64,
     tenants: BTreeSet<String>,
 }
 
@@ -48,7 +48,7 @@ struct TenantList {
 struct TenantMeasurement {
     disk: TenantDisk,
     /// [`TenantDisks::written`] before it was made.
-    at: u64,
+    written_before: u64,
     is_full: bool,
 }
 
@@ -58,15 +58,15 @@ pub(crate) struct TenantDisks {
     free: Option<u64>,
     /// By how many bytes free room has fallen since the start; rises are not taken off.
     written: u64,
-    listed: Option<TenantList>,
+    last_list: Option<TenantList>,
     tenants: HashMap<String, TenantMeasurement>,
 }
 
 impl TenantDisks {
     /// Notes how much can be written to the volume.
     pub(crate) fn note_free(&mut self, free: u64) {
-        let before = self.free.replace(free).unwrap_or(free);
-        self.written = self.written.saturating_add(before.saturating_sub(free));
+        let previous = self.free.replace(free).unwrap_or(free);
+        self.written = self.written.saturating_add(previous.saturating_sub(free));
     }
 
     /// How much has been written: to be passed to [`TenantDisks::record`] with what is measured
@@ -77,11 +77,11 @@ impl TenantDisks {
 
     /// Whether a tenant may have grown over the limit since it was measured.
     pub(crate) fn is_due(&self, tenant: &str, limit: u64) -> bool {
-        let Some(measured) = self.tenants.get(tenant) else {
+        let Some(measurement) = self.tenants.get(tenant) else {
             return true;
         };
-        let room = limit.saturating_sub(measured.disk.bytes);
-        self.written - measured.at >= room.max(STEP_BYTES)
+        let remaining = limit.saturating_sub(measurement.disk.bytes);
+        self.written - measurement.written_before >= remaining.max(STEP_BYTES)
     }
 
     /// Notes what was measured; a branch of which not all is counted takes no less than before.
@@ -90,59 +90,51 @@ impl TenantDisks {
     pub(crate) fn record(
         &mut self,
         tenant: &str,
-        at: u64,
+        written_before: u64,
         mut disk: TenantDisk,
         limit: u64,
     ) -> Option<BranchId> {
-        if let Some(before) = self.tenants.get(tenant) {
-            disk.keep_uncounted(&before.disk);
+        if let Some(previous) = self.tenants.get(tenant) {
+            disk.carry_over_uncounted(&previous.disk);
         }
         let is_over = disk.bytes > limit;
         let is_full = disk.bytes >= limit;
-        let measurement = TenantMeasurement { disk, at, is_full };
-        let mut before = self
-            .tenants
-            .insert(tenant.to_owned(), measurement)
-            .filter(|_| is_over)?
-            .disk
-            .branches;
-        let now = &self.tenants.get(tenant)?.disk.branches;
+        let measurement = TenantMeasurement { disk, written_before, is_full };
+        let mut before =
+            self.tenants.insert(tenant.to_owned(), measurement).filter(|_| is_over)?.disk.branches;
+        let current = &self.tenants.get(tenant)?.disk.branches;
         // Branches that are new since then had nothing.
-        for id in now.keys() {
+        for id in current.keys() {
             before.entry(*id).or_default();
         }
-        fastest_growing(&before, now)
+        fastest_growing(&before, current)
     }
 
     /// What a tenant took when it was measured last; 0 when it never was.
     pub(crate) fn bytes_of(&self, tenant: &str) -> u64 {
-        self.tenants
-            .get(tenant)
-            .map_or(0, |measured| measured.disk.bytes)
+        self.tenants.get(tenant).map_or(0, |measurement| measurement.disk.bytes)
     }
 
     /// Whether a tenant took as much as it may when it was measured last.
     pub(crate) fn is_full(&self, tenant: &str) -> bool {
-        self.tenants
-            .get(tenant)
-            .is_some_and(|measured| measured.is_full)
+        self.tenants.get(tenant).is_some_and(|measurement| measurement.is_full)
     }
 
     /// Notes which tenants have branches or templates; `at` is [`TenantDisks::written`] before they
     /// were listed. Others are forgotten. Those of the first list may have anything.
-    pub(crate) fn note_tenants(&mut self, at: u64, tenants: BTreeSet<String>) {
+    pub(crate) fn note_tenants(&mut self, written_before: u64, tenants: BTreeSet<String>) {
         self.tenants.retain(|tenant, _| tenants.contains(tenant));
-        let list = TenantList { at, tenants };
-        let Some(before) = self.listed.replace(list) else {
+        let list = TenantList { written_before, tenants };
+        let Some(previous_list) = self.last_list.replace(list) else {
             return;
         };
-        let tenants = self.listed.iter().flat_map(|list| &list.tenants);
-        for tenant in tenants.filter(|tenant| !before.tenants.contains(*tenant)) {
-            let nothing = TenantMeasurement {
-                at: before.at,
+        let tenants = self.last_list.iter().flat_map(|list| &list.tenants);
+        for tenant in tenants.filter(|tenant| !previous_list.tenants.contains(*tenant)) {
+            let measurement = TenantMeasurement {
+                written_before: previous_list.written_before,
                 ..TenantMeasurement::default()
             };
-            self.tenants.entry(tenant.clone()).or_insert(nothing);
+            self.tenants.entry(tenant.clone()).or_insert(measurement);
         }
     }
 }
@@ -157,25 +149,23 @@ pub(crate) struct Ranges {
 impl Ranges {
     /// Adds a range. Returns how many bytes of it are new.
     pub(crate) fn add(&mut self, start: u64, length: u64) -> u64 {
-        let (mut first, mut end) = (start, start.saturating_add(length));
-        let mut known = 0;
+        let (mut merged_start, mut end) = (start, start.saturating_add(length));
+        let mut overlapped = 0;
         // Those that begin before its end and end at or behind its start, the last one first.
-        while let Some((&other, &other_end)) = self.ends.range(..=end).next_back() {
-            if other_end < first {
+        while let Some((&other_start, &other_end)) = self.ends.range(..=end).next_back() {
+            if other_end < merged_start {
                 break;
             }
-            let overlap = other_end
-                .min(start + length)
-                .saturating_sub(other.max(start));
-            known += overlap;
-            self.ends.remove(&other);
-            first = first.min(other);
+            let overlap = other_end.min(start + length).saturating_sub(other_start.max(start));
+            overlapped += overlap;
+            self.ends.remove(&other_start);
+            merged_start = merged_start.min(other_start);
             end = end.max(other_end);
         }
-        if end > first {
-            self.ends.insert(first, end);
+        if end > merged_start {
+            self.ends.insert(merged_start, end);
         }
-        length - known
+        length - overlapped
     }
 }
 

@@ -19,7 +19,7 @@ use crate::core::pool::{Demand, PoolEntry, Stage};
 use crate::model::{BranchId, Preset, TemplateId};
 
 /// How long a reading of the volume's free room is used before it is read again.
-const FREE_KNOWN_FOR: Duration = Duration::from_millis(20);
+const FREE_ROOM_CACHE_TTL: Duration = Duration::from_millis(20);
 
 /// State of the engine's pools.
 #[derive(Default)]
@@ -27,26 +27,26 @@ pub(crate) struct Pool {
     pub(crate) entries: Mutex<HashMap<BranchId, PoolEntry>>,
     pub(crate) demand: Mutex<Demand>,
     /// Sizes that a user chose; they stay over a restart.
-    pub(crate) chosen: Mutex<BTreeMap<Preset, u32>>,
+    pub(crate) chosen_sizes: Mutex<BTreeMap<Preset, u32>>,
     /// Forecast of the next client of the proxy.
     pub(crate) profile: Mutex<Profile>,
     /// The database that users of a template's branches work in, where there is one.
     pub(crate) databases: Mutex<HashMap<TemplateId, Option<String>>>,
     /// Warm-up statements for sessions of the newest template's branches, by database.
     pub(crate) rehearsals: Mutex<Vec<Rehearsal>>,
-    active_at: Mutex<Option<Instant>>,
+    last_activity: Mutex<Option<Instant>>,
     /// Free bytes of the volume and when they were read.
-    free: Mutex<Option<(u64, Instant)>>,
+    free_room: Mutex<Option<(u64, Instant)>>,
     /// Whether the registry may hold commits that are not flushed.
-    pub(crate) unflushed: AtomicBool,
+    pub(crate) has_unflushed_commits: AtomicBool,
     /// Leased branches whose manifests are to be written: they still say that the branch is pooled.
-    pub(crate) unwritten: Mutex<Vec<BranchId>>,
+    pub(crate) unwritten_manifests: Mutex<Vec<BranchId>>,
     /// Branches that were never handed out and whose deletion failed; it is tried again.
-    pub(crate) stranded: Mutex<Vec<BranchId>>,
+    pub(crate) pending_discards: Mutex<Vec<BranchId>>,
     /// Set by a request after a failed refill: the next refill does not wait for the pause to end.
-    pub(crate) impatient: AtomicBool,
+    pub(crate) skips_pause: AtomicBool,
     /// Wakes the task that fills the pools.
-    pub(crate) due: Notify,
+    pub(crate) wakeup: Notify,
     /// Sent whenever entries have changed.
     pub(crate) changed: watch::Sender<()>,
 }
@@ -54,34 +54,34 @@ pub(crate) struct Pool {
 impl Pool {
     /// Notes that a request is being served, so that background work waits.
     pub(crate) fn note_activity(&self) {
-        self.unflushed.store(true, Ordering::Release);
-        *lock(&self.active_at) = Some(Instant::now());
+        self.has_unflushed_commits.store(true, Ordering::Release);
+        *lock(&self.last_activity) = Some(Instant::now());
     }
 
     /// Has the pool filled again at once, however often that has failed: its size or template
     /// changed.
-    pub(crate) fn hurry(&self) {
-        self.impatient.store(true, Ordering::Release);
-        self.due.notify_one();
+    pub(crate) fn request_refill(&self) {
+        self.skips_pause.store(true, Ordering::Release);
+        self.wakeup.notify_one();
     }
 
-    pub(crate) fn note_free(&self, bytes: u64) {
-        *lock(&self.free) = Some((bytes, Instant::now()));
+    pub(crate) fn cache_free_room(&self, bytes: u64) {
+        *lock(&self.free_room) = Some((bytes, Instant::now()));
     }
 
     /// Free room of the volume, if it was read less than [`FREE_KNOWN_FOR`] ago.
-    pub(crate) fn free(&self) -> Option<ByteSize> {
-        let (bytes, at) = (*lock(&self.free))?;
-        (at.elapsed() < FREE_KNOWN_FOR).then_some(ByteSize(bytes))
+    pub(crate) fn cached_free_room(&self) -> Option<ByteSize> {
+        let (bytes, at) = (*lock(&self.free_room))?;
+        (at.elapsed() < FREE_ROOM_CACHE_TTL).then_some(ByteSize(bytes))
     }
 
     /// Time since the last request.
-    pub(crate) fn quiet_for(&self) -> Duration {
-        lock(&self.active_at).map_or(Duration::MAX, |at| at.elapsed())
+    pub(crate) fn time_since_activity(&self) -> Duration {
+        lock(&self.last_activity).map_or(Duration::MAX, |at| at.elapsed())
     }
 
     /// Takes a hot entry out, whose branch is the caller's from then on.
-    pub(crate) fn take(&self, preset: Preset, template: TemplateId) -> Option<PoolEntry> {
+    pub(crate) fn take_hot(&self, preset: Preset, template: TemplateId) -> Option<PoolEntry> {
         let mut entries = lock(&self.entries);
         let fits = |entry: &&PoolEntry| {
             entry.stage == Stage::Hot && entry.preset == preset && entry.template == template
@@ -94,7 +94,7 @@ impl Pool {
     pub(crate) fn put_back(&self, mut entry: PoolEntry, stage: Stage) {
         entry.stage = stage;
         lock(&self.entries).insert(entry.id, entry);
-        self.due.notify_one();
+        self.wakeup.notify_one();
     }
 
     /// Takes an entry out; `None` if another task has taken it.
@@ -105,12 +105,12 @@ impl Pool {
     }
 
     /// Forgets every entry; their rows tell the next start what to clean up.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn clear(&self) {
         lock(&self.entries).clear();
         self.changed.send_replace(());
     }
 
-    pub(crate) fn advance(&self, id: BranchId, stage: Stage) {
+    pub(crate) fn set_stage(&self, id: BranchId, stage: Stage) {
         if let Some(entry) = lock(&self.entries).get_mut(&id) {
             entry.stage = stage;
         }

@@ -11,9 +11,9 @@ pub(crate) struct Rehearsal {
     pub(crate) template: TemplateId,
     pub(crate) database: String,
     /// Plans of every busy table, as one text; empty without tables.
-    pub(crate) plans: String,
+    pub(crate) explain_sql: String,
     /// Whether a table is made and rolled back.
-    pub(crate) table: bool,
+    pub(crate) makes_table: bool,
     /// Parts of files that statements on busy tables will read.
     pub(crate) ranges: Arc<Vec<Range>>,
 }

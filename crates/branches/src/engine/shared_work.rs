@@ -9,7 +9,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 /// Work with a result that can be shared.
 pub(crate) struct SharedWork<T> {
     /// How many runs of the work have begun.
-    begun: AtomicU64,
+    started_count: AtomicU64,
     latest: Arc<Mutex<Option<Outcome<T>>>>,
 }
 
@@ -35,34 +35,31 @@ pub(crate) struct Turn<T> {
 
 impl<T> Default for SharedWork<T> {
     fn default() -> Self {
-        Self {
-            begun: AtomicU64::new(0),
-            latest: Arc::default(),
-        }
+        Self { started_count: AtomicU64::new(0), latest: Arc::default() }
     }
 }
 
 impl<T: Clone> SharedWork<T> {
     /// Waits for a result that serves, or for the turn.
     pub(crate) async fn join(&self) -> Work<T> {
-        let begun = self.begun.load(Ordering::Acquire);
+        let started_before = self.started_count.load(Ordering::Acquire);
         let latest = self.latest.clone().lock_owned().await;
-        let served = latest.as_ref().filter(|outcome| outcome.number > begun);
-        match served.map(|outcome| outcome.result.clone()) {
+        let shared = latest.as_ref().filter(|outcome| outcome.number > started_before);
+        match shared.map(|outcome| outcome.result.clone()) {
             Some(result) => Work::Shared(result),
-            None => Work::Turn(self.turn(latest)),
+            None => Work::Turn(self.begin_turn(latest)),
         }
     }
 
     /// Waits for the turn.
     pub(crate) async fn take_turn(&self) -> Turn<T> {
-        self.turn(self.latest.clone().lock_owned().await)
+        self.begin_turn(self.latest.clone().lock_owned().await)
     }
 
     /// The turn, where the work is not being done.
-    pub(crate) fn try_turn(&self) -> Option<Turn<T>> {
+    pub(crate) fn try_take_turn(&self) -> Option<Turn<T>> {
         let latest = self.latest.clone().try_lock_owned().ok()?;
-        Some(self.turn(latest))
+        Some(self.begin_turn(latest))
     }
 
     /// Whether a task does the work or waits for it.
@@ -70,8 +67,8 @@ impl<T: Clone> SharedWork<T> {
         Arc::strong_count(&self.latest) > 1
     }
 
-    fn turn(&self, latest: OwnedMutexGuard<Option<Outcome<T>>>) -> Turn<T> {
-        let number = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
+    fn begin_turn(&self, latest: OwnedMutexGuard<Option<Outcome<T>>>) -> Turn<T> {
+        let number = self.started_count.fetch_add(1, Ordering::AcqRel) + 1;
         Turn { number, latest }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct TenantTurns {
 pub(crate) struct TenantDiskUsage {
     pub(crate) bytes: u64,
     /// Those of destroyed branches whose files are not deleted yet; included in `bytes`.
-    pub(crate) of_tombstones: u64,
+    pub(crate) tombstone_bytes: u64,
     /// The living branch that has grown most, where the tenant is over its limit.
     pub(crate) growing: Option<BranchId>,
 }

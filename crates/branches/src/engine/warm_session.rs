@@ -32,10 +32,10 @@ pub(crate) struct WarmSession {
     /// The slot's count of uses before it was connected: as long as it is unchanged, no other
     /// session has changed anything in the branch. The use that it was connected for counts as one
     /// that may have.
-    pub(crate) uses: u64,
+    pub(crate) uses_at_connect: u64,
     /// The tenant whose client its parameters were learned from; others are not to see them.
     pub(crate) learned_from: Option<String>,
-    served: bool,
+    has_served: bool,
     pub(crate) idle_since: Instant,
 }
 
@@ -50,12 +50,12 @@ impl WarmSession {
         let mut session = Session::connect(socket_dir, SOCKET_PORT, &startup).await?;
         Ok(Self {
             purpose,
-            defaults: defaults(&mut session).await?,
+            defaults: read_defaults(&mut session).await?,
             startup,
             session,
-            uses,
+            uses_at_connect: uses,
             learned_from: None,
-            served: false,
+            has_served: false,
             idle_since: Instant::now(),
         })
     }
@@ -66,27 +66,24 @@ impl WarmSession {
     }
 
     /// Makes it like a fresh session; `false` when it cannot be.
-    pub(crate) async fn freshen(&mut self, uses: u64) -> Result<bool, WireError> {
+    pub(crate) async fn try_reset(&mut self, uses: u64) -> Result<bool, WireError> {
         if !self.session.is_quiet() {
             return Ok(false);
         }
         // No session has been in the branch since this one was connected.
-        if uses == self.uses {
+        if uses == self.uses_at_connect {
             return Ok(true);
         }
-        let questions: &[&str] = if self.served {
-            &["DISCARD ALL", SESSION_DEFAULTS]
-        } else {
-            &[SESSION_DEFAULTS]
-        };
-        let mut answers = self.session.batch(questions, ROWS_MAX, BYTES_MAX).await?;
+        let statements: &[&str] =
+            if self.has_served { &["DISCARD ALL", SESSION_DEFAULTS] } else { &[SESSION_DEFAULTS] };
+        let mut answers = self.session.batch(statements, ROWS_MAX, BYTES_MAX).await?;
         let defaults = answers.pop().unwrap_or_default();
         Ok(defaults.rows == self.defaults)
     }
 
     /// Runs a statement for a user.
     pub(crate) fn session(&mut self) -> &mut Session {
-        self.served = true;
+        self.has_served = true;
         &mut self.session
     }
 
@@ -95,9 +92,7 @@ impl WarmSession {
     }
 }
 
-async fn defaults(session: &mut Session) -> Result<Vec<Vec<Option<String>>>, WireError> {
-    let mut answers = session
-        .batch(&[SESSION_DEFAULTS], ROWS_MAX, BYTES_MAX)
-        .await?;
+async fn read_defaults(session: &mut Session) -> Result<Vec<Vec<Option<String>>>, WireError> {
+    let mut answers = session.batch(&[SESSION_DEFAULTS], ROWS_MAX, BYTES_MAX).await?;
     Ok(answers.pop().unwrap_or_default().rows)
 }

@@ -9,20 +9,9 @@ fn names() {
     for good in ["a", "pr-42", "0", "feature_x", &"x".repeat(63)] {
         assert!(good.parse::<BranchName>().is_ok(), "{good}");
     }
-    for bad in [
-        "",
-        "-a",
-        "_a",
-        "A",
-        "a b",
-        "a@b",
-        "a.b",
-        "../x",
-        "a/b",
-        "ä",
-        &"x".repeat(64),
-        "a\0",
-    ] {
+    for bad in
+        ["", "-a", "_a", "A", "a b", "a@b", "a.b", "../x", "a/b", "ä", &"x".repeat(64), "a\0"]
+    {
         assert!(bad.parse::<BranchName>().is_err(), "{bad}");
     }
 }
@@ -45,10 +34,8 @@ fn origins_read_what_they_show() {
 
 #[test]
 fn passwords_are_not_shown_by_debug() {
-    let credentials = Credentials {
-        user: "egret_branch".to_owned(),
-        password: "secret".to_owned(),
-    };
+    let credentials =
+        Credentials { user: "egret_branch".to_owned(), password: "secret".to_owned() };
     assert!(!format!("{credentials:?}").contains("secret"));
 }
 

@@ -13,21 +13,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use egret_postgres::postmaster::in_directory;
+use egret_postgres::postmaster::pids_in_directory;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::core::reconcile::DiskSurvey;
-use crate::error::{BranchesError, io};
+use crate::error::{BranchesError, io_error};
 use crate::model::{Branch, BranchId, Template, TemplateId};
 use crate::store::volume::remove_tree;
 
 /// What is added to the name of a branch's directory for a copy that a reset is about to put in its
 /// place.
-const STAGED: &str = ".staged";
+const STAGED_SUFFIX: &str = ".staged";
 
 /// What is added to it for the files before a reset, until that is done.
-const FORMER: &str = ".former";
+const FORMER_SUFFIX: &str = ".former";
 
 /// The number in the socket's name of every branch; its directory is private.
 pub(crate) const SOCKET_PORT: u16 = 5432;
@@ -61,60 +61,61 @@ impl Paths {
 
     /// The files that a reset is about to give a branch, and those that are to be removed after
     /// one.
-    pub(crate) fn staged(&self, id: BranchId) -> PathBuf {
-        self.branches().join(format!("{}{STAGED}", id.hex()))
+    pub(crate) fn staged_files(&self, id: BranchId) -> PathBuf {
+        self.branches().join(format!("{}{STAGED_SUFFIX}", id.hex()))
     }
 
     /// The files that a branch had before a reset that is not done.
-    pub fn former(&self, id: BranchId) -> PathBuf {
-        self.branches().join(format!("{}{FORMER}", id.hex()))
+    pub(crate) fn former_files(&self, id: BranchId) -> PathBuf {
+        self.branches().join(format!("{}{FORMER_SUFFIX}", id.hex()))
     }
 
     /// All directories with files of a branch: the present ones, those that a reset is about to
     /// give it, and those that it had before a reset.
     pub(crate) fn files_of(&self, id: BranchId) -> [PathBuf; 3] {
-        [self.branch(id), self.staged(id), self.former(id)]
+        [self.branch(id), self.staged_files(id), self.former_files(id)]
     }
 
     /// A branch's socket directory.
-    pub fn socket(&self, id: BranchId) -> PathBuf {
+    pub fn socket_dir(&self, id: BranchId) -> PathBuf {
         self.run.join(id.hex())
     }
 
     /// The socket directory of a template while it is built.
-    pub(crate) fn builder_socket(&self, id: TemplateId) -> PathBuf {
+    pub(crate) fn builder_socket_dir(&self, id: TemplateId) -> PathBuf {
         self.run.join(format!("t{}", id.hex()))
     }
 
     /// Makes the directories that hold branches, templates and sockets.
-    pub fn make(&self) -> Result<(), BranchesError> {
+    pub(crate) fn create_directories(&self) -> Result<(), BranchesError> {
         for directory in [self.templates(), self.branches(), self.run.clone()] {
-            fs::create_dir_all(&directory).map_err(io("create", &directory))?;
+            fs::create_dir_all(&directory).map_err(io_error("create", &directory))?;
             let open = std::os::unix::fs::PermissionsExt::from_mode(0o711);
-            fs::set_permissions(&directory, open).map_err(io("change the mode of", &directory))?;
+            fs::set_permissions(&directory, open)
+                .map_err(io_error("change the mode of", &directory))?;
         }
         Ok(())
     }
 }
 
 /// Path of the manifest of a data directory.
-pub(crate) fn manifest_of(data: &Path) -> PathBuf {
+pub(crate) fn manifest_path(data: &Path) -> PathBuf {
     data.with_extension("json")
 }
 
 /// Writes the manifest of a branch or template beside its data directory, in one step.
 pub(crate) fn write_manifest<T: Serialize>(data: &Path, value: &T) -> Result<(), BranchesError> {
-    let path = manifest_of(data);
-    let new = path.with_extension("json.new");
+    let path = manifest_path(data);
+    let new_path = path.with_extension("json.new");
     let text =
         serde_json::to_vec_pretty(value).expect("these values have text keys and always serialise");
-    fs::write(&new, text).map_err(io("write", &new))?;
-    fs::rename(&new, &path).map_err(io("write", &path))
+    fs::write(&new_path, text).map_err(io_error("write", &new_path))?;
+    fs::rename(&new_path, &path).map_err(io_error("write", &path))
 }
 
 /// Reads a manifest; `None` when it is missing or not one.
 pub(crate) fn read_manifest<T: DeserializeOwned>(data: &Path) -> Option<T> {
-    serde_json::from_slice(&fs::read(manifest_of(data)).ok()?).ok()
+    serde_json::from_slice(&fs::read(manifest_path(data)).ok()?).ok()
 }
 
 /// The manifest of a branch that has a row for its present files while the former ones are still
@@ -138,13 +139,7 @@ struct FormerManifest {
 /// manifest would not belong together.
 pub(crate) fn write_double_manifest(data: &Path, branch: &Branch) -> Result<(), BranchesError> {
     match read_former_manifest(data) {
-        Some(former) => write_manifest(
-            data,
-            &DoubleManifest {
-                branch,
-                former: &former,
-            },
-        ),
+        Some(former) => write_manifest(data, &DoubleManifest { branch, former: &former }),
         None => Ok(()),
     }
 }
@@ -152,8 +147,8 @@ pub(crate) fn write_double_manifest(data: &Path, branch: &Branch) -> Result<(), 
 /// Reads what the manifest of a branch says of its former files, which must be kept still; `None`
 /// when it is missing or not one.
 pub(crate) fn read_former_manifest(data: &Path) -> Option<Branch> {
-    let of_former = read_manifest::<FormerManifest>(data)?.former;
-    of_former.or_else(|| read_manifest(data))
+    let former = read_manifest::<FormerManifest>(data)?.former;
+    former.or_else(|| read_manifest(data))
 }
 
 /// Has the manifest of a branch describe its former files alone, which are about to be put back.
@@ -168,15 +163,15 @@ pub(crate) fn restore_former_manifest(data: &Path) -> Result<(), BranchesError> 
 pub fn remove_file(path: &Path) -> Result<(), BranchesError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(io("remove", path)(error))
+            Err(io_error("remove", path)(error))
         }
         _ => Ok(()),
     }
 }
 
 /// Removes a directory with everything in it, if it is there. What is in it may be a branch's.
-pub fn remove_directory(path: &Path) -> Result<(), BranchesError> {
-    remove_tree(path).map_err(io("remove", path))
+pub(crate) fn remove_directory(path: &Path) -> Result<(), BranchesError> {
+    remove_tree(path).map_err(io_error("remove", path))
 }
 
 /// Surveys branches, templates, sockets and postmasters.
@@ -184,17 +179,14 @@ pub fn remove_directory(path: &Path) -> Result<(), BranchesError> {
 /// # Errors
 /// [`BranchesError::Io`] when a directory cannot be read.
 pub fn survey(paths: &Paths) -> Result<DiskSurvey, BranchesError> {
-    let mut disk = DiskSurvey {
-        boot_id: boot_id(),
-        ..DiskSurvey::default()
-    };
-    for entry in entries(&paths.branches())? {
+    let mut disk = DiskSurvey { boot_id: boot_id(), ..DiskSurvey::default() };
+    for entry in list_directory(&paths.branches())? {
         match id_of_directory::<BranchId>(&entry) {
             Some(id) => {
                 if let Some(manifest) = read_manifest::<Branch>(&entry) {
                     disk.branch_manifests.insert(id, manifest.created_at);
                 }
-                if !in_directory(&entry).is_empty() {
+                if !pids_in_directory(&entry).is_empty() {
                     disk.postmasters.insert(id);
                 }
                 disk.branches.insert(id);
@@ -203,21 +195,21 @@ pub fn survey(paths: &Paths) -> Result<DiskSurvey, BranchesError> {
             // It was removed meanwhile.
             None if !entry.exists() => {}
             None => {
-                let former = id_of_leftover(&entry, FORMER);
-                match former.or_else(|| id_of_leftover(&entry, STAGED)) {
+                let former_id = id_of_leftover(&entry, FORMER_SUFFIX);
+                match former_id.or_else(|| id_of_leftover(&entry, STAGED_SUFFIX)) {
                     Some(id) => drop(disk.leftovers.insert(id)),
-                    None => drop(disk.foreign.insert(shown("branches", &entry))),
+                    None => drop(disk.foreign.insert(relative_name("branches", &entry))),
                 }
-                if let Some(id) = former {
+                if let Some(id) = former_id {
                     if let Some(manifest) = read_manifest::<Branch>(&paths.branch(id)) {
                         disk.branch_manifests.insert(id, manifest.created_at);
                     }
-                    disk.formers.insert(id);
+                    disk.former_files.insert(id);
                 }
             }
         }
     }
-    for entry in entries(&paths.templates())? {
+    for entry in list_directory(&paths.templates())? {
         match id_of_directory::<TemplateId>(&entry) {
             Some(id) => {
                 if read_manifest::<Template>(&entry).is_some() {
@@ -226,12 +218,12 @@ pub fn survey(paths: &Paths) -> Result<DiskSurvey, BranchesError> {
                 disk.templates.insert(id);
             }
             None if !is_manifest(&entry) => {
-                disk.foreign.insert(shown("templates", &entry));
+                disk.foreign.insert(relative_name("templates", &entry));
             }
             None => {}
         }
     }
-    for entry in entries(&paths.run)? {
+    for entry in list_directory(&paths.run)? {
         if let Some(id) = id_of_directory::<BranchId>(&entry) {
             disk.sockets.insert(id);
         }
@@ -239,30 +231,21 @@ pub fn survey(paths: &Paths) -> Result<DiskSurvey, BranchesError> {
     Ok(disk)
 }
 
-fn entries(directory: &Path) -> Result<Vec<PathBuf>, BranchesError> {
-    let read = fs::read_dir(directory).map_err(io("read", directory))?;
-    read.map(|entry| {
-        entry
-            .map(|entry| entry.path())
-            .map_err(io("read", directory))
-    })
-    .collect()
+fn list_directory(directory: &Path) -> Result<Vec<PathBuf>, BranchesError> {
+    let read = fs::read_dir(directory).map_err(io_error("read", directory))?;
+    read.map(|entry| entry.map(|entry| entry.path()).map_err(io_error("read", directory))).collect()
 }
 
 /// The id that a directory is named after; a name in any other spelling is not one of ours.
 fn id_of_directory<T: FromStr>(path: &Path) -> Option<T> {
     let name = path.file_name()?.to_str()?;
-    (path.is_dir() && name.len() == 32)
-        .then(|| name.parse().ok())
-        .flatten()
+    (path.is_dir() && name.len() == 32).then(|| name.parse().ok()).flatten()
 }
 
 /// The branch whose reset has left a directory with this ending.
 fn id_of_leftover(path: &Path, ending: &str) -> Option<BranchId> {
     let stem = path.file_name()?.to_str()?.strip_suffix(ending)?;
-    (path.is_dir() && stem.len() == 32)
-        .then(|| stem.parse().ok())
-        .flatten()
+    (path.is_dir() && stem.len() == 32).then(|| stem.parse().ok()).flatten()
 }
 
 fn is_manifest(path: &Path) -> bool {
@@ -271,11 +254,8 @@ fn is_manifest(path: &Path) -> bool {
     stem.len() == 32 && (name.ends_with(".json") || name.ends_with(".json.new"))
 }
 
-fn shown(parent: &str, path: &Path) -> String {
-    format!(
-        "{parent}/{}",
-        path.file_name().unwrap_or_default().to_string_lossy()
-    )
+fn relative_name(parent: &str, path: &Path) -> String {
+    format!("{parent}/{}", path.file_name().unwrap_or_default().to_string_lossy())
 }
 
 /// The kernel's random id of this boot.

@@ -2,7 +2,7 @@
 //! checksums of the source's tables and catalogue before and after.
 
 use egret_base::settings::ConfigDuration;
-use egret_postgres::error::server;
+use egret_postgres::error::server_error;
 use egret_postgres::wire::{Session, WireError};
 use egret_postgres::{EmbeddedServer, PostgresError, databases};
 use futures_util::StreamExt;
@@ -33,18 +33,18 @@ pub struct Source<'a> {
 impl Source<'_> {
     async fn connect(&self, database: &str) -> Result<Client, PostgresError> {
         let mut connection = self.server.connection(database, "branches");
-        let most = self.statement_timeout.0.min(i32::MAX as u64);
+        let timeout_ms = self.statement_timeout.0.min(i32::MAX as u64);
         let options = connection.get_options().unwrap_or_default();
         // The later option wins.
-        connection.options(format!("{options} -c statement_timeout={most}"));
+        connection.options(format!("{options} -c statement_timeout={timeout_ms}"));
         self.server.open_session(&connection).await
     }
 }
 
 /// Reads the source's state.
-pub(crate) async fn source_state(source: Source<'_>) -> Result<SourceState, PostgresError> {
+pub(crate) async fn read_source_state(source: Source<'_>) -> Result<SourceState, PostgresError> {
     let first = source.connect("postgres").await?;
-    let transactions = transactions(&first).await?;
+    let transactions = read_transactions(&first).await?;
     let (mut tables, mut catalogue) = (Sha256::new(), Sha256::new());
     let mut tables_checked = 0;
     for database in databases::list(&first).await? {
@@ -53,36 +53,25 @@ pub(crate) async fn source_state(source: Source<'_>) -> Result<SourceState, Post
         let rows = client
             .query(include_str!("sql/user_tables.sql"), &[])
             .await
-            .map_err(server("list the tables of the source"))?;
+            .map_err(server_error("list the tables of the source"))?;
         for row in rows {
             let table: String = row.get(0);
-            tables.update(format!(
-                "{database}.{table}:{}",
-                table_checksum(&client, &table).await?
-            ));
+            tables.update(format!("{database}.{table}:{}", table_checksum(&client, &table).await?));
             tables_checked += 1;
         }
     }
-    Ok(SourceState {
-        tables: hex(tables),
-        catalogue: hex(catalogue),
-        tables_checked,
-        transactions,
-    })
+    Ok(SourceState { tables: hex(tables), catalogue: hex(catalogue), tables_checked, transactions })
 }
 
 fn hex(hash: Sha256) -> String {
-    hash.finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-async fn transactions(client: &Client) -> Result<String, PostgresError> {
+async fn read_transactions(client: &Client) -> Result<String, PostgresError> {
     let row = client
         .query_one("SELECT pg_current_snapshot()::text", &[])
         .await
-        .map_err(server("read the transactions"))?;
+        .map_err(server_error("read the transactions"))?;
     Ok(row.get(0))
 }
 
@@ -91,7 +80,7 @@ async fn transactions(client: &Client) -> Result<String, PostgresError> {
 /// Of all that reads a table, COPY alone runs nothing that its owner defined: a query would call
 /// casts of its row type, and planning one evaluates the expressions of its indexes.
 async fn table_checksum(client: &Client, table: &str) -> Result<String, PostgresError> {
-    let fail = |error| server("read a table of the source")(error);
+    let fail = |error| server_error("read a table of the source")(error);
     let copy = format!("COPY {table} TO STDOUT");
     let rows = client.copy_out(&copy).await.map_err(fail)?;
     let mut rows = std::pin::pin!(rows);
@@ -109,7 +98,7 @@ async fn catalogue_checksum(client: &Client) -> Result<String, PostgresError> {
     let row = client
         .query_one(include_str!("sql/catalogue_checksum.sql"), &[])
         .await
-        .map_err(server("read the catalogue of the source"))?;
+        .map_err(server_error("read the catalogue of the source"))?;
     Ok(row.get(0))
 }
 
@@ -120,17 +109,14 @@ pub(crate) async fn write_marker(session: &mut Session, marker: &str) -> Result<
          INSERT INTO {marker}.proof VALUES ('{marker}'); SELECT written FROM {marker}.proof"
     );
     let answer = session.query(&write, &[], 10, 1_000).await?;
-    let found = answer
-        .rows
-        .first()
-        .and_then(|row| row.first().cloned().flatten());
+    let found = answer.rows.first().and_then(|row| row.first().cloned().flatten());
     let remove = format!("DROP SCHEMA {marker} CASCADE");
     session.query(&remove, &[], 10, 1_000).await?;
     Ok(found.as_deref() == Some(marker))
 }
 
 /// Whether any database of the source has a schema of this name.
-pub(crate) async fn schema_in_source(
+pub(crate) async fn source_has_schema(
     source: Source<'_>,
     schema: &str,
 ) -> Result<bool, PostgresError> {
@@ -140,7 +126,7 @@ pub(crate) async fn schema_in_source(
         let found = client
             .query_opt("SELECT 1 FROM pg_namespace WHERE nspname = $1", &[&schema])
             .await
-            .map_err(server("look for the marker in the source"))?;
+            .map_err(server_error("look for the marker in the source"))?;
         if found.is_some() {
             return Ok(true);
         }

@@ -32,7 +32,7 @@ pub struct Range {
 }
 
 /// The ranges worth reading of these relations, by what the template has.
-pub fn ranges(template: &Path, relations: &[String]) -> Vec<Range> {
+pub(crate) fn find_ranges(template: &Path, relations: &[String]) -> Vec<Range> {
     let mut found = Vec::new();
     for relation in relations.iter().filter(|relation| is_relation(relation)) {
         for fork in ["", "_fsm", "_vm"] {
@@ -46,13 +46,13 @@ pub fn ranges(template: &Path, relations: &[String]) -> Vec<Range> {
             } else {
                 vec![(0, HEAD_BYTES), (size - TAIL_BYTES, TAIL_BYTES)]
             };
-            found.extend(parts.into_iter().filter(|(_, bytes)| *bytes > 0).map(
-                |(offset, bytes)| Range {
+            found.extend(
+                parts.into_iter().filter(|(_, bytes)| *bytes > 0).map(|(offset, bytes)| Range {
                     file: file.clone(),
                     offset,
                     bytes,
-                },
-            ));
+                }),
+            );
         }
     }
     found.truncate(RANGES_MAX);
@@ -61,30 +61,30 @@ pub fn ranges(template: &Path, relations: &[String]) -> Vec<Range> {
 
 /// `base/<database>/<file>` and nothing else: the text comes out of a database.
 fn is_relation(path: &str) -> bool {
-    let number = |part: Option<&str>| {
+    let is_number = |part: Option<&str>| {
         part.is_some_and(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
     };
     let mut parts = path.split('/');
     parts.next() == Some("base")
-        && number(parts.next())
-        && number(parts.next())
+        && is_number(parts.next())
+        && is_number(parts.next())
         && parts.next().is_none()
 }
 
 /// Asks the kernel to read the ranges of a clone, which it does in the background.
 pub(crate) fn read_ahead(data: &Path, ranges: &[Range]) {
-    let mut open: Option<(&str, File)> = None;
+    let mut open_file: Option<(&str, File)> = None;
     for range in ranges {
-        if open.as_ref().is_none_or(|(file, _)| *file != range.file) {
+        if open_file.as_ref().is_none_or(|(file, _)| *file != range.file) {
             // Neither a link nor a pipe leads anywhere.
             let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
             let opened = File::options()
                 .read(true)
                 .custom_flags(flags.bits().cast_signed())
                 .open(data.join(&range.file));
-            open = opened.ok().map(|opened| (range.file.as_str(), opened));
+            open_file = opened.ok().map(|opened| (range.file.as_str(), opened));
         }
-        if let Some((_, file)) = &open {
+        if let Some((_, file)) = &open_file {
             let length = std::num::NonZeroU64::new(range.bytes);
             // A file system that cannot read ahead does not have to.
             let _ = rustix::fs::fadvise(file, range.offset, length, Advice::WillNeed);

@@ -11,7 +11,7 @@ use std::path::Path;
 use egret_linux::directory::{Directory, Kind, kind_of};
 use egret_postgres::PostgresError;
 use egret_postgres::bounded;
-use egret_postgres::error::server;
+use egret_postgres::error::server_error;
 use tokio_postgres::{Client, Row};
 
 use crate::model::{LOSS_NAMES_MAX, Loss, LossKind};
@@ -23,7 +23,7 @@ const SHUT_DOWN: u32 = 1;
 const STATE_OFFSET: usize = 16;
 
 /// In place of a name that is not UTF-8.
-const UNREADABLE: &str = "(not UTF-8)";
+const UNREADABLE_NAME: &str = "(not UTF-8)";
 
 /// The unlogged relations that have content before a copy recovers: the numbers of their files by
 /// the oid of their database.
@@ -37,7 +37,7 @@ pub(crate) fn find_unlogged_files(data: &Path) -> io::Result<Option<UnloggedFile
         return Ok(None);
     }
     let base = top.enter(OsStr::new("base"))?;
-    let mut found = UnloggedFiles::new();
+    let mut unlogged_files = UnloggedFiles::new();
     for name in base.names()? {
         let name = name?;
         let Some(database) = name.to_str().and_then(|name| name.parse().ok()) else {
@@ -45,21 +45,17 @@ pub(crate) fn find_unlogged_files(data: &Path) -> io::Result<Option<UnloggedFile
         };
         let files = unlogged_files_in(&base.enter(&name)?)?;
         if !files.is_empty() {
-            found.insert(database, files);
+            unlogged_files.insert(database, files);
         }
     }
-    Ok(Some(found))
+    Ok(Some(unlogged_files))
 }
 
 fn is_shut_down(top: &Directory) -> io::Result<bool> {
-    let (file, _) = top
-        .enter(OsStr::new("global"))?
-        .read(OsStr::new("pg_control"))?;
+    let (file, _) = top.enter(OsStr::new("global"))?.open_file(OsStr::new("pg_control"))?;
     let mut head = Vec::new();
     file.take(STATE_OFFSET as u64 + 4).read_to_end(&mut head)?;
-    let state = head
-        .get(STATE_OFFSET..)
-        .and_then(|bytes| bytes.try_into().ok());
+    let state = head.get(STATE_OFFSET..).and_then(|bytes| bytes.try_into().ok());
     Ok(state.map(u32::from_ne_bytes) == Some(SHUT_DOWN))
 }
 
@@ -72,12 +68,12 @@ fn unlogged_files_in(database: &Directory) -> io::Result<Vec<u32>> {
         let Some(number) = number else {
             continue;
         };
-        let main = OsStr::new(number);
+        let main_fork = OsStr::new(number);
         let Ok(relation) = number.parse() else {
             continue;
         };
         let has_content = database
-            .stat(main)
+            .stat(main_fork)
             .is_ok_and(|stat| kind_of(&stat) == Kind::File && stat.st_size > 0);
         if has_content {
             files.push(relation);
@@ -112,11 +108,9 @@ impl LossReport {
             return Ok(());
         }
         let sql = "SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()";
-        let row = client
-            .query_one(sql, &[])
-            .await
-            .map_err(server("read the database's oid"))?;
-        let oid: u32 = bounded::value(&row, 0, "read the database's oid")?;
+        let row =
+            client.query_one(sql, &[]).await.map_err(server_error("read the database's oid"))?;
+        let oid: u32 = bounded::get_value(&row, 0, "read the database's oid")?;
         let Some(files) = self.files.remove(&oid) else {
             return Ok(());
         };
@@ -127,28 +121,21 @@ impl LossReport {
         let Some(first) = rows.first() else {
             return Ok(());
         };
-        let total: i64 = first.try_get("total").map_err(server(doing))?;
+        let total: i64 = first.try_get("total").map_err(server_error(doing))?;
         let total = u64::try_from(total).unwrap_or_default();
-        let sum = |before: u64| before.saturating_add(total);
-        self.relations.total = self.relations.total.map(sum);
-        let room = LOSS_NAMES_MAX - self.relations.names.len();
+        let add_total = |before: u64| before.saturating_add(total);
+        self.relations.total = self.relations.total.map(add_total);
+        let names_left = LOSS_NAMES_MAX - self.relations.names.len();
         // In a database without an encoding a name may be any bytes.
-        let name = |row: &Row| {
-            row.try_get("name")
-                .unwrap_or_else(|_| UNREADABLE.to_owned())
-        };
-        let names = rows.iter().take(room).map(name);
+        let name = |row: &Row| row.try_get("name").unwrap_or_else(|_| UNREADABLE_NAME.to_owned());
+        let names = rows.iter().take(names_left).map(name);
         self.relations.names.extend(names);
         Ok(())
     }
 
     /// Everything that is lost.
     pub(crate) fn finish(self) -> Vec<Loss> {
-        let statistics = Loss {
-            kind: LossKind::Statistics,
-            total: None,
-            names: Vec::new(),
-        };
+        let statistics = Loss { kind: LossKind::Statistics, total: None, names: Vec::new() };
         let has_relations = self.relations.total > Some(0);
         let relations = has_relations.then_some(self.relations);
         relations.into_iter().chain([statistics]).collect()

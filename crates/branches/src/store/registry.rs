@@ -20,26 +20,11 @@ use crate::model::{
 mod rows;
 
 const MIGRATIONS: &[Migration] = &[
-    Migration {
-        name: "branches",
-        sql: include_str!("sql/registry.sql"),
-    },
-    Migration {
-        name: "pool",
-        sql: include_str!("sql/registry_pool.sql"),
-    },
-    Migration {
-        name: "superuser",
-        sql: include_str!("sql/registry_superuser.sql"),
-    },
-    Migration {
-        name: "losses",
-        sql: include_str!("sql/registry_losses.sql"),
-    },
-    Migration {
-        name: "role_passwords",
-        sql: include_str!("sql/registry_role_passwords.sql"),
-    },
+    Migration { name: "branches", sql: include_str!("sql/registry.sql") },
+    Migration { name: "pool", sql: include_str!("sql/registry_pool.sql") },
+    Migration { name: "superuser", sql: include_str!("sql/registry_superuser.sql") },
+    Migration { name: "losses", sql: include_str!("sql/registry_losses.sql") },
+    Migration { name: "role_passwords", sql: include_str!("sql/registry_role_passwords.sql") },
     Migration {
         name: "template_superuser",
         sql: include_str!("sql/registry_template_superuser.sql"),
@@ -48,33 +33,24 @@ const MIGRATIONS: &[Migration] = &[
         name: "superuser_descendants",
         sql: include_str!("sql/registry_superuser_descendants.sql"),
     },
-    Migration {
-        name: "room",
-        sql: include_str!("sql/registry_room.sql"),
-    },
-    Migration {
-        name: "notice",
-        sql: include_str!("sql/registry_notice.sql"),
-    },
+    Migration { name: "room", sql: include_str!("sql/registry_room.sql") },
+    Migration { name: "notice", sql: include_str!("sql/registry_notice.sql") },
 ];
 
 /// The tables of `state.db` that belong to this engine.
-pub const TABLES: Tables = Tables {
-    component: "branches",
-    migrations: MIGRATIONS,
-};
+pub const TABLES: Tables = Tables { component: "branches", migrations: MIGRATIONS };
 
 /// The tables of this engine in `state.db`.
 pub struct Registry {
     /// Commits here are flushed.
-    flushed: Database,
+    durable_database: Database,
     /// For what may be lost with the machine: of a branch that is not durable only its files'
     /// existence matters then, and that was flushed before they were made.
-    relaxed: Database,
+    relaxed_database: Database,
     /// Held from before a change is written until it is known, so that changes follow one another.
-    order: Mutex<()>,
+    change_lock: Mutex<()>,
     /// Locked for moments only, never while something is flushed: readers do not wait for a disk.
-    known: RwLock<RegistryState>,
+    state: RwLock<RegistryState>,
 }
 
 /// How many branches there are.
@@ -95,11 +71,11 @@ struct RegistryState {
     /// Passwords of roles, of the branches that were requested with them.
     role_passwords: HashMap<BranchId, Vec<RolePassword>>,
     /// The newest template of the source that is ready.
-    newest: Option<Arc<Template>>,
+    newest_template: Option<Arc<Template>>,
 }
 
 impl RegistryState {
-    fn put(&mut self, branch: Branch) {
+    fn put_branch(&mut self, branch: Branch) {
         if branch.state == BranchState::Destroying {
             self.free_name(&branch);
         } else {
@@ -111,13 +87,13 @@ impl RegistryState {
         self.branches.insert(branch.id, branch);
     }
 
-    fn find_newest(&mut self) {
-        let ready = |found: &&Template| {
+    fn refresh_newest_template(&mut self) {
+        let is_ready = |found: &&Template| {
             found.state == TemplateState::Ready && found.origin_branch.is_none()
         };
-        let heads = self.templates.values().filter(ready);
+        let heads = self.templates.values().filter(is_ready);
         let newest = heads.max_by_key(|template| (template.taken_at, template.id));
-        self.newest = newest.cloned().map(Arc::new);
+        self.newest_template = newest.cloned().map(Arc::new);
     }
 
     /// Frees a branch's name, unless another branch has taken it since this one became a tombstone.
@@ -135,41 +111,37 @@ type StateResult<T> = Result<T, StateError>;
 impl Registry {
     /// Opens the registry, making its tables where they are missing.
     pub fn open(path: &Path) -> StateResult<Self> {
-        let flushed = Database::open(path, TABLES.component, TABLES.migrations)?;
-        let mut known = RegistryState::default();
-        for branch in rows::branches(&flushed.lock())? {
-            known.put(branch);
+        let durable_database = Database::open(path, TABLES.component, TABLES.migrations)?;
+        let mut state = RegistryState::default();
+        for branch in rows::branches(&durable_database.lock())? {
+            state.put_branch(branch);
         }
-        for template in rows::templates(&flushed.lock())? {
-            known.templates.insert(template.id, template);
+        for template in rows::templates(&durable_database.lock())? {
+            state.templates.insert(template.id, template);
         }
-        for (branch, password) in rows::role_passwords(&flushed.lock())? {
-            known
-                .role_passwords
-                .entry(branch)
-                .or_default()
-                .push(password);
+        for (branch, password) in rows::role_passwords(&durable_database.lock())? {
+            state.role_passwords.entry(branch).or_default().push(password);
         }
-        known.find_newest();
+        state.refresh_newest_template();
         Ok(Self {
-            flushed,
-            relaxed: Database::relaxed(path)?,
-            order: Mutex::default(),
-            known: RwLock::new(known),
+            durable_database,
+            relaxed_database: Database::open_relaxed(path)?,
+            change_lock: Mutex::default(),
+            state: RwLock::new(state),
         })
     }
 
     fn read(&self) -> RwLockReadGuard<'_, RegistryState> {
         // The maps are changed by single calls, so a panic elsewhere leaves them whole.
-        read_lock(&self.known)
+        read_lock(&self.state)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, RegistryState> {
-        write_lock(&self.known)
+        write_lock(&self.state)
     }
 
-    fn in_order(&self) -> MutexGuard<'_, ()> {
-        lock(&self.order)
+    fn lock_changes(&self) -> MutexGuard<'_, ()> {
+        lock(&self.change_lock)
     }
 
     /// Records a branch.
@@ -184,59 +156,59 @@ impl Registry {
     ///
     /// # Errors
     /// [`StateError`], as [`Registry::insert_branch`].
-    pub(crate) fn insert_branch_with(
+    pub(crate) fn insert_branch_with_passwords(
         &self,
         branch: &Branch,
         passwords: Vec<RolePassword>,
     ) -> StateResult<()> {
-        let _order = self.in_order();
-        let mut connection = self.flushed.lock();
+        let _change_guard = self.lock_changes();
+        let mut connection = self.durable_database.lock();
         let transaction = connection.transaction()?;
         rows::insert_branch(&transaction, branch)?;
         for password in &passwords {
             rows::insert_role_password(&transaction, branch.id, password)?;
         }
         transaction.commit()?;
-        let mut known = self.write();
-        known.put(branch.clone());
+        let mut state = self.write();
+        state.put_branch(branch.clone());
         if !passwords.is_empty() {
-            known.role_passwords.insert(branch.id, passwords);
+            state.role_passwords.insert(branch.id, passwords);
         }
         Ok(())
     }
 
     /// The password that a role has in a branch which was asked for with such.
     pub(crate) fn role_password(&self, id: BranchId, role: &str) -> Option<RolePassword> {
-        let known = self.read();
-        let passwords = known.role_passwords.get(&id)?;
+        let state = self.read();
+        let passwords = state.role_passwords.get(&id)?;
         let found = passwords.iter().find(|password| password.role == role);
         found.cloned()
     }
 
     /// Records several branches, all or none.
     pub(crate) fn insert_branches(&self, branches: &[Branch]) -> StateResult<()> {
-        let _order = self.in_order();
-        let mut connection = self.flushed.lock();
+        let _change_guard = self.lock_changes();
+        let mut connection = self.durable_database.lock();
         let transaction = connection.transaction()?;
         for branch in branches {
             rows::insert_branch(&transaction, branch)?;
         }
         transaction.commit()?;
-        let mut known = self.write();
+        let mut state = self.write();
         for branch in branches {
-            known.put(branch.clone());
+            state.put_branch(branch.clone());
         }
         Ok(())
     }
 
     /// Stores everything about a branch that changes with its state.
     pub(crate) fn update_branch(&self, branch: &Branch) -> StateResult<()> {
-        let _order = self.in_order();
-        let leaves = branch.state == BranchState::Destroying && !branch.durable;
-        let database = if leaves { &self.relaxed } else { &self.flushed };
+        let _change_guard = self.lock_changes();
+        let may_be_lost = branch.state == BranchState::Destroying && !branch.durable;
+        let database = if may_be_lost { &self.relaxed_database } else { &self.durable_database };
         rows::update_branch(&database.lock(), branch)?;
-        let mut known = self.write();
-        if let Some(stored) = known.branches.get(&branch.id) {
+        let mut state = self.write();
+        if let Some(stored) = state.branches.get(&branch.id) {
             let updated = Branch {
                 protected: stored.protected,
                 labels: stored.labels.clone(),
@@ -244,7 +216,7 @@ impl Registry {
                 expires_at: stored.expires_at,
                 ..branch.clone()
             };
-            known.put(updated);
+            state.put_branch(updated);
         }
         Ok(())
     }
@@ -255,59 +227,59 @@ impl Registry {
     ///
     /// Returns whether the row was changed; it is not when the name is taken.
     pub(crate) fn lease_branch(&self, branch: &Branch) -> StateResult<bool> {
-        let _order = self.in_order();
+        let _change_guard = self.lock_changes();
         if self.branch_named(&branch.tenant, &branch.name).is_some() {
             return Ok(false);
         }
-        rows::lease_branch(&self.relaxed.lock(), branch)?;
-        let mut known = self.write();
-        if let Some(pooled) = known.branches.remove(&branch.id) {
-            known.free_name(&pooled);
+        rows::lease_branch(&self.relaxed_database.lock(), branch)?;
+        let mut state = self.write();
+        if let Some(pooled) = state.branches.remove(&branch.id) {
+            state.free_name(&pooled);
         }
-        known.put(branch.clone());
+        state.put_branch(branch.clone());
         Ok(true)
     }
 
     /// Stores a change that the user asked for.
-    pub fn change_branch(
+    pub(crate) fn apply_update(
         &self,
         id: BranchId,
-        change: &BranchUpdate,
+        update: &BranchUpdate,
         now: egret_base::Timestamp,
     ) -> StateResult<()> {
-        let _order = self.in_order();
-        let Some(mut changed) = self.branch(id) else {
+        let _change_guard = self.lock_changes();
+        let Some(mut updated) = self.branch(id) else {
             return Ok(());
         };
-        if let Some(protected) = change.protected {
-            changed.protected = protected;
+        if let Some(protected) = update.protected {
+            updated.protected = protected;
         }
-        if let Some(ttl_ms) = change.ttl_ms {
-            changed.ttl_ms = ttl_ms;
-            changed.expires_at = ttl_ms.map(|ms| now.plus(std::time::Duration::from_millis(ms)));
+        if let Some(ttl_ms) = update.ttl_ms {
+            updated.ttl_ms = ttl_ms;
+            updated.expires_at = ttl_ms.map(|ms| now.plus(std::time::Duration::from_millis(ms)));
         }
-        if let Some(labels) = &change.labels {
-            changed.labels.clone_from(labels);
+        if let Some(labels) = &update.labels {
+            updated.labels.clone_from(labels);
         }
-        rows::change_branch(&self.flushed.lock(), &changed)?;
-        self.write().put(changed);
+        rows::update_user_fields(&self.durable_database.lock(), &updated)?;
+        self.write().put_branch(updated);
         Ok(())
     }
 
     /// Forgets a branch whose files are gone.
     pub(crate) fn delete_branch(&self, id: BranchId) -> StateResult<()> {
-        let _order = self.in_order();
+        let _change_guard = self.lock_changes();
         if self.read().role_passwords.contains_key(&id) {
-            rows::delete_role_passwords(&self.relaxed.lock(), id)?;
+            rows::delete_role_passwords(&self.relaxed_database.lock(), id)?;
         }
-        self.relaxed
+        self.relaxed_database
             .lock()
             .prepare_cached("DELETE FROM branch WHERE id = ?1")?
             .execute([id.to_string()])?;
-        let mut known = self.write();
-        known.role_passwords.remove(&id);
-        if let Some(branch) = known.branches.remove(&id) {
-            known.free_name(&branch);
+        let mut state = self.write();
+        state.role_passwords.remove(&id);
+        if let Some(branch) = state.branches.remove(&id) {
+            state.free_name(&branch);
         }
         Ok(())
     }
@@ -319,22 +291,18 @@ impl Registry {
 
     /// The branches that fit, oldest first.
     pub(crate) fn branches_where(&self, fits: impl Fn(&Branch) -> bool) -> Vec<Branch> {
-        let known = self.read();
-        let mut found: Vec<Branch> = known
-            .branches
-            .values()
-            .filter(|branch| fits(branch))
-            .cloned()
-            .collect();
-        drop(known);
-        found.sort_by_key(|branch| (branch.created_at, branch.id));
-        found
+        let state = self.read();
+        let mut branches: Vec<Branch> =
+            state.branches.values().filter(|branch| fits(branch)).cloned().collect();
+        drop(state);
+        branches.sort_by_key(|branch| (branch.created_at, branch.id));
+        branches
     }
 
     /// Tenants of branches that are named.
     pub fn tenants(&self) -> BTreeSet<String> {
-        let known = self.read();
-        let named = known.names.iter().filter(|(_, names)| !names.is_empty());
+        let state = self.read();
+        let named = state.names.iter().filter(|(_, names)| !names.is_empty());
         named.map(|(tenant, _)| tenant.clone()).collect()
     }
 
@@ -354,19 +322,15 @@ impl Registry {
 
     /// How many branches fit.
     pub(crate) fn count_where(&self, fits: impl Fn(&Branch) -> bool) -> usize {
-        let known = self.read();
-        known
-            .branches
-            .values()
-            .filter(|branch| fits(branch))
-            .count()
+        let state = self.read();
+        state.branches.values().filter(|branch| fits(branch)).count()
     }
 
     /// The living branch of this name.
     pub(crate) fn branch_named(&self, tenant: &str, name: &BranchName) -> Option<Branch> {
-        let known = self.read();
-        let id = known.names.get(tenant)?.get(name)?;
-        known.branches.get(id).cloned()
+        let state = self.read();
+        let id = state.names.get(tenant)?.get(name)?;
+        state.branches.get(id).cloned()
     }
 
     /// The branch of this id.
@@ -376,23 +340,23 @@ impl Registry {
 
     /// Records a template or stores its present state.
     pub(crate) fn put_template(&self, template: &Template) -> StateResult<()> {
-        let _order = self.in_order();
-        rows::put_template(&self.flushed.lock(), template)?;
-        let mut known = self.write();
-        known.templates.insert(template.id, template.clone());
-        known.find_newest();
+        let _change_guard = self.lock_changes();
+        rows::put_template(&self.durable_database.lock(), template)?;
+        let mut state = self.write();
+        state.templates.insert(template.id, template.clone());
+        state.refresh_newest_template();
         Ok(())
     }
 
     /// Forgets a template whose files are gone.
     pub(crate) fn delete_template(&self, id: TemplateId) -> StateResult<()> {
-        let _order = self.in_order();
-        self.flushed
+        let _change_guard = self.lock_changes();
+        self.durable_database
             .lock()
             .execute("DELETE FROM template WHERE id = ?1", [id.to_string()])?;
-        let mut known = self.write();
-        known.templates.remove(&id);
-        known.find_newest();
+        let mut state = self.write();
+        state.templates.remove(&id);
+        state.refresh_newest_template();
         Ok(())
     }
 
@@ -405,7 +369,7 @@ impl Registry {
 
     /// The newest template of the source that is ready.
     pub(crate) fn newest_template(&self) -> Option<Arc<Template>> {
-        self.read().newest.clone()
+        self.read().newest_template.clone()
     }
 
     /// What a template lost of its origin; `None` where that is not known.
@@ -420,12 +384,12 @@ impl Registry {
 
     /// Flushes what was only written; see [`Database::checkpoint`].
     pub fn checkpoint(&self) -> StateResult<()> {
-        self.relaxed.checkpoint()
+        self.relaxed_database.checkpoint()
     }
 
     /// The sizes of pools that a user chose, by preset.
     pub(crate) fn pool_sizes(&self) -> StateResult<BTreeMap<String, u32>> {
-        let connection = self.flushed.lock();
+        let connection = self.durable_database.lock();
         let mut statement = connection.prepare("SELECT preset, size FROM pool")?;
         let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
@@ -434,7 +398,7 @@ impl Registry {
     /// Stores the size that a user chose for the pool of a preset; `None` leaves it to the
     /// configuration again.
     pub(crate) fn set_pool_size(&self, preset: &str, size: Option<u32>) -> StateResult<()> {
-        let connection = self.flushed.lock();
+        let connection = self.durable_database.lock();
         match size {
             Some(size) => connection.execute(
                 "INSERT OR REPLACE INTO pool (preset, size) VALUES (?1, ?2)",

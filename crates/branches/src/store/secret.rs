@@ -13,7 +13,7 @@ use egret_postgres::cluster::write_private;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::error::{BranchesError, io};
+use crate::error::{BranchesError, io_error};
 use crate::model::BranchId;
 
 /// The key, 32 random bytes.
@@ -30,14 +30,14 @@ impl Secret {
             entropy.fill(&mut key);
             write_private(path, &URL_SAFE_NO_PAD.encode(key))?;
         }
-        let text = fs::read_to_string(path).map_err(io("read", path))?;
+        let text = fs::read_to_string(path).map_err(io_error("read", path))?;
         let key = URL_SAFE_NO_PAD.decode(text.trim()).ok();
         let key = key.and_then(|bytes| bytes.try_into().ok()).ok_or_else(|| {
             let broken = std::io::Error::new(
                 std::io::ErrorKind::InvalidData,
                 "it does not hold a key: remove it, and a new key and new passwords are made",
             );
-            io("read", path)(broken)
+            io_error("read", path)(broken)
         })?;
         Ok(Self(key))
     }

@@ -9,7 +9,7 @@ use egret_linux::directory::{Directory, Kind};
 use egret_postgres::bounded;
 use egret_postgres::cluster::write_owned;
 use egret_postgres::databases::CONNECTABLE_DATABASES;
-use egret_postgres::error::server;
+use egret_postgres::error::server_error;
 use egret_postgres::listen::quote_identifier;
 use egret_postgres::owner::RunAsUser;
 use egret_postgres::{PostgresError, pidfile};
@@ -17,7 +17,7 @@ use tokio_postgres::{Client, Row};
 
 use super::volume::Volume;
 use super::volume::tree::Tree;
-use crate::error::{BranchesError, io};
+use crate::error::{BranchesError, io_error};
 use crate::model::{RolePassword, SourceIdentity};
 
 const LIST_DATABASES: &str = "list the databases";
@@ -77,7 +77,7 @@ pub async fn examine(
     let row = client
         .query_one(include_str!("sql/source_facts.sql"), &[])
         .await
-        .map_err(server("examine the source"))?;
+        .map_err(server_error("examine the source"))?;
     let tablespaces: Vec<String> = row.get("tablespaces");
     if !tablespaces.is_empty() {
         return Err(BranchesError::Source {
@@ -105,10 +105,7 @@ pub async fn examine(
 
 /// Writes a checkpoint, so that a copy has little to recover.
 pub async fn checkpoint(client: &Client) -> Result<(), PostgresError> {
-    client
-        .batch_execute("CHECKPOINT")
-        .await
-        .map_err(server("CHECKPOINT"))
+    client.batch_execute("CHECKPOINT").await.map_err(server_error("CHECKPOINT"))
 }
 
 /// Where the write-ahead log stands now.
@@ -117,8 +114,8 @@ pub(crate) async fn wal_position(client: &Client) -> Result<String, PostgresErro
     let row = client
         .query_one("SELECT pg_current_wal_insert_lsn()::text", &[])
         .await
-        .map_err(server(doing))?;
-    bounded::value(&row, 0, doing)
+        .map_err(server_error(doing))?;
+    bounded::get_value(&row, 0, doing)
 }
 
 /// The passwords of the roles that may log in, of those that are SCRAM verifiers.
@@ -130,7 +127,7 @@ pub async fn role_passwords(client: &Client) -> Result<Vec<RolePassword>, Branch
     let rows = client
         .query(include_str!("sql/role_passwords.sql"), &[&limit])
         .await
-        .map_err(server("read the passwords of roles"))?;
+        .map_err(server_error("read the passwords of roles"))?;
     if rows.len() > ROLE_PASSWORDS_MAX {
         return Err(BranchesError::Source {
             reason: format!(
@@ -146,9 +143,7 @@ pub async fn role_passwords(client: &Client) -> Result<Vec<RolePassword>, Branch
             // alone.
             role: row.try_get("role").ok()?,
             verifier: Arc::new(verifier),
-            valid_until: row
-                .get::<_, Option<i64>>("valid_until")
-                .map(Timestamp::from_micros),
+            valid_until: row.get::<_, Option<i64>>("valid_until").map(Timestamp::from_micros),
         })
     };
     Ok(rows.iter().filter_map(password).collect())
@@ -159,8 +154,8 @@ pub(crate) async fn all_databases(client: &Client) -> Result<Vec<(String, bool)>
     let sql = "SELECT datname::text, datallowconn FROM pg_database WHERE datname <> 'template0' ORDER BY 1";
     let rows = bounded::query(client, LIST_DATABASES, sql, &[]).await?;
     let database = |row: &Row| {
-        let name = bounded::value(row, 0, LIST_DATABASES)?;
-        Ok((name, bounded::value(row, 1, LIST_DATABASES)?))
+        let name = bounded::get_value(row, 0, LIST_DATABASES)?;
+        Ok((name, bounded::get_value(row, 1, LIST_DATABASES)?))
     };
     rows.iter().map(database).collect()
 }
@@ -168,7 +163,7 @@ pub(crate) async fn all_databases(client: &Client) -> Result<Vec<(String, bool)>
 /// The databases of a copy that can be connected to, templates left out.
 pub(crate) async fn connectable_databases(client: &Client) -> Result<Vec<String>, PostgresError> {
     let rows = bounded::query(client, LIST_DATABASES, CONNECTABLE_DATABASES, &[]).await?;
-    let name = |row: &Row| bounded::value(row, 0, LIST_DATABASES);
+    let name = |row: &Row| bounded::get_value(row, 0, LIST_DATABASES);
     rows.iter().map(name).collect()
 }
 
@@ -182,14 +177,8 @@ pub(crate) async fn allow_connections(
         Admission::Open => "true",
         Admission::Closed => "false",
     };
-    let command = format!(
-        "ALTER DATABASE {} ALLOW_CONNECTIONS {word}",
-        quote_identifier(database)
-    );
-    client
-        .batch_execute(&command)
-        .await
-        .map_err(server("open a database"))
+    let command = format!("ALTER DATABASE {} ALLOW_CONNECTIONS {word}", quote_identifier(database));
+    client.batch_execute(&command).await.map_err(server_error("open a database"))
 }
 
 /// Whether a database lets sessions in.
@@ -203,7 +192,7 @@ pub enum Admission {
 /// An atomic driver takes one snapshot. The others copy file by file in backup mode: the copy then
 /// recovers from the log of the time it was taken in, which a replication slot keeps from being
 /// recycled (PostgreSQL documentation, "Making a Base Backup Using the Low Level API").
-pub async fn copy(
+pub(crate) async fn copy_data_directory(
     client: &Client,
     volume: &std::sync::Arc<dyn Volume>,
     data: &Path,
@@ -212,8 +201,10 @@ pub async fn copy(
 ) -> Result<(), BranchesError> {
     if volume.is_atomic() {
         let (volume, from, to) = (volume.clone(), data.to_owned(), to.to_owned());
-        return blocking(move || volume.clone_tree(&from, &to).map_err(io("snapshot", &from)))
-            .await;
+        return run_blocking(move || {
+            volume.clone_tree(&from, &to).map_err(io_error("snapshot", &from))
+        })
+        .await;
     }
     client
         .batch_execute(
@@ -221,46 +212,42 @@ pub async fn copy(
              SELECT pg_backup_start('egret', fast => true)",
         )
         .await
-        .map_err(server("start the copy of the source"))?;
+        .map_err(server_error("start the copy of the source"))?;
     let tree = match volume.driver() {
         super::volume::Driver::Reflink => Tree::reflink(),
         _ => Tree::copy(),
     };
     let (from, target) = (data.to_owned(), to.to_owned());
-    let (pid_file, log) = (pidfile::path_in(data), data.join("pg_wal"));
-    blocking(move || {
+    let (pid_file, wal_dir) = (pidfile::pid_file_path(data), data.join("pg_wal"));
+    run_blocking(move || {
         // The log is copied last, when it is complete.
-        let skip = |path: &Path| path == pid_file || path.parent() == Some(&log);
-        tree.clone_except(&from, &target, &skip)
-            .map_err(io("copy", &from))
+        let is_skipped = |path: &Path| path == pid_file || path.parent() == Some(&wal_dir);
+        tree.clone_except(&from, &target, &is_skipped).map_err(io_error("copy", &from))
     })
     .await?;
     let row = client
-        .query_one(
-            "SELECT labelfile FROM pg_backup_stop(wait_for_archive => false)",
-            &[],
-        )
+        .query_one("SELECT labelfile FROM pg_backup_stop(wait_for_archive => false)", &[])
         .await
-        .map_err(server("finish the copy of the source"))?;
+        .map_err(server_error("finish the copy of the source"))?;
     let label: String = row.get(0);
     let (from, target, owner) = (data.to_owned(), to.to_owned(), owner.clone());
-    blocking(move || {
+    run_blocking(move || {
         write_owned(&target.join("backup_label"), &label, &owner)?;
-        copy_log(&from, &target).map_err(io("copy the log of", &from))
+        copy_wal(&from, &target).map_err(io_error("copy the log of", &from))
     })
     .await?;
     client
         .batch_execute("SELECT pg_drop_replication_slot('egret_copy')")
         .await
-        .map_err(server("drop the slot of the copy"))?;
+        .map_err(server_error("drop the slot of the copy"))?;
     Ok(())
 }
 
 /// Copies the segments of the log. Both directories belong to the server's user.
-fn copy_log(from: &Path, to: &Path) -> std::io::Result<()> {
-    let log = OsStr::new("pg_wal");
-    let source = Directory::open(from)?.enter(log)?;
-    let target = Directory::open(to)?.enter(log)?;
+fn copy_wal(from: &Path, to: &Path) -> std::io::Result<()> {
+    let wal_name = OsStr::new("pg_wal");
+    let source = Directory::open(from)?.enter(wal_name)?;
+    let target = Directory::open(to)?.enter(wal_name)?;
     for name in source.names()? {
         let name = name?;
         // A segment's name is 24 hexadecimal digits; what else is there belongs to the server.
@@ -280,10 +267,8 @@ fn copy_log(from: &Path, to: &Path) -> std::io::Result<()> {
 ///
 /// # Errors
 /// What the work answers.
-pub(crate) async fn blocking<T: Send + 'static>(
+pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BranchesError> + Send + 'static,
 ) -> Result<T, BranchesError> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .expect("file work does not panic")
+    tokio::task::spawn_blocking(work).await.expect("file work does not panic")
 }

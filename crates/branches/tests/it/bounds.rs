@@ -21,9 +21,7 @@ fn groups_of(egret: &Egret) -> Option<PathBuf> {
     let limits = egret.branches.volume().unwrap().limits;
     let Some(rest) = limits.strip_prefix("control groups in ") else {
         use std::io::Write;
-        std::io::stderr()
-            .write_all(format!("NOT CHECKED: {limits}\n").as_bytes())
-            .unwrap();
+        std::io::stderr().write_all(format!("NOT CHECKED: {limits}\n").as_bytes()).unwrap();
         return None;
     };
     let (path, _) = rest.split_once(": ").unwrap();
@@ -72,7 +70,7 @@ async fn the_server_of_a_branch_is_in_a_group_of_its_own() {
     let members = std::fs::read_to_string(groups.join(own).join("cgroup.procs")).unwrap();
     let mut members: Vec<i32> = members.lines().map(|line| line.parse().unwrap()).collect();
     let data = home.directory.join("volume/branches").join(one.id.hex());
-    let mut processes = egret_postgres::postmaster::in_directory(&data);
+    let mut processes = egret_postgres::postmaster::pids_in_directory(&data);
     members.sort_unstable();
     processes.sort_unstable();
     assert!(members.contains(&pid) && members.len() > 1, "{members:?}");
@@ -134,10 +132,7 @@ async fn full_of_servers(home: &mut Home, multiple: u32, superuser: bool) -> Egr
     let egret = home.start().await;
     egret.make_app().await;
     let create = async |wanted: &str| {
-        let request = NewBranch {
-            superuser,
-            ..NewBranch::named(name(wanted))
-        };
+        let request = NewBranch { superuser, ..NewBranch::named(name(wanted)) };
         egret.branches.create(request).await.map(drop)
     };
     until_room(async || create("first").await).await;
@@ -180,10 +175,7 @@ async fn a_reset_without_room_for_the_server_leaves_the_branch_as_it_was() {
         let mut home = Home::new(&format!("reset-full-{superuser}"));
         let egret = full_of_servers(&mut home, multiple, superuser).await;
         // Where servers share the source's user there is room for both.
-        let reset = egret
-            .branches
-            .reset(DEFAULT_TENANT, &name("first"), None)
-            .await;
+        let reset = egret.branches.reset(DEFAULT_TENANT, &name("first"), None).await;
         let isolation = egret.branches.volume().unwrap().isolation;
         let are_shared = isolation.contains("the source's");
         assert_eq!(reset.is_ok(), are_shared, "{isolation}");

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use egret_branches::model::Branch;
-use egret_postgres::provision::MAJOR;
+use egret_postgres::provision::DEFAULT_MAJOR;
 use egret_postgres::superuser::socket_connection;
 use egret_postgres::tokio_postgres::Client;
 
@@ -12,11 +12,9 @@ use crate::home::{Egret, Home};
 /// A session of the branch's bootstrap superuser, which a hostile user may have become.
 async fn superuser(home: &Home, branch: &Branch) -> Client {
     let socket_dir = home.directory.join("run/branches").join(branch.id.hex());
-    let mut connection = socket_connection(&socket_dir, 5432, MAJOR, "app", "test");
+    let mut connection = socket_connection(&socket_dir, 5432, DEFAULT_MAJOR, "app", "test");
     connection.options("");
-    egret_postgres::pool::connect_with_defaults(&connection)
-        .await
-        .unwrap()
+    egret_postgres::pool::connect_with_defaults(&connection).await.unwrap()
 }
 
 /// Something outside of a branch that is reached for, and how it is refused.
@@ -33,19 +31,11 @@ fn outside(sql: String) -> Attempt {
     } else {
         ("42501", "Permission denied")
     };
-    Attempt {
-        sql,
-        sqlstate,
-        words,
-    }
+    Attempt { sql, sqlstate, words }
 }
 
 fn refused(sql: impl Into<String>, sqlstate: &'static str, words: &'static str) -> Attempt {
-    Attempt {
-        sql: sql.into(),
-        sqlstate,
-        words,
-    }
+    Attempt { sql: sql.into(), sqlstate, words }
 }
 
 /// Statements that reach for what is not the branch's.
@@ -58,9 +48,7 @@ fn attempts(home: &Home, egret: &Egret, neighbour: &Branch) -> Vec<Attempt> {
         layout.password_file.clone(),
         data.join("state.db"),
         data.join("branch.key"),
-        data.join("volume/branches")
-            .join(neighbour.id.hex())
-            .join("PG_VERSION"),
+        data.join("volume/branches").join(neighbour.id.hex()).join("PG_VERSION"),
         "/etc/hostname".into(),
         "/etc/group".into(),
         "/proc/self/environ".into(),
@@ -84,12 +72,7 @@ fn attempts(home: &Home, egret: &Egret, neighbour: &Branch) -> Vec<Attempt> {
     for directory in ["/proc", "/root", "/dev/shm"] {
         attempts.push(outside(format!("SELECT pg_ls_dir('{directory}')")));
     }
-    for program in [
-        "id",
-        "/bin/sh -c true",
-        "psql -c \"select 1\"",
-        "cat /etc/passwd",
-    ] {
+    for program in ["id", "/bin/sh -c true", "psql -c \"select 1\"", "cat /etc/passwd"] {
         for copy in ["FROM", "TO"] {
             let sql = format!("COPY lines {copy} PROGRAM '{program}'");
             attempts.push(refused(sql, "53200", "could not execute command"));
@@ -122,19 +105,8 @@ fn connections(home: &Home, egret: &Egret, neighbour: &Branch) -> Vec<Attempt> {
     let data = &home.directory;
     let mut attempts = Vec::new();
     let neighbours_socket = data.join("run/branches").join(neighbour.id.hex());
-    for host in [
-        &layout.socket_dir,
-        &neighbours_socket,
-        &PathBuf::from("127.0.0.1"),
-    ] {
-        let (host, port) = (
-            host.display(),
-            if host == &neighbours_socket {
-                5432
-            } else {
-                port
-            },
-        );
+    for host in [&layout.socket_dir, &neighbours_socket, &PathBuf::from("127.0.0.1")] {
+        let (host, port) = (host.display(), if host == &neighbours_socket { 5432 } else { port });
         let dsn = format!("host={host} port={port} user=egret password={password} dbname=postgres");
         let sql = format!("SELECT dblink_connect('{dsn}')");
         attempts.push(refused(sql, "08001", "could not establish connection"));
@@ -151,18 +123,12 @@ async fn a_superuser_of_a_branch_reaches_nothing_outside_of_it() {
     egret.make_app().await;
     let (one, other) = (egret.branch("one").await, egret.branch("other").await);
     let hostile = superuser(&home, &one).await;
-    for sql in [
-        "CREATE TABLE lines (line text)",
-        "CREATE EXTENSION dblink",
-        "SELECT lo_create(1)",
-    ] {
+    for sql in ["CREATE TABLE lines (line text)", "CREATE EXTENSION dblink", "SELECT lo_create(1)"]
+    {
         hostile.batch_execute(sql).await.unwrap();
     }
     for attempt in attempts(&home, &egret, &other) {
-        let error = hostile
-            .batch_execute(&attempt.sql)
-            .await
-            .expect_err(&attempt.sql);
+        let error = hostile.batch_execute(&attempt.sql).await.expect_err(&attempt.sql);
         let error = error.as_db_error().expect(&attempt.sql);
         let is_expected =
             error.code().code() == attempt.sqlstate && error.message().contains(attempt.words);
@@ -178,10 +144,7 @@ async fn a_superuser_of_a_branch_reaches_nothing_outside_of_it() {
         hostile.batch_execute(sql).await.unwrap();
     }
     // Neither source nor neighbour has noticed.
-    egret
-        .ask("other", "SELECT count(*) FROM item")
-        .await
-        .unwrap();
+    egret.ask("other", "SELECT count(*) FROM item").await.unwrap();
     egret.source("app").await;
     egret.assert_consistent().await;
     egret.stop().await;
@@ -208,9 +171,7 @@ async fn a_superuser_of_a_branch_writes_nothing_to_the_disk_of_egret() {
     assert!(!std::path::Path::new(&sockets).join("fill").exists());
     // A library that loads from where PostgreSQL has it does not from where the branch may write.
     hostile
-        .batch_execute(&format!(
-            "LOAD '{library}'; COPY (SELECT) TO '{sockets}/fill'"
-        ))
+        .batch_execute(&format!("LOAD '{library}'; COPY (SELECT) TO '{sockets}/fill'"))
         .await
         .unwrap();
     let import = format!("SELECT lo_from_bytea(4242, pg_read_binary_file('{library}'))");

@@ -104,17 +104,11 @@ async fn play(egret: &Egret, scene: &str, pid_note: &Path) {
             end();
         }
         "reset" => {
-            branches
-                .reset(DEFAULT_TENANT, &name("kept"), None)
-                .await
-                .unwrap();
+            branches.reset(DEFAULT_TENANT, &name("kept"), None).await.unwrap();
         }
         "reset-to" => {
             let template = branches.refresh_template().await.unwrap();
-            branches
-                .reset(DEFAULT_TENANT, &name("kept"), Some(template.id))
-                .await
-                .unwrap();
+            branches.reset(DEFAULT_TENANT, &name("kept"), Some(template.id)).await.unwrap();
         }
         "wake" => egret.resume("kept").await,
         other => panic!("no scene {other}"),
@@ -198,7 +192,7 @@ async fn fifty_crashes_in_mid_refill_and_mid_lease_leave_nothing() {
     egret.fill(STORM_POOL).await;
     egret.stop().await;
     for round in 0..50 {
-        let steps = u32::from(entropy.ten()[0]) % 48;
+        let steps = u32::from(entropy.ten_bytes()[0]) % 48;
         let child = tokio::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "crashes::child_of_the_storm", "--nocapture"])
             .env(DIRECTORY, &home.directory)
@@ -229,10 +223,7 @@ async fn child_of_the_crash_tests() {
     let Ok(directory) = std::env::var(DIRECTORY) else {
         return;
     };
-    let crash = Crash {
-        at: std::env::var(STEP).ok(),
-        seen: Mutex::default(),
-    };
+    let crash = Crash { at: std::env::var(STEP).ok(), seen: Mutex::default() };
     let mut home = Home::at(directory.as_ref());
     if std::env::var(SCENE).as_deref() == Ok("leased") {
         // What waits for a quiet moment is not done before the end.
@@ -249,11 +240,7 @@ async fn child_of_the_crash_tests() {
 /// Plays a scene in a child that dies before `step`; returns whether it died.
 pub async fn crash(home: &Home, scene: &str, step: &str) -> bool {
     let status = tokio::process::Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "crashes::child_of_the_crash_tests",
-            "--nocapture",
-        ])
+        .args(["--exact", "crashes::child_of_the_crash_tests", "--nocapture"])
         .env(DIRECTORY, &home.directory)
         .env(SCENE, scene)
         .env(STEP, step)
@@ -267,24 +254,12 @@ pub async fn crash(home: &Home, scene: &str, step: &str) -> bool {
 
 /// Every step of a scene, seen by playing it once without a crash.
 async fn steps_of(home: &Home, scene: &str) -> BTreeSet<&'static str> {
-    let crash = Arc::new(Crash {
-        at: None,
-        seen: Mutex::default(),
-    });
+    let crash = Arc::new(Crash { at: None, seen: Mutex::default() });
     let egret = home.start_with(Some(crash.clone())).await;
-    if egret
-        .branches
-        .list(DEFAULT_TENANT, |_| true)
-        .await
-        .unwrap()
-        .is_empty()
-    {
+    if egret.branches.list(DEFAULT_TENANT, |_| true).await.unwrap().is_empty() {
         egret.make_app().await;
         egret.branch("kept").await;
-        egret
-            .ask("kept", "UPDATE item SET name = 'kept' WHERE id = 1")
-            .await
-            .unwrap();
+        egret.ask("kept", "UPDATE item SET name = 'kept' WHERE id = 1").await.unwrap();
     }
     crash.seen.lock().unwrap().clear();
     play(&egret, scene, &home.directory.join("pid")).await;
@@ -302,12 +277,7 @@ async fn steps_of(home: &Home, scene: &str) -> BTreeSet<&'static str> {
 
 /// Removes what a scene may have made.
 async fn clear(egret: &Egret) {
-    if egret
-        .branches
-        .show(DEFAULT_TENANT, &name("new"))
-        .await
-        .is_ok()
-    {
+    if egret.branches.show(DEFAULT_TENANT, &name("new")).await.is_ok() {
         egret.destroy("new").await;
     }
     egret.assert_consistent().await;
@@ -321,44 +291,23 @@ async fn survives_a_crash_before_every_step_of(scene: &str) {
     steps.insert("recover.repair");
     for step in steps {
         if step == "recover.repair" {
-            let before = if scene == "reset" {
-                "reset.remove"
-            } else {
-                "start.launch"
-            };
-            crash(
-                &home,
-                if scene == "reset" { "reset" } else { "create" },
-                before,
-            )
-            .await;
+            let before = if scene == "reset" { "reset.remove" } else { "start.launch" };
+            crash(&home, if scene == "reset" { "reset" } else { "create" }, before).await;
         }
-        assert!(
-            crash(&home, scene, step).await,
-            "{scene} never reached {step}"
-        );
+        assert!(crash(&home, scene, step).await, "{scene} never reached {step}");
         let egret = home.start().await;
         egret.resets_are_over().await;
         clear(&egret).await;
         // It may just be starting again.
         let kept = eventually("the branch accepts sessions", async || {
-            egret
-                .ask("kept", "SELECT name FROM item WHERE id = 1")
-                .await
+            egret.ask("kept", "SELECT name FROM item WHERE id = 1").await
         })
         .await;
         let expected = ["item 1", "kept"];
-        assert!(
-            expected.contains(&kept.as_deref().unwrap()),
-            "{scene} before {step}: {kept:?}"
-        );
+        assert!(expected.contains(&kept.as_deref().unwrap()), "{scene} before {step}: {kept:?}");
         let source = egret.source("app").await;
         let rows = source.query_one("SELECT count(*) FROM item WHERE name = 'item ' || id", &[]);
-        assert_eq!(
-            rows.await.unwrap().get::<_, i64>(0),
-            1_000,
-            "the source is unchanged"
-        );
+        assert_eq!(rows.await.unwrap().get::<_, i64>(0), 1_000, "the source is unchanged");
         drop(source);
         egret.branch("new").await;
         clear(&egret).await;

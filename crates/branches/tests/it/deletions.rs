@@ -52,11 +52,8 @@ async fn templates_are_deleted_a_few_at_a_time() {
     let used: Template = serde_json::from_slice(&manifest).unwrap();
     for number in 0..TEMPLATES {
         let taken_at = Timestamp::from_micros(number.into());
-        let old = Template {
-            id: TemplateId::new(taken_at, [number; 10]),
-            taken_at,
-            ..used.clone()
-        };
+        let old =
+            Template { id: TemplateId::new(taken_at, [number; 10]), taken_at, ..used.clone() };
         let data = templates.join(old.id.hex());
         std::fs::create_dir(&data).unwrap();
         let manifest = serde_json::to_vec(&old).unwrap();
@@ -75,10 +72,7 @@ async fn templates_are_deleted_a_few_at_a_time() {
         egret.branches.templates("default").unwrap().len() <= 2
     })
     .await;
-    assert_eq!(
-        deletions.begun.load(Ordering::SeqCst),
-        usize::from(TEMPLATES) - 1
-    );
+    assert_eq!(deletions.begun.load(Ordering::SeqCst), usize::from(TEMPLATES) - 1);
     assert_eq!(deletions.most.load(Ordering::SeqCst), DELETIONS_MAX);
     egret.assert_consistent().await;
     egret.stop().await;

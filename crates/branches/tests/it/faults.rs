@@ -17,15 +17,8 @@ async fn a_lost_or_corrupt_registry_is_made_again_from_the_manifests() {
     let egret = home.start().await;
     egret.make_app().await;
     egret.branch("one").await;
-    egret
-        .ask("one", "UPDATE item SET name = 'mine' WHERE id = 1")
-        .await
-        .unwrap();
-    let password = egret
-        .branches
-        .credentials(DEFAULT_TENANT, &name("one"))
-        .unwrap()
-        .password;
+    egret.ask("one", "UPDATE item SET name = 'mine' WHERE id = 1").await.unwrap();
+    let password = egret.branches.credentials(DEFAULT_TENANT, &name("one")).unwrap().password;
     let state = home.directory.join("state.db");
     egret.stop().await;
     for suffix in ["", "-wal", "-shm"] {
@@ -35,17 +28,10 @@ async fn a_lost_or_corrupt_registry_is_made_again_from_the_manifests() {
         }
     }
     let egret = home.start().await;
-    let mine = egret
-        .ask("one", "SELECT name FROM item WHERE id = 1")
-        .await
-        .unwrap();
+    let mine = egret.ask("one", "SELECT name FROM item WHERE id = 1").await.unwrap();
     assert_eq!(mine.as_deref(), Some("mine"));
     assert_eq!(
-        egret
-            .branches
-            .credentials(DEFAULT_TENANT, &name("one"))
-            .unwrap()
-            .password,
+        egret.branches.credentials(DEFAULT_TENANT, &name("one")).unwrap().password,
         password
     );
     egret.assert_consistent().await;
@@ -62,10 +48,7 @@ async fn a_lost_or_corrupt_registry_is_made_again_from_the_manifests() {
         egret_state::set_aside_if_corrupt(&state, egret_base::Timestamp::from_micros(1)).unwrap();
     assert!(aside.is_some());
     let egret = home.start().await;
-    let mine = egret
-        .ask("one", "SELECT name FROM item WHERE id = 1")
-        .await
-        .unwrap();
+    let mine = egret.ask("one", "SELECT name FROM item WHERE id = 1").await.unwrap();
     assert_eq!(mine.as_deref(), Some("mine"));
     egret.assert_consistent().await;
     egret.stop().await;
@@ -90,10 +73,7 @@ async fn a_manifest_says_whether_its_branch_runs() {
         let suspended = egret.branches.suspend(DEFAULT_TENANT, &name).await;
         suspended.unwrap();
         // A change writes the manifest as well.
-        egret
-            .branches
-            .change(DEFAULT_TENANT, &name, &BranchUpdate::default())
-            .unwrap();
+        egret.branches.update(DEFAULT_TENANT, &name, &BranchUpdate::default()).unwrap();
         let stopped = read();
         assert_eq!(stopped.state, BranchState::Suspended);
         assert_eq!(stopped.boot_id, None);
@@ -113,10 +93,7 @@ async fn a_leased_branch_is_found_again_without_the_registry() {
     home.config.pool_patience = ConfigDuration::secs(600);
     assert!(crash(&home, "leased", "none").await);
     let adopted = home.start().await;
-    assert_eq!(
-        adopted.ask("new", "SELECT 1").await.unwrap().as_deref(),
-        Some("1")
-    );
+    assert_eq!(adopted.ask("new", "SELECT 1").await.unwrap().as_deref(), Some("1"));
     adopted.stop().await;
     for suffix in ["", "-wal", "-shm"] {
         let path = home.directory.join(format!("state.db{suffix}"));
@@ -142,11 +119,7 @@ async fn strangers_on_the_volume_are_reported_and_left_alone() {
     std::fs::create_dir(&foreign).unwrap();
     std::fs::write(branches.join("notes.txt"), "mine").unwrap();
     let check = egret.branches.check_registry().await.unwrap();
-    let found: Vec<&str> = check
-        .findings
-        .iter()
-        .map(|finding| finding.which.as_str())
-        .collect();
+    let found: Vec<&str> = check.findings.iter().map(|finding| finding.which.as_str()).collect();
     assert!(
         !check.consistent && found.iter().any(|which| which.ends_with("notes.txt")),
         "{found:?}"
@@ -168,10 +141,7 @@ async fn stale_pid_socket_and_lock_files_and_recycled_pids_are_seen_through() {
     let data = home.directory.join("volume");
     // Opened by hand, since the volume is unmounted after a clean stop.
     let mounted = egret_branches::open_volume(&home.directory, &home.config).unwrap();
-    let pid_file = data
-        .join("branches")
-        .join(branch.id.hex())
-        .join("postmaster.pid");
+    let pid_file = data.join("branches").join(branch.id.hex()).join("postmaster.pid");
     let recycled = format!(
         "{}\n{}\n1\n5432\n/\n\n0 0\nready   \n",
         std::process::id(),
@@ -181,25 +151,15 @@ async fn stale_pid_socket_and_lock_files_and_recycled_pids_are_seen_through() {
     let socket = home.directory.join("run/branches").join(branch.id.hex());
     std::fs::create_dir_all(&socket).unwrap();
     std::fs::write(socket.join(".s.PGSQL.5432.lock"), "1\n").unwrap();
-    let stray = home
-        .directory
-        .join("run/branches")
-        .join("01a1fbcff8987329a2194c53a36918bf");
+    let stray = home.directory.join("run/branches").join("01a1fbcff8987329a2194c53a36918bf");
     std::fs::create_dir_all(&stray).unwrap();
     drop(mounted);
     let egret = home.start().await;
     assert_eq!(
-        egret
-            .ask("one", "SELECT count(*) FROM item")
-            .await
-            .unwrap()
-            .as_deref(),
+        egret.ask("one", "SELECT count(*) FROM item").await.unwrap().as_deref(),
         Some("1000")
     );
-    assert!(
-        !stray.exists(),
-        "a socket directory of no branch is removed"
-    );
+    assert!(!stray.exists(), "a socket directory of no branch is removed");
     egret.assert_consistent().await;
     egret.stop().await;
 }
@@ -222,21 +182,13 @@ async fn the_source_may_crash_while_it_is_copied() {
         let (created, ()) = tokio::join!(creating, killing);
         if created.is_ok() {
             assert_eq!(
-                egret
-                    .ask("late", "SELECT count(*) FROM item")
-                    .await
-                    .unwrap()
-                    .as_deref(),
+                egret.ask("late", "SELECT count(*) FROM item").await.unwrap().as_deref(),
                 Some("1000")
             );
             egret.destroy("late").await;
         }
         assert_eq!(
-            egret
-                .ask("one", "SELECT count(*) FROM item")
-                .await
-                .unwrap()
-                .as_deref(),
+            egret.ask("one", "SELECT count(*) FROM item").await.unwrap().as_deref(),
             Some("1000")
         );
         egret.assert_consistent().await;
@@ -311,18 +263,8 @@ async fn cycle(home: &Home, egret: &Egret, pooled: usize, cycles: u32) {
     assert_eq!(leased, if pooled > 0 { cycles } else { 0 });
     home.assert_nothing_leaks(egret).await;
     let after = usage();
-    assert!(
-        after.0 <= before.0 + 5,
-        "descriptors grew from {} to {}",
-        before.0,
-        after.0
-    );
-    assert!(
-        after.1 <= before.1 + (16 << 10),
-        "memory grew from {} to {} kB",
-        before.1,
-        after.1
-    );
+    assert!(after.0 <= before.0 + 5, "descriptors grew from {} to {}", before.0, after.0);
+    assert!(after.1 <= before.1 + (16 << 10), "memory grew from {} to {} kB", before.1, after.1);
     assert_eq!(egret.pool().hot, pooled);
 }
 
@@ -330,14 +272,8 @@ async fn cycle(home: &Home, egret: &Egret, pooled: usize, cycles: u32) {
 fn usage() -> (usize, usize) {
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS:"))
-        .unwrap();
-    (
-        descriptors,
-        line.split_whitespace().nth(1).unwrap().parse().unwrap(),
-    )
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    (descriptors, line.split_whitespace().nth(1).unwrap().parse().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -359,11 +295,7 @@ async fn in_a_process_of_its_own(scene: &str, test: &str) {
         .output()
         .await
         .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -372,21 +304,13 @@ async fn a_branch_without_files_says_so_and_can_be_destroyed() {
     let egret = home.start().await;
     egret.make_app().await;
     let branch = egret.branch("one").await;
-    egret
-        .branches
-        .suspend(DEFAULT_TENANT, &name("one"))
-        .await
-        .unwrap();
+    egret.branches.suspend(DEFAULT_TENANT, &name("one")).await.unwrap();
     egret.stop().await;
     let mounted = egret_branches::open_volume(&home.directory, &home.config).unwrap();
     let files = mounted.root.join("branches").join(branch.id.hex());
     egret_linux::subvolume::delete(&files).unwrap();
     let egret = home.start().await;
-    let shown = egret
-        .branches
-        .show(DEFAULT_TENANT, &name("one"))
-        .await
-        .unwrap();
+    let shown = egret.branches.show(DEFAULT_TENANT, &name("one")).await.unwrap();
     assert_eq!(shown.branch.state, BranchState::Failed);
     assert!(shown.branch.failure.unwrap().contains("missing"));
     egret.destroy("one").await;
@@ -402,10 +326,7 @@ async fn a_killed_backend_costs_sessions_and_nothing_else() {
     let mut request = NewBranch::named(name("one"));
     request.durable = true;
     egret.branches.create(request).await.unwrap();
-    egret
-        .ask("one", "UPDATE item SET name = 'kept' WHERE id = 1")
-        .await
-        .unwrap();
+    egret.ask("one", "UPDATE item SET name = 'kept' WHERE id = 1").await.unwrap();
     let checkpointer = "SELECT pid::text FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
     let pid = egret.ask("one", checkpointer).await.unwrap().unwrap();
     let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
@@ -441,10 +362,8 @@ async fn a_statement_whose_process_is_killed_is_named_and_the_branch_recovers() 
     let killing = async {
         let find = "SELECT pid FROM pg_stat_activity
                     WHERE state = 'active' AND query LIKE 'SELECT pg_sleep%'";
-        let pid = eventually("the statement runs", async || {
-            egret.ask("one", find).await.unwrap()
-        })
-        .await;
+        let pid =
+            eventually("the statement runs", async || egret.ask("one", find).await.unwrap()).await;
         kill(pid.parse().unwrap());
     };
     let (slept, ()) = tokio::join!(egret.ask("one", "SELECT pg_sleep(3600)"), killing);

@@ -43,8 +43,8 @@ impl JumpingClock {
 }
 
 impl Clock for JumpingClock {
-    fn running(&self) -> Duration {
-        SystemClock.running()
+    fn monotonic(&self) -> Duration {
+        SystemClock.monotonic()
     }
 
     fn now(&self) -> Timestamp {
@@ -52,8 +52,8 @@ impl Clock for JumpingClock {
         SystemClock.now().plus(ahead)
     }
 
-    fn now_and_running(&self) -> (Timestamp, Duration) {
-        (self.now(), self.running())
+    fn now_and_monotonic(&self) -> (Timestamp, Duration) {
+        (self.now(), self.monotonic())
     }
 }
 
@@ -144,18 +144,14 @@ impl Home {
         };
         let mut metrics = Registry::default();
         let branches = match steps {
-            Some(steps) => Branches::with_steps(options, &mut metrics, steps),
+            Some(steps) => Branches::with_crash_points(options, &mut metrics, steps),
             None => Branches::new(options, &mut metrics),
         };
         let mut stack = Stack::default();
         stack.push(Arc::new(VolumeService::new(&self.directory)));
         stack.push(source.clone());
         stack.push(Arc::new(branches.clone()));
-        Egret {
-            branches,
-            source,
-            stack,
-        }
+        Egret { branches, source, stack }
     }
 }
 
@@ -187,7 +183,7 @@ impl Home {
 
     /// The same where some of the named branches do not run.
     pub async fn assert_nothing_leaks_but(&self, egret: &Egret, suspended: usize) {
-        let pools = egret.branches.pools_filled().await.unwrap();
+        let pools = egret.branches.await_pools_filled().await.unwrap();
         egret.assert_consistent().await;
         let hot: usize = pools.iter().map(|pool| pool.hot).sum();
         let expected = egret.named().await.len() + hot;
@@ -257,9 +253,7 @@ pub fn lose_registry(home: &Home) {
 
 fn processes() -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").unwrap();
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect()
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// The parent of a process that has not ended.
@@ -295,11 +289,7 @@ pub fn backends(postmaster: i32) -> BTreeMap<i32, String> {
 pub async fn await_backends(postmaster: i32, count_max: usize) {
     eventually("sessions of the branch end", async || {
         let left = backends(postmaster);
-        if left.len() <= count_max {
-            Ok(())
-        } else {
-            Err(left)
-        }
+        if left.len() <= count_max { Ok(()) } else { Err(left) }
     })
     .await;
 }
@@ -314,10 +304,7 @@ pub fn kill(pid: i32) {
 impl Egret {
     /// Sets the size of the pool of preset `small` and waits until it is full.
     pub async fn fill(&self, size: u32) -> PoolStatus {
-        self.branches
-            .resize_pool(Preset::Small, Some(size))
-            .await
-            .unwrap();
+        self.branches.resize_pool(Preset::Small, Some(size)).await.unwrap();
         self.filled().await
     }
 
@@ -332,7 +319,7 @@ impl Egret {
 
     /// The pool of preset `small` once every pool is full.
     pub async fn filled(&self) -> PoolStatus {
-        let pools = self.branches.pools_filled().await.unwrap();
+        let pools = self.branches.await_pools_filled().await.unwrap();
         of_preset(pools, Preset::Small)
     }
 
@@ -383,15 +370,9 @@ impl Egret {
 
     /// The first value that a query on a branch answers.
     pub async fn ask(&self, branch: &str, sql: &str) -> Result<Option<String>, BranchesError> {
-        let answer = self
-            .branches
-            .query(DEFAULT_TENANT, &name(branch), "app", sql, &[], None)
-            .await?;
-        Ok(answer
-            .rows
-            .into_iter()
-            .next()
-            .and_then(|row| row.into_iter().next().flatten()))
+        let answer =
+            self.branches.query(DEFAULT_TENANT, &name(branch), "app", sql, &[], None).await?;
+        Ok(answer.rows.into_iter().next().and_then(|row| row.into_iter().next().flatten()))
     }
 
     /// Starts a branch that is suspended.
@@ -402,10 +383,8 @@ impl Egret {
 
     /// Destroys a branch that has no children.
     pub async fn destroy(&self, branch: &str) {
-        let destroyed = self
-            .branches
-            .destroy(DEFAULT_TENANT, &name(branch), Children::Refuse, |_| true)
-            .await;
+        let destroyed =
+            self.branches.destroy(DEFAULT_TENANT, &name(branch), Children::Refuse, |_| true).await;
         destroyed.unwrap();
     }
 
@@ -415,10 +394,7 @@ impl Egret {
         let check = eventually("deletions and starts are over", async || {
             let check = self.branches.check_registry().await.unwrap();
             // Branches that ran before are started behind.
-            let starting = check
-                .findings
-                .iter()
-                .all(|finding| finding.what == "postmaster");
+            let starting = check.findings.iter().all(|finding| finding.what == "postmaster");
             if check.tombstones == 0 && (check.consistent || !starting) {
                 Ok(check)
             } else {
@@ -431,10 +407,7 @@ impl Egret {
 }
 
 fn of_preset(pools: Vec<PoolStatus>, preset: Preset) -> PoolStatus {
-    pools
-        .into_iter()
-        .find(|pool| pool.preset == preset)
-        .unwrap()
+    pools.into_iter().find(|pool| pool.preset == preset).unwrap()
 }
 
 pub fn name(text: &str) -> BranchName {
@@ -450,12 +423,6 @@ pub async fn attach(
 ) -> Result<BranchEndpoint, BranchesError> {
     let (name, branches) = (name(branch), &egret.branches);
     let (id, _) = branches.verifier(DEFAULT_TENANT, &name).await?;
-    let request = ClientRequest {
-        role: ROLE,
-        database,
-        parameters,
-    };
-    branches
-        .attach_client(DEFAULT_TENANT, &name, id, request)
-        .await
+    let request = ClientRequest { role: ROLE, database, parameters };
+    branches.attach_client(DEFAULT_TENANT, &name, id, request).await
 }

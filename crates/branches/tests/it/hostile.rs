@@ -67,12 +67,9 @@ async fn event_triggers_of_a_branch_are_on_and_off_as_in_the_source() {
         let source = egret.source("app").await;
         let sql = "CREATE FUNCTION nothing() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'";
         source.batch_execute(sql).await.unwrap();
-        for (name, state) in [
-            ("a", "ENABLE ALWAYS"),
-            ("d", "DISABLE"),
-            ("o", "ENABLE"),
-            ("r", "ENABLE REPLICA"),
-        ] {
+        for (name, state) in
+            [("a", "ENABLE ALWAYS"), ("d", "DISABLE"), ("o", "ENABLE"), ("r", "ENABLE REPLICA")]
+        {
             let sql = format!(
                 "CREATE EVENT TRIGGER {name} ON ddl_command_start EXECUTE FUNCTION nothing();
                  ALTER EVENT TRIGGER {name} {state}"
@@ -178,21 +175,14 @@ async fn no_function_of_the_superuser_keeps_its_rights_in_a_branch() {
                 ALTER ROLE egret_branch SUPERUSER;
             END IF; RETURN $1; END $$";
     egret.ask("one", trap).await.unwrap();
-    for sql in [
-        "INSERT INTO item VALUES (1000000, 'A')",
-        "CREATE TABLE fires_the_event_trigger (id int)",
-    ] {
+    for sql in
+        ["INSERT INTO item VALUES (1000000, 'A')", "CREATE TABLE fires_the_event_trigger (id int)"]
+    {
         egret.ask("one", sql).await.unwrap();
     }
     assert_ordinary(&egret, "one").await;
-    let rows = egret
-        .ask("one", "SELECT count(*)::text FROM egret.change")
-        .await;
-    assert_eq!(
-        rows.unwrap().as_deref(),
-        Some("0"),
-        "nothing is recorded in a branch"
-    );
+    let rows = egret.ask("one", "SELECT count(*)::text FROM egret.change").await;
+    assert_eq!(rows.unwrap().as_deref(), Some("0"), "nothing is recorded in a branch");
     egret.stop().await;
 }
 
@@ -263,20 +253,13 @@ async fn a_proof_runs_no_code_of_those_who_own_tables_of_the_source() {
     let source = egret.source("app").await;
     source.batch_execute(OWNER_OF_TRAPS).await.unwrap();
     egret.branch("one").await;
-    let proof = egret
-        .branches
-        .verify(DEFAULT_TENANT, &name("one"), "app")
-        .await
-        .unwrap();
+    let proof = egret.branches.verify(DEFAULT_TENANT, &name("one"), "app").await.unwrap();
     assert!(proof.tables_checked >= 2, "{proof:?}");
     let sql = "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = 'mallory'";
     let row = source.query_one(sql, &[]).await.unwrap();
     assert!(!row.get::<_, bool>(0));
     // What the owner has laid works where a superuser walks into it.
-    source
-        .query("SELECT t::text FROM mallory.t AS t", &[])
-        .await
-        .unwrap();
+    source.query("SELECT t::text FROM mallory.t AS t", &[]).await.unwrap();
     let row = source.query_one(sql, &[]).await.unwrap();
     assert!(row.get::<_, bool>(0));
     egret.stop().await;
@@ -289,8 +272,8 @@ fn nest_directories(home: &Home, branch: &Branch, depth: usize) {
     let mut deepest = Directory::open(&data).unwrap();
     let owner = deepest.rights().unwrap();
     for _ in 0..depth {
-        deepest = deepest.make("d".as_ref()).unwrap();
-        deepest.give(owner).unwrap();
+        deepest = deepest.create("d".as_ref()).unwrap();
+        deepest.set_rights(owner).unwrap();
     }
 }
 
@@ -313,13 +296,7 @@ async fn directories_of_any_depth_in_a_branch_end_neither_egret_nor_its_work() {
         assert_eq!(listed.len(), 1);
         egret.destroy("one").await;
         egret.assert_consistent().await;
-        assert!(
-            !home
-                .directory
-                .join("volume/branches")
-                .join(one.id.hex())
-                .exists()
-        );
+        assert!(!home.directory.join("volume/branches").join(one.id.hex()).exists());
         egret.stop().await;
     }
 }
@@ -346,10 +323,7 @@ async fn a_branch_that_replaces_its_socket_leads_egret_to_no_other_branch() {
     egret.make_app().await;
     egret.branch("one").await;
     egret.branch("two").await;
-    egret
-        .ask("two", "CREATE TABLE secret AS SELECT 'theirs' AS t")
-        .await
-        .unwrap();
+    egret.ask("two", "CREATE TABLE secret AS SELECT 'theirs' AS t").await.unwrap();
     let socket = async |branch: &str| {
         let attached = egret.branches.attach(DEFAULT_TENANT, &name(branch)).await;
         attached.unwrap().socket_dir.join(".s.PGSQL.5432")
@@ -357,19 +331,10 @@ async fn a_branch_that_replaces_its_socket_leads_egret_to_no_other_branch() {
     let link = redirect(&socket("one").await, &socket("two").await);
     // No session of Egret's own, which may be open already, is in this database.
     let one = name("one");
-    let ask = egret
-        .branches
-        .query(DEFAULT_TENANT, &one, "template1", "SELECT 1", &[], None);
+    let ask = egret.branches.query(DEFAULT_TENANT, &one, "template1", "SELECT 1", &[], None);
     let error = ask.await.unwrap_err();
-    assert!(
-        error.to_string().contains("cannot connect to postgresql"),
-        "{error}"
-    );
-    let attached = egret
-        .branches
-        .attach(DEFAULT_TENANT, &name("one"))
-        .await
-        .unwrap();
+    assert!(error.to_string().contains("cannot connect to postgresql"), "{error}");
+    let attached = egret.branches.attach(DEFAULT_TENANT, &name("one")).await.unwrap();
     let startup = egret_postgres::wire::Startup {
         user: egret_branches::ROLE.to_owned(),
         database: "app".to_owned(),
@@ -382,10 +347,7 @@ async fn a_branch_that_replaces_its_socket_leads_egret_to_no_other_branch() {
     drop(attached);
     // Its own socket is the way in again.
     std::fs::rename(link.with_file_name("aside"), &link).unwrap();
-    assert_eq!(
-        egret.ask("one", "SELECT 'mine'").await.unwrap().as_deref(),
-        Some("mine")
-    );
+    assert_eq!(egret.ask("one", "SELECT 'mine'").await.unwrap().as_deref(), Some("mine"));
     egret.stop().await;
 }
 

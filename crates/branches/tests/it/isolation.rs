@@ -9,51 +9,21 @@ use crate::home::{Home, attach, name};
 use crate::resident::{leased, parameters, psql};
 
 const HOSTILE: [(&str, &str); 12] = [
-    (
-        "COPY item TO PROGRAM 'id'",
-        "permission denied to COPY to or from an external program",
-    ),
-    (
-        "COPY item FROM '/etc/passwd'",
-        "permission denied to COPY from a file",
-    ),
-    (
-        "SELECT pg_read_file('/etc/passwd')",
-        "permission denied for function pg_read_file",
-    ),
-    (
-        "SELECT lo_import('/etc/passwd')",
-        "permission denied for function lo_import",
-    ),
-    (
-        "ALTER ROLE egret_branch SUPERUSER",
-        "permission denied to alter role",
-    ),
-    (
-        "CREATE ROLE other SUPERUSER",
-        "permission denied to create role",
-    ),
+    ("COPY item TO PROGRAM 'id'", "permission denied to COPY to or from an external program"),
+    ("COPY item FROM '/etc/passwd'", "permission denied to COPY from a file"),
+    ("SELECT pg_read_file('/etc/passwd')", "permission denied for function pg_read_file"),
+    ("SELECT lo_import('/etc/passwd')", "permission denied for function lo_import"),
+    ("ALTER ROLE egret_branch SUPERUSER", "permission denied to alter role"),
+    ("CREATE ROLE other SUPERUSER", "permission denied to create role"),
     ("SET ROLE egret", "permission denied to set role"),
-    (
-        "SET SESSION AUTHORIZATION egret",
-        "permission denied to set session authorization",
-    ),
-    (
-        "ALTER SYSTEM SET archive_command = 'id'",
-        "permission denied to set parameter",
-    ),
+    ("SET SESSION AUTHORIZATION egret", "permission denied to set session authorization"),
+    ("ALTER SYSTEM SET archive_command = 'id'", "permission denied to set parameter"),
     (
         "CREATE FUNCTION f() RETURNS int LANGUAGE c AS 'libc', 'getpid'",
         "permission denied for language c",
     ),
-    (
-        "CREATE EXTENSION file_fdw",
-        "permission denied to create extension",
-    ),
-    (
-        "SELECT rolpassword FROM pg_authid",
-        "permission denied for table pg_authid",
-    ),
+    ("CREATE EXTENSION file_fdw", "permission denied to create extension"),
+    ("SELECT rolpassword FROM pg_authid", "permission denied for table pg_authid"),
 ];
 
 /// One object of each kind that has an owner, made by the superuser, and roles with rights that
@@ -158,36 +128,19 @@ async fn no_trap_in_a_branch_catches_egrets_own_sessions() {
     for database in ["app", "postgres"] {
         let branches = &egret.branches;
         let run = async |sql: &str| {
-            branches
-                .query(DEFAULT_TENANT, &name("one"), database, sql, &[], None)
-                .await
-                .unwrap()
+            branches.query(DEFAULT_TENANT, &name("one"), database, sql, &[], None).await.unwrap()
         };
         run(TRAPS).await;
-        run(&format!(
-            "ALTER DATABASE {database} SET search_path = trap, pg_catalog"
-        ))
-        .await;
-        run(&format!(
-            "ALTER DATABASE {database} SET default_transaction_read_only = on"
-        ))
-        .await;
+        run(&format!("ALTER DATABASE {database} SET search_path = trap, pg_catalog")).await;
+        run(&format!("ALTER DATABASE {database} SET default_transaction_read_only = on")).await;
     }
-    egret
-        .branches
-        .databases(DEFAULT_TENANT, &name("one"))
-        .await
-        .unwrap();
+    egret.branches.databases(DEFAULT_TENANT, &name("one")).await.unwrap();
     let mut child = NewBranch::named(name("two"));
     child.from = BranchSource::Branch(name("one"));
     egret.branches.create(child).await.unwrap();
     for branch in ["one", "two"] {
         let sql = "SELECT rolsuper::text FROM pg_catalog.pg_roles WHERE rolname = 'egret_branch'";
-        assert_eq!(
-            egret.ask(branch, sql).await.unwrap().as_deref(),
-            Some("false"),
-            "{branch}"
-        );
+        assert_eq!(egret.ask(branch, sql).await.unwrap().as_deref(), Some("false"), "{branch}");
     }
     egret.stop().await;
 }
@@ -226,10 +179,7 @@ async fn what_reaches_the_host_is_taken_away_and_event_triggers_stay_whose_they_
             "SET ROLE helper; SELECT lo_export(1, '/tmp/x')",
             "permission denied for function lo_export",
         ),
-        (
-            "SET log_min_messages = debug1",
-            "permission denied to set parameter",
-        ),
+        ("SET log_min_messages = debug1", "permission denied to set parameter"),
         ("SELECT * FROM ran", "relation \"ran\" does not exist"),
         ("SELECT native()", "permission denied for function native"),
         (
@@ -241,15 +191,9 @@ async fn what_reaches_the_host_is_taken_away_and_event_triggers_stay_whose_they_
         assert!(error.contains(refusal), "{sql}: {error}");
     }
     let may = "SELECT has_parameter_privilege('helper', 'archive_command', 'ALTER SYSTEM')::text";
-    assert_eq!(
-        egret.ask("one", may).await.unwrap().as_deref(),
-        Some("false")
-    );
+    assert_eq!(egret.ask("one", may).await.unwrap().as_deref(), Some("false"));
     let closed = "SELECT datallowconn::text FROM pg_database WHERE datname = 'closed'";
-    assert_eq!(
-        egret.ask("one", closed).await.unwrap().as_deref(),
-        Some("false")
-    );
+    assert_eq!(egret.ask("one", closed).await.unwrap().as_deref(), Some("false"));
     egret.stop().await;
 }
 
@@ -260,15 +204,8 @@ async fn links_out_of_the_data_directory_are_refused_by_name() {
     egret.make_app().await;
     let link = home.directory.join("volume/source/pg_stat/elsewhere");
     std::os::unix::fs::symlink("/etc", &link).unwrap();
-    let error = egret
-        .branches
-        .create(NewBranch::named(name("one")))
-        .await
-        .unwrap_err();
-    assert!(
-        error.to_string().contains("pg_stat/elsewhere is a link"),
-        "{error}"
-    );
+    let error = egret.branches.create(NewBranch::named(name("one"))).await.unwrap_err();
+    assert!(error.to_string().contains("pg_stat/elsewhere is a link"), "{error}");
     std::fs::remove_file(&link).unwrap();
     egret.branch("one").await;
     egret.assert_consistent().await;
@@ -318,10 +255,7 @@ async fn nothing_of_the_source_goes_on_in_a_branch() {
         ("SHOW synchronous_standby_names", ""),
         ("SHOW listen_addresses", ""),
         ("SHOW fsync", "off"),
-        (
-            "UPDATE item SET name = 'free' WHERE id = 1 RETURNING name",
-            "free",
-        ),
+        ("UPDATE item SET name = 'free' WHERE id = 1 RETURNING name", "free"),
     ] {
         let found = egret.ask("one", sql).await.unwrap().unwrap_or_default();
         assert_eq!(found, expected, "{sql}");
@@ -343,15 +277,11 @@ async fn tablespaces_are_refused_by_name() {
     let space = home.directory.join("space");
     std::fs::create_dir(&space).unwrap();
     let owner = egret_postgres_test::owner();
-    egret_postgres::cluster::private_directory(&space, &owner).unwrap();
+    egret_postgres::cluster::create_private_directory(&space, &owner).unwrap();
     let source = egret.source("app").await;
     let sql = format!("CREATE TABLESPACE elsewhere LOCATION '{}'", space.display());
     source.batch_execute(&sql).await.unwrap();
-    let error = egret
-        .branches
-        .create(NewBranch::named(name("one")))
-        .await
-        .unwrap_err();
+    let error = egret.branches.create(NewBranch::named(name("one"))).await.unwrap_err();
     assert!(error.to_string().contains("elsewhere"), "{error}");
     egret.assert_consistent().await;
     egret.stop().await;
@@ -360,22 +290,12 @@ async fn tablespaces_are_refused_by_name() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_knows_a_password_does_not_come_to_another_branch_of_the_name() {
     let (_home, egret, _) = leased("resident-namesake").await;
-    let (old, _) = egret
-        .branches
-        .verifier(DEFAULT_TENANT, &name("one"))
-        .await
-        .unwrap();
+    let (old, _) = egret.branches.verifier(DEFAULT_TENANT, &name("one")).await.unwrap();
     egret.destroy("one").await;
     egret.branch("one").await;
     let (one, psql) = (name("one"), psql());
-    let request = ClientRequest {
-        role: ROLE,
-        database: "app",
-        parameters: &psql,
-    };
-    let refused = egret
-        .branches
-        .attach_client(DEFAULT_TENANT, &one, old, request);
+    let request = ClientRequest { role: ROLE, database: "app", parameters: &psql };
+    let refused = egret.branches.attach_client(DEFAULT_TENANT, &one, old, request);
     let code = refused.await.map(|_| ()).unwrap_err().code();
     assert_eq!(code, "branch_not_found");
     attach(&egret, "one", "app", &psql).await.unwrap();
@@ -388,10 +308,7 @@ async fn what_a_tenant_taught_the_pool_no_other_tenant_sees() {
     egret.destroy("one").await;
     egret.fill(0).await;
     egret.branch("one").await;
-    let mine = parameters(&[
-        ("application_name", "mine of default"),
-        ("client_encoding", "UTF8"),
-    ]);
+    let mine = parameters(&[("application_name", "mine of default"), ("client_encoding", "UTF8")]);
     attach(&egret, "one", "app", &mine).await.unwrap();
     egret.destroy("one").await;
     egret.fill(1).await;
@@ -402,15 +319,11 @@ async fn what_a_tenant_taught_the_pool_no_other_tenant_sees() {
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE '%default%'";
     // A session that was told to end may take a moment.
     eventually("no session of the other tenant is left", async || {
-        let asked = egret
-            .branches
-            .query("acme", &theirs.name, "app", sql, &[], None);
+        let asked = egret.branches.query("acme", &theirs.name, "app", sql, &[], None);
         asked.await.unwrap().rows[0][0].as_deref() == Some("0")
     })
     .await;
-    let destroyed = egret
-        .branches
-        .destroy("acme", &theirs.name, Children::Refuse, |_| true);
+    let destroyed = egret.branches.destroy("acme", &theirs.name, Children::Refuse, |_| true);
     destroyed.await.unwrap();
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;

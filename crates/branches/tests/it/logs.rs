@@ -68,17 +68,8 @@ impl<S: Subscriber> Layer<S> for LogChecker {
         }
         let mut line = EventText::default();
         event.record(&mut line);
-        let text = format!(
-            "{}: {}{}",
-            event.metadata().level(),
-            line.message,
-            line.fields
-        );
-        let lines = if PROVOKED.contains(&line.message.as_str()) {
-            &SEEN
-        } else {
-            &UNEXPECTED
-        };
+        let text = format!("{}: {}{}", event.metadata().level(), line.message, line.fields);
+        let lines = if PROVOKED.contains(&line.message.as_str()) { &SEEN } else { &UNEXPECTED };
         lines.lock().unwrap().push(text);
     }
 }

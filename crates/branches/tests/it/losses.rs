@@ -6,11 +6,7 @@ use egret_branches::model::{
 
 use crate::home::{Egret, Home, name};
 
-const STATISTICS: Loss = Loss {
-    kind: LossKind::Statistics,
-    total: None,
-    names: Vec::new(),
-};
+const STATISTICS: Loss = Loss { kind: LossKind::Statistics, total: None, names: Vec::new() };
 
 fn unlogged(total: u64, names: &[&str]) -> Loss {
     Loss {
@@ -22,10 +18,7 @@ fn unlogged(total: u64, names: &[&str]) -> Loss {
 
 /// Makes a branch and returns what it says that it lost.
 async fn losses_of(egret: &Egret, branch: &str, from: BranchSource) -> Vec<Loss> {
-    let request = NewBranch {
-        from,
-        ..NewBranch::named(name(branch))
-    };
+    let request = NewBranch { from, ..NewBranch::named(name(branch)) };
     let created = egret.branches.create(request).await.unwrap();
     let view = egret.branches.view(created.into_branch());
     view.losses.expect("its template was built now")
@@ -59,17 +52,11 @@ async fn a_branch_names_the_unlogged_relations_and_statistics_that_it_lost() {
     egret.ask("one", fill).await.unwrap();
     let counted = "SELECT n_tup_ins > 0 FROM pg_stat_user_tables WHERE relname = 'cache'";
     let branches = &egret.branches;
-    branches
-        .suspend(DEFAULT_TENANT, &name("one"))
-        .await
-        .unwrap();
+    branches.suspend(DEFAULT_TENANT, &name("one")).await.unwrap();
     let losses = losses_of(&egret, "cold", BranchSource::Branch(name("one"))).await;
     assert_eq!(losses, []);
     assert_eq!(egret.ask("cold", rows).await.unwrap().as_deref(), Some("1"));
-    assert_eq!(
-        egret.ask("cold", counted).await.unwrap().as_deref(),
-        Some("t")
-    );
+    assert_eq!(egret.ask("cold", counted).await.unwrap().as_deref(), Some("t"));
 
     // A running one is frozen for its copy, which recovers.
     branches.resume(DEFAULT_TENANT, &name("one")).await.unwrap();

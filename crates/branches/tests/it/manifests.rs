@@ -37,7 +37,7 @@ impl CrashPoints for Changer {
     fn before(&self, step: &'static str) {
         if step == "start.launch" && self.is_armed.swap(false, Ordering::SeqCst) {
             let branches = self.branches.get().unwrap();
-            let changed = branches.change(DEFAULT_TENANT, &name("one"), &labelled("changed"));
+            let changed = branches.update(DEFAULT_TENANT, &name("one"), &labelled("changed"));
             changed.unwrap();
         }
     }
@@ -58,10 +58,7 @@ async fn what_is_changed_during_a_start_is_in_the_manifest() {
     assert!(!changer.is_armed.load(Ordering::SeqCst));
     let written = manifest(&home, one.id);
     assert_eq!(written.state, BranchState::Running);
-    assert_eq!(
-        written.labels.get("is").map(String::as_str),
-        Some("changed")
-    );
+    assert_eq!(written.labels.get("is").map(String::as_str), Some("changed"));
     egret.stop().await;
 }
 
@@ -74,14 +71,11 @@ async fn a_manifest_that_could_not_be_written_is_written_later() {
     let obstacle = new_manifest(&home, one.id);
     std::fs::create_dir(&obstacle).unwrap();
     let change = labelled("changed");
-    let changed = egret.branches.change(DEFAULT_TENANT, &name("one"), &change);
+    let changed = egret.branches.update(DEFAULT_TENANT, &name("one"), &change);
     let labels = changed.unwrap().labels;
     assert_ne!(manifest(&home, one.id).labels, labels);
     std::fs::remove_dir(obstacle).unwrap();
-    eventually("the manifest is written", async || {
-        manifest(&home, one.id).labels == labels
-    })
-    .await;
+    eventually("the manifest is written", async || manifest(&home, one.id).labels == labels).await;
     egret.stop().await;
 }
 
@@ -136,7 +130,7 @@ async fn changes_at_the_same_time_do_not_meet_in_the_manifest() {
             scope.spawn(move || {
                 for number in 0..25 {
                     let change = labelled(&format!("{thread}-{number}"));
-                    let changed = branches.change(DEFAULT_TENANT, &name("one"), &change);
+                    let changed = branches.update(DEFAULT_TENANT, &name("one"), &change);
                     changed.unwrap();
                 }
             });

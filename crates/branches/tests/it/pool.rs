@@ -47,11 +47,7 @@ async fn a_plain_create_takes_a_hot_branch_and_the_pool_refills() {
     let pid = ready.get(&branch.id.hex()).copied();
     assert_eq!(pid, branch.postmaster.map(|(pid, _)| pid));
     let receipt = branch.receipt.as_ref().unwrap();
-    let phases: Vec<&str> = receipt
-        .phases
-        .iter()
-        .map(|phase| phase.name.as_str())
-        .collect();
+    let phases: Vec<&str> = receipt.phases.iter().map(|phase| phase.name.as_str()).collect();
     assert_eq!((receipt.kind.as_str(), phases), ("pooled", vec!["lease"]));
     assert_eq!(receipt.template, template.id);
     assert_eq!(receipt.template_lsn, template.lsn);
@@ -65,11 +61,7 @@ async fn a_plain_create_takes_a_hot_branch_and_the_pool_refills() {
     assert_eq!(egret.pool().hot, 2);
     assert_eq!(home.pooled(&egret).await.len(), 2);
     // What is done with it afterwards is what is done with any branch.
-    egret
-        .branches
-        .reset(DEFAULT_TENANT, &one, None)
-        .await
-        .unwrap();
+    egret.branches.reset(DEFAULT_TENANT, &one, None).await.unwrap();
     assert_eq!(count(&egret, "one").await, "1000");
     egret.branches.suspend(DEFAULT_TENANT, &one).await.unwrap();
     assert_eq!(count(&egret, "one").await, "1000");
@@ -93,12 +85,8 @@ async fn wishes_of_ones_own_are_made_cold() {
         ("durable", &|asked| asked.durable = true),
         ("twin", &|asked| asked.preset = Preset::Twin),
         ("medium", &|asked| asked.preset = Preset::Medium),
-        ("template", &|asked| {
-            asked.from = BranchSource::Template(template.id)
-        }),
-        ("nested", &|asked| {
-            asked.from = BranchSource::Branch(name("durable"))
-        }),
+        ("template", &|asked| asked.from = BranchSource::Template(template.id)),
+        ("nested", &|asked| asked.from = BranchSource::Branch(name("durable"))),
     ];
     for (wish, set) in wishes {
         let mut request = NewBranch::named(name(wish));
@@ -146,15 +134,11 @@ async fn demand_raises_the_target_up_to_its_limit() {
             .map(|number| NewBranch::named(name(&format!("b{burst}-{number}"))))
             .map(|request| egret.branches.create(request));
         let made = futures_util::future::try_join_all(requests).await.unwrap();
-        let pooled = made
-            .into_iter()
-            .filter(|created| kind(&created.clone().into_branch()) == "pooled");
+        let pooled =
+            made.into_iter().filter(|created| kind(&created.clone().into_branch()) == "pooled");
         assert!((1..=burst).contains(&pooled.count()));
         let pool = egret.filled().await;
-        assert_eq!(
-            (pool.target, pool.hot, pool.chosen),
-            (target, target as usize, false)
-        );
+        assert_eq!((pool.target, pool.hot, pool.chosen), (target, target as usize, false));
     }
     // Ten minutes later the demand is forgotten.
     home.clock.jump(700);
@@ -170,24 +154,12 @@ async fn a_chosen_size_holds_over_a_restart_and_has_limits() {
     let egret = home.start().await;
     egret.make_app().await;
     let branches = &egret.branches;
-    let error = branches
-        .resize_pool(Preset::Small, Some(5))
-        .await
-        .unwrap_err();
+    let error = branches.resize_pool(Preset::Small, Some(5)).await.unwrap_err();
     assert_eq!(error.code(), "limit_exceeded");
     assert!(!error.retryable(), "{error}");
-    assert!(
-        error.to_string().contains("branches.pool_max is 4, but 5"),
-        "{error}"
-    );
-    let error = branches
-        .resize_pool(Preset::Twin, Some(1))
-        .await
-        .unwrap_err();
-    assert!(
-        error.to_string().contains("preset twin are not pooled"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("branches.pool_max is 4, but 5"), "{error}");
+    let error = branches.resize_pool(Preset::Twin, Some(1)).await.unwrap_err();
+    assert!(error.to_string().contains("preset twin are not pooled"), "{error}");
     // A template is built for it.
     let pool = egret.fill(3).await;
     assert_eq!((pool.target, pool.hot, pool.chosen), (3, 3, true));
@@ -195,29 +167,19 @@ async fn a_chosen_size_holds_over_a_restart_and_has_limits() {
     assert_eq!(error.unwrap_err().code(), "limit_exceeded");
     let before = home.pooled(&egret).await;
     egret.stop().await;
-    assert!(
-        before.values().all(|pid| !alive(*pid)),
-        "a clean stop leaves no postmaster"
-    );
+    assert!(before.values().all(|pid| !alive(*pid)), "a clean stop leaves no postmaster");
 
     let egret = home.start().await;
     let pool = egret.filled().await;
     assert_eq!((pool.target, pool.hot, pool.chosen), (3, 3, true));
     home.assert_nothing_leaks(&egret).await;
     let after = home.pooled(&egret).await;
-    assert!(
-        after.keys().all(|id| !before.contains_key(id)),
-        "they are new"
-    );
+    assert!(after.keys().all(|id| !before.contains_key(id)), "they are new");
     let pool = egret.fill(0).await;
     assert_eq!((pool.target, pool.hot, pool.filling), (0, 0, 0));
     home.assert_nothing_leaks(&egret).await;
     assert_eq!(kind(&egret.branch("one").await), "cold");
-    egret
-        .branches
-        .resize_pool(Preset::Small, None)
-        .await
-        .unwrap();
+    egret.branches.resize_pool(Preset::Small, None).await.unwrap();
     let pool = egret.filled().await;
     assert_eq!((pool.target, pool.hot, pool.chosen), (1, 1, false));
     home.assert_nothing_leaks(&egret).await;
@@ -240,18 +202,10 @@ async fn waiting_for_a_pool_ends() {
     egret.branches.refresh_template().await.unwrap();
     // A caller that waits for more than will ever be there learns of a smaller size, and of a stop.
     home.assert_nothing_leaks(&egret).await;
-    let wait = async || egret.branches.pools_filled().await;
-    egret
-        .branches
-        .resize_pool(Preset::Small, Some(3))
-        .await
-        .unwrap();
+    let wait = async || egret.branches.await_pools_filled().await;
+    egret.branches.resize_pool(Preset::Small, Some(3)).await.unwrap();
     let shrink = async {
-        egret
-            .branches
-            .resize_pool(Preset::Small, Some(1))
-            .await
-            .unwrap();
+        egret.branches.resize_pool(Preset::Small, Some(1)).await.unwrap();
     };
     let (filled, ()) = tokio::join!(wait(), shrink);
     assert_eq!(filled.unwrap()[0].target, 1);
@@ -266,14 +220,9 @@ async fn of_equal_names_one_takes_a_branch_out() {
     egret.fill(4).await;
     let requests = (0..8).map(|_| egret.branches.create(NewBranch::named(name("race"))));
     let made = futures_util::future::try_join_all(requests).await.unwrap();
-    let new = made
-        .iter()
-        .filter(|created| matches!(created, CreateOutcome::New(_)));
+    let new = made.iter().filter(|created| matches!(created, CreateOutcome::New(_)));
     assert_eq!(new.count(), 1);
-    let ids: Vec<_> = made
-        .into_iter()
-        .map(|created| created.into_branch().id)
-        .collect();
+    let ids: Vec<_> = made.into_iter().map(|created| created.into_branch().id).collect();
     assert!(ids.iter().all(|id| *id == ids[0]));
     let mut other = NewBranch::named(name("race"));
     other.labels = BTreeMap::from([("a".to_owned(), "b".to_owned())]);
@@ -285,11 +234,7 @@ async fn of_equal_names_one_takes_a_branch_out() {
     theirs.tenant = "acme".to_owned();
     let theirs = made_for(&egret, theirs).await;
     assert_ne!(theirs.id, ids[0]);
-    egret
-        .branches
-        .destroy("acme", &name("race"), Children::Refuse, |_| true)
-        .await
-        .unwrap();
+    egret.branches.destroy("acme", &name("race"), Children::Refuse, |_| true).await.unwrap();
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
 }
@@ -319,18 +264,12 @@ async fn after_a_refresh_nobody_gets_old_data() {
     assert_eq!(branch.template, template.id);
     assert_eq!(count(&egret, "first").await, "500");
     let pool = egret.filled().await;
-    assert_eq!(
-        (pool.hot, pool.template),
-        (2, Some(template.id.to_string()))
-    );
+    assert_eq!((pool.hot, pool.template), (2, Some(template.id.to_string())));
     let branch = egret.branch("second").await;
     assert_eq!((kind(&branch), branch.template), ("pooled", template.id));
     assert_eq!(count(&egret, "second").await, "500");
     home.assert_nothing_leaks(&egret).await;
-    assert!(
-        before.values().all(|pid| !alive(*pid)),
-        "old ones are retired"
-    );
+    assert!(before.values().all(|pid| !alive(*pid)), "old ones are retired");
     // No branch uses the old template, and it has been there for long enough.
     home.clock.jump(120);
     let kept = || egret.branches.templates(DEFAULT_TENANT).unwrap();
@@ -358,11 +297,7 @@ async fn a_killed_postmaster_of_the_pool_is_replaced_and_not_leased() {
         home.assert_nothing_leaks(&egret).await;
         assert_eq!(egret.pool().hot, 3);
         let after = home.pooled(&egret).await;
-        assert!(
-            victims
-                .iter()
-                .all(|pid| !after.values().any(|other| other == pid))
-        );
+        assert!(victims.iter().all(|pid| !after.values().any(|other| other == pid)));
     }
     egret.stop().await;
 }
@@ -385,7 +320,7 @@ async fn a_killed_backend_of_the_pool_is_not_handed_out() {
         let parameters = [("application_name", "psql"), ("client_encoding", "UTF8")];
         let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let attached = attach(&egret, &branch, "app", &parameters).await.unwrap();
-        if let Some(resident) = &attached.resident {
+        if let Some(resident) = &attached.warm_session {
             assert!(alive(resident.key.pid), "round {round}");
         }
         assert_eq!(count(&egret, &branch).await, "1000", "round {round}");
@@ -418,20 +353,10 @@ async fn a_nearly_full_volume_stops_the_filling_and_creates() {
         file.sync_all().unwrap();
     }
     let refused = egret.branches.create(NewBranch::named(name("late"))).await;
-    assert!(
-        matches!(refused, Err(BranchesError::VolumeFull { .. })),
-        "{refused:?}"
-    );
-    egret
-        .branches
-        .resize_pool(Preset::Small, Some(2))
-        .await
-        .unwrap();
-    let waited = egret.branches.pools_filled().await;
-    assert!(
-        matches!(waited, Err(BranchesError::VolumeFull { .. })),
-        "{waited:?}"
-    );
+    assert!(matches!(refused, Err(BranchesError::VolumeFull { .. })), "{refused:?}");
+    egret.branches.resize_pool(Preset::Small, Some(2)).await.unwrap();
+    let waited = egret.branches.await_pools_filled().await;
+    assert!(matches!(waited, Err(BranchesError::VolumeFull { .. })), "{waited:?}");
     assert_eq!((egret.pool().hot, egret.pool().filling), (1, 0));
     let source = egret.source("app").await;
     source.batch_execute("DELETE FROM item").await.unwrap();
@@ -445,10 +370,7 @@ async fn a_nearly_full_volume_stops_the_filling_and_creates() {
     rustix::fs::syncfs(&volume).unwrap();
     drop(volume);
     // btrfs gives room back behind.
-    eventually("the volume has room", async || {
-        ByteSize(free()) >= ByteSize::mib(200)
-    })
-    .await;
+    eventually("the volume has room", async || ByteSize(free()) >= ByteSize::mib(200)).await;
     assert_eq!(egret.filled().await.hot, 2);
     assert_eq!(kind(&egret.branch("late").await), "pooled");
     eventually("the volume is not full", async || !is_full(&least)).await;
@@ -479,11 +401,7 @@ async fn where_every_byte_is_copied_a_pool_is_asked_for_and_makes_way_for_a_volu
     egret.destroy("one").await;
     home.assert_nothing_leaks(&egret).await;
 
-    let volume = egret
-        .branches
-        .create_volume(ByteSize::gib(1))
-        .await
-        .unwrap();
+    let volume = egret.branches.create_volume(ByteSize::gib(1)).await.unwrap();
     assert_eq!(volume.driver, "btrfs");
     assert_eq!(kind(&egret.branch("one").await), "cold");
     assert_eq!(count(&egret, "one").await, "1000");

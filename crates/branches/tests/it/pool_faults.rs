@@ -24,11 +24,8 @@ async fn sessions_that_ended_are_connected_again_and_the_branch_is_kept() {
     assert_eq!(before.len(), 2);
     // As `idle_session_timeout` does it.
     let socket = home.directory.join("run/branches").join(id);
-    let startup = Startup {
-        user: "egret_branch".to_owned(),
-        database: "app".to_owned(),
-        parameters: vec![],
-    };
+    let startup =
+        Startup { user: "egret_branch".to_owned(), database: "app".to_owned(), parameters: vec![] };
     let mut session = Session::connect(&socket, 5432, &startup).await.unwrap();
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                WHERE usename = 'egret_branch' AND pid <> pg_backend_pid()";
@@ -63,10 +60,7 @@ async fn a_database_that_lets_nobody_in_has_a_pool_without_sessions() {
     let branch = egret.branch("one").await;
     assert_eq!(kind(&branch), "pooled");
     let refused = egret.ask("one", "SELECT 1").await.unwrap_err();
-    assert!(
-        refused.to_string().contains("too many connections"),
-        "{refused}"
-    );
+    assert!(refused.to_string().contains("too many connections"), "{refused}");
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
 }
@@ -94,11 +88,8 @@ async fn files_are_deleted_though_the_pool_is_never_full() {
     home.config.pool_patience = ConfigDuration::ms(1);
     let (reached, refills) = channel();
     let (release, go_on) = channel();
-    let demand = Arc::new(Demand {
-        reached,
-        go_on: Mutex::new(go_on),
-        over: AtomicBool::new(true),
-    });
+    let demand =
+        Arc::new(Demand { reached, go_on: Mutex::new(go_on), over: AtomicBool::new(true) });
     let egret = home.start_with(Some(demand.clone())).await;
     egret.make_app().await;
     egret.fill(2).await;

@@ -23,11 +23,7 @@ struct Thief {
 
 impl Thief {
     fn at(step: &'static str) -> Arc<Self> {
-        Arc::new(Self {
-            step,
-            path: Mutex::default(),
-            is_armed: AtomicBool::new(false),
-        })
+        Arc::new(Self { step, path: Mutex::default(), is_armed: AtomicBool::new(false) })
     }
 
     fn arm(&self, path: PathBuf) {
@@ -137,11 +133,7 @@ pub struct Gate {
 
 impl Gate {
     pub fn at(step: &'static str) -> Arc<Self> {
-        Arc::new(Self {
-            step,
-            is_reached: AtomicBool::new(false),
-            is_open: AtomicBool::new(false),
-        })
+        Arc::new(Self { step, is_reached: AtomicBool::new(false), is_open: AtomicBool::new(false) })
     }
 
     /// Waits until a task is held up.
@@ -173,10 +165,7 @@ async fn a_reset_that_a_stop_interrupts_is_not_done_at_the_next_start() {
     let gate = Gate::at("reset.swap");
     let (egret, _) = start_emptied(&home, gate.clone()).await;
     let opening = async {
-        eventually("the stop has begun", async || {
-            egret.branches.ready() != Readiness::Ready
-        })
-        .await;
+        eventually("the stop has begun", async || egret.branches.ready() != Readiness::Ready).await;
         gate.open();
     };
     let stopping = async {
@@ -184,10 +173,7 @@ async fn a_reset_that_a_stop_interrupts_is_not_done_at_the_next_start() {
         tokio::join!(egret.stop(), opening);
     };
     let (refused, ()) = tokio::join!(reset(&egret), stopping);
-    assert!(
-        matches!(refused, Err(BranchesError::Stopping)),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(BranchesError::Stopping)), "{refused:?}");
     let egret = home.start().await;
     assert_eq!(state(&egret).await, BranchState::Running);
     assert_eq!(count(&egret).await, "0");
@@ -218,11 +204,7 @@ pub async fn assert_needs_reset(egret: &Egret) {
     let kept = name("kept");
     let shown = egret.branches.show(DEFAULT_TENANT, &kept).await.unwrap();
     assert_eq!(shown.branch.state, BranchState::Failed);
-    let refused = egret
-        .branches
-        .resume(DEFAULT_TENANT, &kept)
-        .await
-        .unwrap_err();
+    let refused = egret.branches.resume(DEFAULT_TENANT, &kept).await.unwrap_err();
     assert_eq!(refused.code(), "branch_wrong_state", "{refused}");
     let reset = egret.branches.reset(DEFAULT_TENANT, &kept, None);
     reset.await.unwrap();
@@ -299,10 +281,7 @@ async fn an_interrupted_reset_to_another_template_whose_server_does_not_start_is
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reset_that_a_crash_of_the_machine_interrupted_trusts_no_former_files() {
     let (home, kept) = interrupted("reset-torn", "reset.swap").await;
-    change_row(
-        &home,
-        "UPDATE branch SET boot_id = 'another' WHERE name = 'kept'",
-    );
+    change_row(&home, "UPDATE branch SET boot_id = 'another' WHERE name = 'kept'");
     let thief = Thief::at("start.launch");
     let data = home.directory.join("volume/branches").join(kept.id.hex());
     thief.arm(data.join("global/pg_control"));

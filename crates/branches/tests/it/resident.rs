@@ -33,14 +33,9 @@ async fn leased_at(home: Home) -> (Home, Egret, i32) {
 /// The first value of an answer in some database of branch `one`.
 async fn ask_in(egret: &Egret, database: &str, sql: &str) -> Result<String, BranchesError> {
     let one = name("one");
-    let asked = egret
-        .branches
-        .query(DEFAULT_TENANT, &one, database, sql, &[], None);
+    let asked = egret.branches.query(DEFAULT_TENANT, &one, database, sql, &[], None);
     let rows = asked.await?.rows;
-    let first = rows
-        .into_iter()
-        .next()
-        .and_then(|row| row.into_iter().next());
+    let first = rows.into_iter().next().and_then(|row| row.into_iter().next());
     Ok(first.flatten().unwrap_or_else(|| "null".to_owned()))
 }
 
@@ -58,21 +53,16 @@ pub fn parameters(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 async fn attach(egret: &Egret, database: &str, parameters: &[(String, String)]) -> BranchEndpoint {
-    crate::home::attach(egret, "one", database, parameters)
-        .await
-        .unwrap()
+    crate::home::attach(egret, "one", database, parameters).await.unwrap()
 }
 
 /// The session a client of the proxy would get, fresh where none waits.
 async fn client(attached: &mut BranchEndpoint, database: &str) -> RawSession {
-    if let Some(resident) = attached.resident.take() {
+    if let Some(resident) = attached.warm_session.take() {
         return resident;
     }
-    let startup = Startup {
-        user: ROLE.to_owned(),
-        database: database.to_owned(),
-        parameters: psql(),
-    };
+    let startup =
+        Startup { user: ROLE.to_owned(), database: database.to_owned(), parameters: psql() };
     let session = Session::connect(&attached.socket_dir, attached.port, &startup).await;
     session.unwrap().into_raw().unwrap()
 }
@@ -104,37 +94,13 @@ const PID: &str = "SELECT pg_backend_pid()";
 /// What a query may leave in its session, a look at it, and what a fresh session shows.
 const LEAVINGS: &[(&str, &str, &str)] = &[
     ("SET work_mem = '5MB'", "SHOW work_mem", "4MB"),
-    (
-        "SET search_path = nowhere",
-        "SHOW search_path",
-        "\"$user\", public",
-    ),
-    (
-        "SET application_name = 'mine'",
-        "SHOW application_name",
-        "egret/query",
-    ),
-    (
-        "SET client_encoding = 'LATIN1'",
-        "SHOW client_encoding",
-        "UTF8",
-    ),
+    ("SET search_path = nowhere", "SHOW search_path", "\"$user\", public"),
+    ("SET application_name = 'mine'", "SHOW application_name", "egret/query"),
+    ("SET client_encoding = 'LATIN1'", "SHOW client_encoding", "UTF8"),
     ("SET ROLE other", "SELECT current_user", "egret_branch"),
-    (
-        "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
-        "SHOW transaction_read_only",
-        "off",
-    ),
-    (
-        "CREATE TEMP TABLE item (id int)",
-        "SELECT count(*) FROM item",
-        "1000",
-    ),
-    (
-        "PREPARE mine AS SELECT 1",
-        "SELECT count(*) FROM pg_prepared_statements",
-        "0",
-    ),
+    ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "SHOW transaction_read_only", "off"),
+    ("CREATE TEMP TABLE item (id int)", "SELECT count(*) FROM item", "1000"),
+    ("PREPARE mine AS SELECT 1", "SELECT count(*) FROM pg_prepared_statements", "0"),
     (
         "DECLARE mine CURSOR WITH HOLD FOR SELECT 1",
         "SELECT count(*) FROM pg_cursors WHERE name = 'mine'",
@@ -145,21 +111,9 @@ const LEAVINGS: &[(&str, &str, &str)] = &[
         "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'",
         "0",
     ),
-    (
-        "LISTEN news",
-        "SELECT count(*) FROM pg_listening_channels()",
-        "0",
-    ),
-    (
-        "BEGIN; DELETE FROM item",
-        "SELECT count(*) FROM item",
-        "1000",
-    ),
-    (
-        "SET app.tenant = 'mine'",
-        "SELECT current_setting('app.tenant', true)",
-        "null",
-    ),
+    ("LISTEN news", "SELECT count(*) FROM pg_listening_channels()", "0"),
+    ("BEGIN; DELETE FROM item", "SELECT count(*) FROM item", "1000"),
+    ("SET app.tenant = 'mine'", "SELECT current_setting('app.tenant', true)", "null"),
     (
         "SELECT set_config('app.tenant', 'mine', false)",
         "SELECT current_setting('app.tenant', true)",
@@ -181,12 +135,7 @@ async fn no_query_sees_what_an_earlier_one_left() {
     for look in ["SELECT currval('counter')", "SELECT lastval()"] {
         let error = ask_in(&egret, "app", look).await.unwrap_err();
         assert_eq!(error.code(), "sql_error");
-        assert!(
-            error
-                .to_string()
-                .contains("not yet defined in this session"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("not yet defined in this session"), "{error}");
     }
     let mut dice = Vec::new();
     for _ in 0..2 {
@@ -200,21 +149,9 @@ async fn no_query_sees_what_an_earlier_one_left() {
 
 /// Changes of what a fresh session starts with, and what it then shows.
 const DEFAULTS: [(&str, &str, &str); 4] = [
-    (
-        "ALTER ROLE CURRENT_USER SET work_mem = '6MB'",
-        "SHOW work_mem",
-        "6MB",
-    ),
-    (
-        "ALTER DATABASE app SET work_mem = '7MB'",
-        "SHOW work_mem",
-        "6MB",
-    ),
-    (
-        "ALTER ROLE CURRENT_USER IN DATABASE app SET work_mem = '8MB'",
-        "SHOW work_mem",
-        "8MB",
-    ),
+    ("ALTER ROLE CURRENT_USER SET work_mem = '6MB'", "SHOW work_mem", "6MB"),
+    ("ALTER DATABASE app SET work_mem = '7MB'", "SHOW work_mem", "6MB"),
+    ("ALTER ROLE CURRENT_USER IN DATABASE app SET work_mem = '8MB'", "SHOW work_mem", "8MB"),
     ("ALTER ROLE CURRENT_USER RESET ALL", "SHOW work_mem", "8MB"),
 ];
 
@@ -240,24 +177,17 @@ async fn changed_defaults_of_role_and_database_are_in_force() {
         egret.branch("one").await;
         egret.filled().await;
         let mut other = attach(&egret, "app", &parameters(&[("geqo", "off")])).await;
-        assert!(other.resident.is_none());
+        assert!(other.warm_session.is_none());
         let mut session = client(&mut other, "app").await;
         // All that came before, for each branch is new.
-        for (earlier, ..) in DEFAULTS
-            .iter()
-            .take_while(|(earlier, ..)| *earlier != change)
-        {
+        for (earlier, ..) in DEFAULTS.iter().take_while(|(earlier, ..)| *earlier != change) {
             say(&mut session, earlier).await;
         }
         say(&mut session, change).await;
         assert_eq!(ask(&egret, look).await, fresh, "query after {change}");
         let mut attached = attach(&egret, "app", &psql()).await;
         let mut session = client(&mut attached, "app").await;
-        assert_eq!(
-            say(&mut session, look).await,
-            fresh,
-            "client after {change}"
-        );
+        assert_eq!(say(&mut session, look).await, fresh, "client after {change}");
         egret.destroy("one").await;
     }
     egret.stop().await;
@@ -268,11 +198,7 @@ async fn a_client_gets_the_session_that_waits_for_just_such_a_one() {
     let (_home, egret, postmaster) = leased("resident-client").await;
     let waiting = backends(postmaster);
     assert_eq!(waiting.len(), 2, "{waiting:?}");
-    assert!(
-        waiting
-            .values()
-            .all(|title| title.contains("egret_branch app [local] idle"))
-    );
+    assert!(waiting.values().all(|title| title.contains("egret_branch app [local] idle")));
     let purposes = "SELECT string_agg(application_name, ' ' ORDER BY application_name) \
         FROM pg_stat_activity WHERE usename = 'egret_branch' AND pid <> pg_backend_pid()";
     assert_eq!(ask(&egret, purposes).await, "psql");
@@ -285,15 +211,12 @@ async fn a_client_gets_the_session_that_waits_for_just_such_a_one() {
         parameters(&[]),
     ] {
         let attached = attach(&egret, "app", &other).await;
-        assert!(attached.resident.is_none(), "{other:?}");
+        assert!(attached.warm_session.is_none(), "{other:?}");
     }
     let mut attached = attach(&egret, "app", &psql()).await;
-    let mut session = attached.resident.take().expect("one waits");
+    let mut session = attached.warm_session.take().expect("one waits");
     assert!(waiting.contains_key(&session.key.pid));
-    assert!(
-        attach(&egret, "app", &psql()).await.resident.is_none(),
-        "it serves one"
-    );
+    assert!(attach(&egret, "app", &psql()).await.warm_session.is_none(), "it serves one");
     let reported: BTreeMap<String, String> = session.parameters.iter().cloned().collect();
     for (parameter, value) in [
         ("application_name", "psql"),
@@ -309,11 +232,7 @@ async fn a_client_gets_the_session_that_waits_for_just_such_a_one() {
     for reset in ["RESET ALL", "DISCARD ALL"] {
         say(&mut session, "SET application_name = 'changed'").await;
         say(&mut session, reset).await;
-        assert_eq!(
-            say(&mut session, "SHOW application_name").await,
-            "psql",
-            "{reset}"
-        );
+        assert_eq!(say(&mut session, "SHOW application_name").await, "psql", "{reset}");
     }
     assert_eq!(say(&mut session, "SELECT count(*) FROM item").await, "1000");
     let pid = session.key.pid;
@@ -329,12 +248,12 @@ async fn the_pool_learns_what_clients_look_like() {
     egret.fill(0).await;
     let mine = parameters(&[("application_name", "mine"), ("TimeZone", "Europe/Berlin")]);
     egret.branch("one").await;
-    assert!(attach(&egret, "app", &mine).await.resident.is_none());
+    assert!(attach(&egret, "app", &mine).await.warm_session.is_none());
     egret.destroy("one").await;
     egret.fill(1).await;
     egret.branch("one").await;
     let attached = attach(&egret, "app", &mine).await;
-    let mut session = attached.resident.expect("one waits");
+    let mut session = attached.warm_session.expect("one waits");
     assert_eq!(say(&mut session, "SHOW timezone").await, "Europe/Berlin");
     egret.destroy("one").await;
     home.assert_nothing_leaks(&egret).await;
@@ -345,12 +264,8 @@ async fn the_pool_learns_what_clients_look_like() {
 async fn what_waits_in_a_database_keeps_nobody_from_dropping_or_copying_it() {
     let (_home, egret, postmaster) = leased("resident-drop").await;
     assert_eq!(backends(postmaster).len(), 2);
-    ask_in(&egret, "postgres", "CREATE DATABASE copy TEMPLATE app")
-        .await
-        .unwrap();
-    ask_in(&egret, "postgres", "DROP DATABASE app")
-        .await
-        .unwrap();
+    ask_in(&egret, "postgres", "CREATE DATABASE copy TEMPLATE app").await.unwrap();
+    ask_in(&egret, "postgres", "DROP DATABASE app").await.unwrap();
     let count = "SELECT count(*) FROM item";
     assert_eq!(ask_in(&egret, "copy", count).await.unwrap(), "1000");
 
@@ -358,10 +273,7 @@ async fn what_waits_in_a_database_keeps_nobody_from_dropping_or_copying_it() {
     let mut attached = attach(&egret, "postgres", &psql()).await;
     let mut session = client(&mut attached, "postgres").await;
     assert_eq!(ask_in(&egret, "copy", count).await.unwrap(), "1000");
-    assert_eq!(
-        say(&mut session, "CREATE DATABASE app TEMPLATE copy").await,
-        "null"
-    );
+    assert_eq!(say(&mut session, "CREATE DATABASE app TEMPLATE copy").await, "null");
     assert_eq!(ask_in(&egret, "copy", count).await.unwrap(), "1000");
     assert_eq!(say(&mut session, "DROP DATABASE copy").await, "null");
     assert_eq!(ask(&egret, count).await, "1000");
@@ -425,15 +337,7 @@ async fn a_branch_is_suspended_though_sessions_wait_in_it() {
     let suspended = egret.branches.suspend(DEFAULT_TENANT, &one).await.unwrap();
     assert_eq!(suspended.state, BranchState::Suspended);
     ask(&egret, "SELECT 1").await;
-    assert_eq!(
-        egret
-            .branches
-            .show(DEFAULT_TENANT, &one)
-            .await
-            .unwrap()
-            .sessions,
-        0
-    );
+    assert_eq!(egret.branches.show(DEFAULT_TENANT, &one).await.unwrap().sessions, 0);
     home.clock.jump(120);
     let notice = eventually("the idle branch is suspended", async || {
         let shown = egret.branches.show(DEFAULT_TENANT, &one).await.unwrap();
@@ -471,7 +375,7 @@ async fn a_session_that_was_killed_is_not_used_again() {
         .await;
         assert_eq!(answer, "1000");
         let attached = attach(&egret, "app", &psql()).await;
-        if let Some(resident) = &attached.resident {
+        if let Some(resident) = &attached.warm_session {
             assert!(alive(resident.key.pid));
         }
     }

@@ -14,10 +14,7 @@ async fn is_superuser(egret: &Egret, branch: &str) -> bool {
 }
 
 fn superuser(branch: &str) -> NewBranch {
-    NewBranch {
-        superuser: true,
-        ..NewBranch::named(name(branch))
-    }
+    NewBranch { superuser: true, ..NewBranch::named(name(branch)) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,18 +36,9 @@ async fn a_superuser_on_request_installs_any_extension_and_reaches_nothing_outsi
     for (sql, words) in [
         ("COPY item TO PROGRAM 'cat'", "could not execute command"),
         ("COPY item FROM '/etc/hostname'", "could not open file"),
-        (
-            "SELECT pg_read_file('/etc/hostname')",
-            "could not open file",
-        ),
-        (
-            "COPY item TO '/tmp/egret-superuser-was-here'",
-            "could not open file",
-        ),
-        (
-            "SELECT dblink_connect('host=127.0.0.1')",
-            "could not establish connection",
-        ),
+        ("SELECT pg_read_file('/etc/hostname')", "could not open file"),
+        ("COPY item TO '/tmp/egret-superuser-was-here'", "could not open file"),
+        ("SELECT dblink_connect('host=127.0.0.1')", "could not establish connection"),
     ] {
         let error = egret.ask("one", sql).await.unwrap_err().to_string();
         assert!(error.contains(words), "{sql}: {error}");
@@ -58,10 +46,8 @@ async fn a_superuser_on_request_installs_any_extension_and_reaches_nothing_outsi
     // Neighbours do not have it. A child does, and says so: role `admin` is there as well.
     egret.branch("plain").await;
     assert!(!is_superuser(&egret, "plain").await);
-    let child = NewBranch {
-        from: BranchSource::Branch(name("one")),
-        ..NewBranch::named(name("child"))
-    };
+    let child =
+        NewBranch { from: BranchSource::Branch(name("one")), ..NewBranch::named(name("child")) };
     for _ in 0..2 {
         let made = branches.create(child.clone()).await.unwrap().into_branch();
         assert!(made.superuser);
@@ -69,11 +55,7 @@ async fn a_superuser_on_request_installs_any_extension_and_reaches_nothing_outsi
     assert!(is_superuser(&egret, "child").await);
     let child = branches.show(DEFAULT_TENANT, &name("child")).await.unwrap();
     branches
-        .reset(
-            DEFAULT_TENANT,
-            &name("plain"),
-            Some(child.branch.parent.template.parse().unwrap()),
-        )
+        .reset(DEFAULT_TENANT, &name("plain"), Some(child.branch.parent.template.parse().unwrap()))
         .await
         .unwrap();
     let plain = branches.show(DEFAULT_TENANT, &name("plain")).await.unwrap();
@@ -81,10 +63,7 @@ async fn a_superuser_on_request_installs_any_extension_and_reaches_nothing_outsi
     let other = branches.create(NewBranch::named(name("one"))).await;
     assert_eq!(other.unwrap_err().code(), "branch_name_taken");
     // A reset gives new files, and the right again.
-    branches
-        .reset(DEFAULT_TENANT, &name("one"), None)
-        .await
-        .unwrap();
+    branches.reset(DEFAULT_TENANT, &name("one"), None).await.unwrap();
     assert!(is_superuser(&egret, "one").await);
     egret.ask("one", "CREATE EXTENSION dblink").await.unwrap();
     egret.assert_consistent().await;
@@ -95,20 +74,14 @@ async fn a_superuser_on_request_installs_any_extension_and_reaches_nothing_outsi
 async fn ask_as(egret: &Egret, role: &str, sql: &str) -> Result<Option<String>, String> {
     let name = name("one");
     let attached = egret.branches.attach(DEFAULT_TENANT, &name).await.unwrap();
-    let startup = Startup {
-        user: role.to_owned(),
-        database: "app".to_owned(),
-        parameters: Vec::new(),
-    };
+    let startup =
+        Startup { user: role.to_owned(), database: "app".to_owned(), parameters: Vec::new() };
     let mut session = Session::connect(&attached.socket_dir, attached.port, &startup)
         .await
         .map_err(|error| error.to_string())?;
     let answer = session.query(sql, &[], 10, 1 << 20).await;
     let rows = answer.map_err(|error| error.to_string())?.rows;
-    Ok(rows
-        .into_iter()
-        .next()
-        .and_then(|row| row.into_iter().next().flatten()))
+    Ok(rows.into_iter().next().and_then(|row| row.into_iter().next().flatten()))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,10 +143,7 @@ async fn roles_keep_their_passwords_on_request_and_the_branch_holds_none() {
         .unwrap();
     let stored = "SELECT rolpassword FROM pg_authid WHERE rolname = 'app_rw'";
     let stored: String = source.query_one(stored, &[]).await.unwrap().get(0);
-    let request = NewBranch {
-        role_passwords: true,
-        ..superuser("one")
-    };
+    let request = NewBranch { role_passwords: true, ..superuser("one") };
     egret.branches.create(request).await.unwrap();
     egret.branch("plain").await;
 
@@ -201,17 +171,11 @@ async fn roles_keep_their_passwords_on_request_and_the_branch_holds_none() {
     egret.ask("one", change).await.unwrap();
     source.batch_execute(change).await.unwrap();
     let one = name("one");
-    egret
-        .branches
-        .reset(DEFAULT_TENANT, &one, None)
-        .await
-        .unwrap();
+    egret.branches.reset(DEFAULT_TENANT, &one, None).await.unwrap();
     drop(source);
     egret.stop().await;
     let egret = home.start().await;
-    let found = egret
-        .branches
-        .verifier_of_role(DEFAULT_TENANT, &one, "app_rw");
+    let found = egret.branches.verifier_of_role(DEFAULT_TENANT, &one, "app_rw");
     assert_eq!(found.await.unwrap().1.to_string(), stored);
     egret.assert_consistent().await;
     egret.stop().await;

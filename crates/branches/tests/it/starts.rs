@@ -25,10 +25,8 @@ async fn suspended(home: Home) -> Home {
 async fn dead_while_waking(purpose: &str) -> Home {
     let home = suspended(Home::new(purpose)).await;
     assert!(crash(&home, "wake", "start.ready").await);
-    eventually("the server of the branch has started", async || {
-        !home.postmasters().is_empty()
-    })
-    .await;
+    eventually("the server of the branch has started", async || !home.postmasters().is_empty())
+        .await;
     home
 }
 
@@ -101,10 +99,7 @@ async fn a_failed_start_of_a_branch_is_recorded_until_what_it_wrote_is_on_the_di
     let egret = home.start_with(Some(saboteur.clone())).await;
     let kept = name("kept");
     let shown = egret.branches.show(DEFAULT_TENANT, &kept).await.unwrap();
-    let data = home
-        .directory
-        .join("volume/branches")
-        .join(shown.branch.id.replace('-', ""));
+    let data = home.directory.join("volume/branches").join(shown.branch.id.replace('-', ""));
     let control = data.join("global/pg_control");
     *saboteur.control.lock().unwrap() = Some(control.clone());
     let resumed = egret.branches.resume(DEFAULT_TENANT, &kept).await;

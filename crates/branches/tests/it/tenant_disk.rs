@@ -31,10 +31,7 @@ async fn home_of(purpose: &str) -> (Home, Egret) {
 }
 
 async fn branch(egret: &Egret, tenant: &str, wanted: &str) -> Result<Branch, BranchesError> {
-    let request = NewBranch {
-        tenant: tenant.to_owned(),
-        ..NewBranch::named(name(wanted))
-    };
+    let request = NewBranch { tenant: tenant.to_owned(), ..NewBranch::named(name(wanted)) };
     Ok(egret.branches.create(request).await?.into_branch())
 }
 
@@ -50,11 +47,9 @@ async fn state(egret: &Egret, tenant: &str, branch: &str) -> BranchState {
 }
 
 async fn await_suspension(egret: &Egret, tenant: &str, branch: &str) {
-    eventually("the branch is suspended", async || {
-        match state(egret, tenant, branch).await {
-            BranchState::Suspended => Ok(()),
-            state => Err(state),
-        }
+    eventually("the branch is suspended", async || match state(egret, tenant, branch).await {
+        BranchState::Suspended => Ok(()),
+        state => Err(state),
     })
     .await;
 }
@@ -68,11 +63,7 @@ async fn grow_until_suspended(egret: &Egret, tenant: &str, branch: &str) -> u32 
             return times;
         }
         if let Err(error) = grown {
-            assert_ne!(
-                error.code(),
-                "limit_exceeded",
-                "it is not suspended: {error}"
-            );
+            assert_ne!(error.code(), "limit_exceeded", "it is not suspended: {error}");
         }
         times += 1;
     }
@@ -90,10 +81,7 @@ async fn a_tenant_over_its_share_of_the_volume_is_stopped_and_no_other_one() {
     let notice = shown.notice.unwrap_or_default();
     assert!(notice.contains("branches.tenant_disk_max"), "{notice}");
     assert_eq!(state(&egret, "one", "quiet").await, BranchState::Running);
-    assert_eq!(
-        state(&egret, "two", "neighbour").await,
-        BranchState::Running
-    );
+    assert_eq!(state(&egret, "two", "neighbour").await, BranchState::Running);
     // Nothing new and no more growth for the tenant.
     for refused in [
         branch(&egret, "one", "late").await.map(drop),
@@ -165,9 +153,7 @@ async fn whole_copies_of_resets_and_of_templates_are_within_the_share_of_their_t
     }
     // Refused before it was built.
     let templates = egret.branches.templates("one").unwrap();
-    let of_branches = templates
-        .iter()
-        .filter(|template| template.origin.branch.is_some());
+    let of_branches = templates.iter().filter(|template| template.origin.branch.is_some());
     assert_eq!(of_branches.count(), 0);
     assert_eq!(state(&egret, "one", "first").await, BranchState::Running);
     ask(&egret, "one", "first", "SELECT 1").await.unwrap();
@@ -220,9 +206,7 @@ async fn a_deletion_that_lasts_keeps_no_branch_from_being_stopped() {
     branch(&egret, "one", "second").await.unwrap();
     branch(&egret, "two", "neighbour").await.unwrap();
     let first_name = name("first");
-    let destroyed = egret
-        .branches
-        .destroy("one", &first_name, Children::Refuse, |_| true);
+    let destroyed = egret.branches.destroy("one", &first_name, Children::Refuse, |_| true);
     destroyed.await.unwrap();
     // The tenant that deletes is stopped, and so is another one.
     grow_until_suspended(&egret, "one", "second").await;
@@ -250,9 +234,7 @@ async fn a_create_that_waits_for_a_deletion_in_vain_is_to_be_tried_again() {
     }
     branch(&egret, "one", "second").await.unwrap();
     let first_name = name("first");
-    let destroyed = egret
-        .branches
-        .destroy("one", &first_name, Children::Refuse, |_| true);
+    let destroyed = egret.branches.destroy("one", &first_name, Children::Refuse, |_| true);
     destroyed.await.unwrap();
     // Eight tables are more than the limit; the three of the branch that lives are far from it.
     for _ in 0..3 {
@@ -308,9 +290,7 @@ async fn what_a_tenant_has_destroyed_is_deleted_before_a_living_branch_is_stoppe
         ask(&egret, "one", "first", &table()).await.unwrap();
     }
     let first_name = name("first");
-    let destroyed = egret
-        .branches
-        .destroy("one", &first_name, Children::Refuse, |_| true);
+    let destroyed = egret.branches.destroy("one", &first_name, Children::Refuse, |_| true);
     destroyed.await.unwrap();
     let files = home.directory.join("volume/branches").join(first.id.hex());
     assert!(files.exists());
@@ -319,10 +299,7 @@ async fn what_a_tenant_has_destroyed_is_deleted_before_a_living_branch_is_stoppe
     for _ in 0..5 {
         ask(&egret, "one", "second", &table()).await.unwrap();
     }
-    eventually("the files of the branch are deleted", async || {
-        !files.exists()
-    })
-    .await;
+    eventually("the files of the branch are deleted", async || !files.exists()).await;
     ask(&egret, "one", "second", "SELECT 1").await.unwrap();
     assert_eq!(state(&egret, "one", "second").await, BranchState::Running);
     assert_eq!(suspensions.0.load(Ordering::SeqCst), 0);
@@ -348,10 +325,7 @@ async fn what_a_tenant_shares_among_its_own_branches_counts_once() {
         egret.branches.create(request).await.unwrap();
     }
     let own = egret.branches.show("one", &name("parent")).await.unwrap();
-    assert!(
-        own.diverged_bytes.unwrap() < ByteSize::mib(20).bytes(),
-        "{own:?}"
-    );
+    assert!(own.diverged_bytes.unwrap() < ByteSize::mib(20).bytes(), "{own:?}");
     for _ in 0..4 {
         // It may be suspended before the last one.
         let _ = ask(&egret, "one", "child", &table()).await;
@@ -389,16 +363,9 @@ async fn a_branch_that_hides_bytes_in_deep_directories_is_stopped_until_it_is_re
         assert!(notice.contains("nest deeper than 16"), "{notice}");
         let refused = ask(&egret, "one", "hider", "SELECT 1").await.unwrap_err();
         assert_eq!(refused.code(), "branch_wrong_state", "{refused}");
-        assert!(
-            refused.to_string().contains("reset or destroy it"),
-            "{refused}"
-        );
+        assert!(refused.to_string().contains("reset or destroy it"), "{refused}");
         assert_eq!(state(&egret, "one", "quiet").await, BranchState::Running);
-        egret
-            .branches
-            .reset("one", &name("hider"), None)
-            .await
-            .unwrap();
+        egret.branches.reset("one", &name("hider"), None).await.unwrap();
         ask(&egret, "one", "hider", "SELECT 1").await.unwrap();
         egret.assert_consistent().await;
         egret.stop().await;
@@ -416,11 +383,8 @@ async fn a_tenant_that_holds_its_share_of_templates_gets_no_more_and_others_do()
         branch(&egret, tenant, "parent").await.unwrap();
     }
     let child = async |tenant: &str, wanted: &str, from: BranchSource| {
-        let request = NewBranch {
-            tenant: tenant.to_owned(),
-            from,
-            ..NewBranch::named(name(wanted))
-        };
+        let request =
+            NewBranch { tenant: tenant.to_owned(), from, ..NewBranch::named(name(wanted)) };
         egret.branches.create(request).await.map(drop)
     };
     // One of the source, which both share, and one of the tenant's own.
@@ -430,18 +394,13 @@ async fn a_tenant_that_holds_its_share_of_templates_gets_no_more_and_others_do()
         let refused = child("one", "second", from).await.unwrap_err();
         assert_eq!(refused.code(), "limit_exceeded", "{refused}");
         let text = refused.to_string();
-        assert!(
-            text.contains("branches.tenant_templates_max is 2"),
-            "{text}"
-        );
+        assert!(text.contains("branches.tenant_templates_max is 2"), "{text}");
         assert!(text.contains("destroy such branches"), "{text}");
     }
     child("two", "child", of_parent()).await.unwrap();
     // The template goes with the last of its branches.
     let child_name = name("child");
-    let destroyed = egret
-        .branches
-        .destroy("one", &child_name, Children::Refuse, |_| true);
+    let destroyed = egret.branches.destroy("one", &child_name, Children::Refuse, |_| true);
     destroyed.await.unwrap();
     egret.assert_consistent().await;
     eventually("the template is given back", async || {

@@ -18,10 +18,7 @@ use tokio::task::JoinHandle;
 use crate::home::{Egret, Home, name};
 
 fn child_of(parent: &str, child: &str) -> NewBranch {
-    NewBranch {
-        from: BranchSource::Branch(name(parent)),
-        ..NewBranch::named(name(child))
-    }
+    NewBranch { from: BranchSource::Branch(name(parent)), ..NewBranch::named(name(child)) }
 }
 
 /// A session of the branch's user in database `app`.
@@ -47,10 +44,7 @@ struct BlockedCreate {
 
 impl BlockedCreate {
     async fn new(home: &Home, egret: &Arc<Egret>) -> Self {
-        let request = NewBranch {
-            ttl_ms: Some(3_600_000),
-            ..NewBranch::named(name("held"))
-        };
+        let request = NewBranch { ttl_ms: Some(3_600_000), ..NewBranch::named(name("held")) };
         let created = egret.branches.create(request).await.unwrap();
         let holder = enter(home, &created.into_branch()).await;
         let lock = "BEGIN; ALTER DATABASE postgres RENAME TO other";
@@ -66,10 +60,7 @@ impl BlockedCreate {
             count(&holder, waiting).await > 0
         })
         .await;
-        Self {
-            create,
-            _holder: holder,
-        }
+        Self { create, _holder: holder }
     }
 }
 
@@ -84,11 +75,7 @@ async fn a_branch_whose_server_does_not_answer_holds_up_its_own_template_alone()
     let child = child_of("other", "child-of-other");
     egret.branches.create(child).await.unwrap();
     let other = name("other");
-    egret
-        .branches
-        .suspend(DEFAULT_TENANT, &other)
-        .await
-        .unwrap();
+    egret.branches.suspend(DEFAULT_TENANT, &other).await.unwrap();
     assert!(!held.create.is_finished());
     // Not even its own end waits for it.
     home.clock.jump(7_200);
@@ -115,10 +102,7 @@ async fn a_stop_of_egret_waits_for_no_answer_of_a_branch() {
 
 /// Replaces the view of prepared transactions in a branch whose user is a superuser of it.
 async fn replace_view(egret: &Egret, gid: &str, from: &str) {
-    let request = NewBranch {
-        superuser: true,
-        ..NewBranch::named(name("one"))
-    };
+    let request = NewBranch { superuser: true, ..NewBranch::named(name("one")) };
     egret.branches.create(request).await.unwrap();
     let sql = format!(
         "SET allow_system_table_mods = on;
@@ -147,11 +131,7 @@ async fn a_builder_that_does_not_answer_is_given_up() {
     home.config.server_timeout = ConfigDuration::secs(1);
     let egret = home.start().await;
     egret.assert_consistent().await;
-    let error = egret
-        .branches
-        .create(child_of("one", "two"))
-        .await
-        .unwrap_err();
+    let error = egret.branches.create(child_of("one", "two")).await.unwrap_err();
     assert_eq!(error.code(), "branch_server_timeout", "{error}");
     assert!(is_given_up());
     egret.assert_consistent().await;
@@ -166,11 +146,7 @@ async fn a_builder_that_answers_with_more_than_fits_is_given_up() {
     egret.make_app().await;
     // A gigabyte and a half.
     replace_view(&egret, "repeat('x', 1000000)", "generate_series(1, 1500)").await;
-    let error = egret
-        .branches
-        .create(child_of("one", "two"))
-        .await
-        .unwrap_err();
+    let error = egret.branches.create(child_of("one", "two")).await.unwrap_err();
     assert_eq!(error.code(), "branch_server_answer", "{error}");
     assert!(error.to_string().contains("branches.server_answer_max"));
     assert!(is_given_up());
@@ -220,16 +196,11 @@ async fn a_proof_gives_a_source_up_that_is_not_read_in_time() {
     assert_eq!(error.code(), "branch_verify_timeout", "{error}");
     let text = error.to_string();
     assert!(text.contains("branches.verify_timeout (300 ms)"), "{text}");
-    let lasts = condition::active()
-        .into_iter()
-        .find(|it| it.name == "branches_not_verified");
+    let lasts = condition::active().into_iter().find(|it| it.name == "branches_not_verified");
     assert_eq!(lasts.expect("a condition").reason, text);
     // The read of the source stops as well: no query goes on without its caller.
     let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted";
-    eventually("the read of the source stops", async || {
-        count(&holder, waiting).await == 0
-    })
-    .await;
+    eventually("the read of the source stops", async || count(&holder, waiting).await == 0).await;
     egret.stop().await;
 }
 
@@ -257,10 +228,7 @@ async fn a_suspension_that_waits_for_its_turn_holds_no_branch() {
     home.config.idle_suspend = Some(ConfigDuration::secs(60));
     home.config.start_concurrency = 1;
     let ((reached, steps), (go_on, going)) = (channel(), channel());
-    let suspensions = SuspensionGate {
-        reached,
-        go_on: Mutex::new(going),
-    };
+    let suspensions = SuspensionGate { reached, go_on: Mutex::new(going) };
     let egret = Arc::new(home.start_with(Some(Arc::new(suspensions))).await);
     egret.make_app().await;
     let branches = ["one", "other"];
@@ -269,18 +237,15 @@ async fn a_suspension_that_waits_for_its_turn_holds_no_branch() {
     }
     home.clock.jump(120);
     // Both are due, and one is being stopped.
-    let mut due: Vec<&str> = tokio::task::spawn_blocking(move || steps.iter().take(3).collect())
-        .await
-        .unwrap();
+    let mut due: Vec<&str> =
+        tokio::task::spawn_blocking(move || steps.iter().take(3).collect()).await.unwrap();
     due.sort_unstable();
     assert_eq!(due, ["suspend.stop", "suspend.turn", "suspend.turn"]);
     let destroy = |branch: &'static str| {
         let egret = egret.clone();
         tokio::spawn(async move {
             let (name, all) = (name(branch), |_: &_| true);
-            let destroyed = egret
-                .branches
-                .destroy(DEFAULT_TENANT, &name, Children::Refuse, all);
+            let destroyed = egret.branches.destroy(DEFAULT_TENANT, &name, Children::Refuse, all);
             destroyed.await.map(drop)
         })
     };

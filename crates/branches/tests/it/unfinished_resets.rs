@@ -45,9 +45,7 @@ impl CrashPoints for StartFailures {
         }
         let control = self.control.lock().unwrap();
         let less = |starts: u32| starts.checked_sub(1);
-        let taken = self
-            .starts
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+        let taken = self.starts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
         if taken.is_ok() {
             std::fs::rename(&*control, hidden(&control)).unwrap();
         } else if hidden(&control).exists() {
@@ -73,9 +71,7 @@ async fn a_reset_while_an_earlier_one_is_not_undone_yet_goes_back_to_the_own_tem
     *saboteur.state.lock().unwrap() = Some(registry.clone());
     saboteur.arm(&home, &one, 1);
     let one_name = name("one");
-    let to_other = egret
-        .branches
-        .reset(DEFAULT_TENANT, &one_name, Some(other.id));
+    let to_other = egret.branches.reset(DEFAULT_TENANT, &one_name, Some(other.id));
     to_other.await.unwrap_err();
     assert_resetting(&egret);
     change_schema(&registry, "DROP TRIGGER refusal");
@@ -94,10 +90,8 @@ async fn an_interrupted_reset_whose_end_cannot_be_recorded_is_done_as_soon_as_it
     let registry = home.directory.join("state.db");
     change_schema(&registry, REFUSAL);
     let egret = home.start().await;
-    let waits = format!(
-        "yet; retrying condition=\"branches_not_starting\" subject=\"branch {}\"",
-        kept.id
-    );
+    let waits =
+        format!("yet; retrying condition=\"branches_not_starting\" subject=\"branch {}\"", kept.id);
     crate::logs::await_seen(&waits).await;
     assert_resetting(&egret);
     change_schema(&registry, "DROP TRIGGER refusal");
@@ -133,17 +127,12 @@ async fn a_branch_that_is_protected_while_it_is_reset_is_not_destroyed_after_tha
     let one = name("one");
     let meanwhile = async {
         gate.reached().await;
-        let destroying = egret
-            .branches
-            .destroy(DEFAULT_TENANT, &one, Children::Refuse, |_| true);
+        let destroying = egret.branches.destroy(DEFAULT_TENANT, &one, Children::Refuse, |_| true);
         let mut destroying = std::pin::pin!(destroying);
         // It waits for the reset.
         assert!((&mut destroying).now_or_never().is_none());
-        let change = BranchUpdate {
-            protected: Some(true),
-            ..BranchUpdate::default()
-        };
-        let changed = egret.branches.change(DEFAULT_TENANT, &one, &change);
+        let change = BranchUpdate { protected: Some(true), ..BranchUpdate::default() };
+        let changed = egret.branches.update(DEFAULT_TENANT, &one, &change);
         gate.open();
         changed.unwrap();
         destroying.await

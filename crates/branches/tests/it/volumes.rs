@@ -60,17 +60,10 @@ async fn btrfs_on_an_image_of_its_own() {
     copies_are_consistent(&egret).await;
     egret.stop().await;
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
-    assert!(
-        !mounts.contains(home.directory.to_str().unwrap()),
-        "the image is unmounted"
-    );
+    assert!(!mounts.contains(home.directory.to_str().unwrap()), "the image is unmounted");
     let egret = home.start().await;
     assert_eq!(
-        egret
-            .ask("moment0", "SELECT count(*) FROM item")
-            .await
-            .unwrap()
-            .as_deref(),
+        egret.ask("moment0", "SELECT count(*) FROM item").await.unwrap().as_deref(),
         Some("1000")
     );
     egret.stop().await;
@@ -97,21 +90,10 @@ async fn copying_works_everywhere_and_says_what_it_costs() {
 fn mount_xfs(directory: &Path) {
     let (image, root) = (directory.join("xfs.img"), directory.join("volume"));
     std::fs::create_dir(&root).unwrap();
-    std::fs::File::create(&image)
-        .unwrap()
-        .set_len(1 << 30)
-        .unwrap();
+    std::fs::File::create(&image).unwrap().set_len(1 << 30).unwrap();
     for (program, arguments) in [
         ("mkfs.xfs", vec!["-q".as_ref(), image.as_os_str()]),
-        (
-            "mount",
-            vec![
-                "-o".as_ref(),
-                "loop".as_ref(),
-                image.as_os_str(),
-                root.as_os_str(),
-            ],
-        ),
+        ("mount", vec!["-o".as_ref(), "loop".as_ref(), image.as_os_str(), root.as_os_str()]),
     ] {
         let status = Command::new(program).args(arguments).status().unwrap();
         assert!(status.success(), "{program}");
@@ -144,10 +126,7 @@ async fn cloning_file_by_file_shares_blocks() {
     egret.branch("cheap").await;
     let after = egret.branches.volume().unwrap().free_bytes;
     let used = ByteSize(before.saturating_sub(after));
-    assert!(
-        used < ByteSize::mib(30),
-        "a clone of more than 30 MB took {used}"
-    );
+    assert!(used < ByteSize::mib(30), "a clone of more than 30 MB took {used}");
     egret.stop().await;
 }
 
@@ -164,10 +143,7 @@ async fn copies_at_the_same_time_do_not_all_take_the_room_of_one() {
     source.batch_execute(ballast).await.unwrap();
     drop(source);
     let template = egret.branches.refresh_template().await.unwrap();
-    let template = home
-        .directory
-        .join("volume/templates")
-        .join(template.id.hex());
+    let template = home.directory.join("volume/templates").join(template.id.hex());
     let bytes = disk_bytes(&template);
     let free = egret.branches.volume().unwrap().free_bytes;
     egret.stop().await;
@@ -185,10 +161,7 @@ async fn copies_at_the_same_time_do_not_all_take_the_room_of_one() {
     let (first, second) = tokio::join!(create("first"), meanwhile);
     first.unwrap();
     let refused = second.unwrap_err();
-    assert!(
-        matches!(refused, BranchesError::VolumeFull { .. }),
-        "{refused}"
-    );
+    assert!(matches!(refused, BranchesError::VolumeFull { .. }), "{refused}");
     egret.stop().await;
 }
 
@@ -199,44 +172,24 @@ async fn an_egret_that_copies_moves_onto_a_volume() {
     let egret = home.start().await;
     egret.make_app().await;
     egret.branch("one").await;
-    let refused = egret
-        .branches
-        .create_volume(ByteSize::gib(1))
-        .await
-        .unwrap_err();
+    let refused = egret.branches.create_volume(ByteSize::gib(1)).await.unwrap_err();
     assert!(refused.to_string().contains("branches exist"), "{refused}");
     egret.destroy("one").await;
     egret.assert_consistent().await;
-    let volume = egret
-        .branches
-        .create_volume(ByteSize::gib(1))
-        .await
-        .unwrap();
+    let volume = egret.branches.create_volume(ByteSize::gib(1)).await.unwrap();
     assert_eq!(volume.driver, "btrfs");
     egret.branch("two").await;
     assert_eq!(
-        egret
-            .ask("two", "SELECT count(*) FROM item")
-            .await
-            .unwrap()
-            .as_deref(),
+        egret.ask("two", "SELECT count(*) FROM item").await.unwrap().as_deref(),
         Some("1000")
     );
-    let again = egret
-        .branches
-        .create_volume(ByteSize::gib(1))
-        .await
-        .unwrap_err();
+    let again = egret.branches.create_volume(ByteSize::gib(1)).await.unwrap_err();
     assert_eq!(again.code(), "volume_unusable");
     egret.stop().await;
     home.config.volume = "auto".to_owned();
     let egret = home.start().await;
     assert_eq!(
-        egret
-            .ask("two", "SELECT count(*) FROM item")
-            .await
-            .unwrap()
-            .as_deref(),
+        egret.ask("two", "SELECT count(*) FROM item").await.unwrap().as_deref(),
         Some("1000")
     );
     egret.stop().await;
@@ -253,10 +206,7 @@ async fn a_nearly_full_volume_refuses_new_branches_and_keeps_the_source() {
     // Younger than the one that grows, and no reason to stop.
     egret.branch("greedy").await;
     egret.branch("neighbour").await;
-    egret
-        .ask("greedy", "CREATE TABLE big (t text)")
-        .await
-        .unwrap();
+    egret.ask("greedy", "CREATE TABLE big (t text)").await.unwrap();
     // The branch fills the volume until it is suspended.
     let grow = "INSERT INTO big SELECT repeat(md5(n::text), 60) FROM generate_series(1, 5000) AS n";
     loop {
@@ -266,24 +216,14 @@ async fn a_nearly_full_volume_refuses_new_branches_and_keeps_the_source() {
             break;
         }
     }
-    let neighbour = egret
-        .branches
-        .show(DEFAULT_TENANT, &name("neighbour"))
-        .await;
+    let neighbour = egret.branches.show(DEFAULT_TENANT, &name("neighbour")).await;
     assert_eq!(neighbour.unwrap().branch.state, BranchState::Running);
     let woken = egret.ask("greedy", grow).await.unwrap_err();
     assert!(matches!(woken, BranchesError::VolumeFull { .. }), "{woken}");
-    let error = egret
-        .branches
-        .create(NewBranch::named(name("late")))
-        .await
-        .unwrap_err();
+    let error = egret.branches.create(NewBranch::named(name("late"))).await.unwrap_err();
     assert!(matches!(error, BranchesError::VolumeFull { .. }), "{error}");
     let source = egret.source("app").await;
-    source
-        .batch_execute("UPDATE item SET name = 'still writable'")
-        .await
-        .unwrap();
+    source.batch_execute("UPDATE item SET name = 'still writable'").await.unwrap();
     egret.destroy("greedy").await;
     egret.assert_consistent().await;
     // The kernel frees the space of a deleted subvolume behind.

@@ -33,14 +33,12 @@ impl Documents {
     ) -> Result<Vec<WriteReceipt>, BatchRejection> {
         self.check_count(&writes)?;
         let handle = self.handle(caller).await?;
-        let options = caller.options(writes.iter());
+        let options = caller.write_options(writes.iter());
         let mut requests = Vec::with_capacity(writes.len());
         for (index, write) in writes.into_iter().enumerate() {
             let request = self.prepare(&handle, caller, write).await;
-            requests.push(request.map_err(|error| BatchRejection {
-                operation: Some(index),
-                error,
-            })?);
+            requests
+                .push(request.map_err(|error| BatchRejection { operation: Some(index), error })?);
         }
         if requests.is_empty() {
             return Ok(Vec::new());
@@ -60,14 +58,16 @@ impl Documents {
     ) -> Result<Vec<Result<WriteReceipt, DocumentsError>>, DocumentsError> {
         self.check_count(&writes)?;
         let handle = self.handle(caller).await?;
-        let options = caller.options(writes.iter());
+        let options = caller.write_options(writes.iter());
         let mut results = Vec::with_capacity(writes.len());
         let (mut indexes, mut requests) = (Vec::new(), Vec::new());
         for (index, write) in writes.into_iter().enumerate() {
             match self.prepare(&handle, caller, write).await {
                 Ok(request) => {
                     let options = WriteOptions {
-                        idempotency: options.idempotency.map(|request| request.at(index)),
+                        idempotency: options
+                            .idempotency
+                            .map(|request| request.for_operation(index)),
                         ..options
                     };
                     indexes.push(index);
@@ -78,8 +78,8 @@ impl Documents {
                 Err(error) => results.push(Err(error)),
             }
         }
-        let written = handle.ownership.writer.write_each(requests).await;
-        for (index, result) in indexes.into_iter().zip(written) {
+        let write_results = handle.ownership.writer.write_each(requests).await;
+        for (index, result) in indexes.into_iter().zip(write_results) {
             results[index] = result;
         }
         Ok(results)
@@ -88,10 +88,7 @@ impl Documents {
     fn check_count(&self, writes: &[BatchWrite]) -> Result<(), DocumentsError> {
         let batch_max = self.inner.options.config.batch_max;
         if writes.len() > batch_max as usize {
-            Err(DocumentsError::BatchTooLarge {
-                operations: writes.len(),
-                batch_max,
-            })
+            Err(DocumentsError::BatchTooLarge { operations: writes.len(), batch_max })
         } else {
             Ok(())
         }

@@ -28,14 +28,14 @@ pub struct Caller {
 
 /// Whether the caller's claims allow this document; the right to read its collection is checked
 /// elsewhere.
-pub(super) fn is_seen(
+pub(super) fn is_visible(
     caller: &Caller,
     declared: &DeclaredCollection,
     stored: &StoredDocument,
 ) -> bool {
     let definition = declared.collection.definition();
-    caller.rights.is_whole(definition)
+    caller.rights.is_unrestricted(definition)
         || stored
-            .value()
-            .is_ok_and(|body| caller.rights.missing(definition, &body).is_none())
+            .parse_body()
+            .is_ok_and(|body| caller.rights.missing_claim(definition, &body).is_none())
 }

@@ -28,20 +28,20 @@ pub(super) struct DatabaseHandle {
     pub(super) queries: QuerySessionPool,
     pub(super) feed: Arc<FeedTailer>,
     pub(super) subscriptions: Arc<SubscriptionDispatcher>,
-    pub(super) patches: PatchLocks,
+    pub(super) patch_locks: PatchLocks,
     pub(super) tasks: Mutex<JoinSet<()>>,
     pub(super) stopping: watch::Sender<bool>,
 }
 
 impl DatabaseHandle {
     /// A collection in which the caller may do this.
-    pub(super) fn declared(
+    pub(super) fn authorized_collection(
         &self,
         caller: &Caller,
         action: Action,
         collection: &CollectionName,
     ) -> Result<Arc<DeclaredCollection>, DocumentsError> {
-        if !caller.rights.may(action, collection) {
+        if !caller.rights.allows(action, collection) {
             let action = match action {
                 Action::Read => "read",
                 Action::Write => "write",
@@ -50,32 +50,30 @@ impl DatabaseHandle {
                 what: format!("the token may not {action} documents of collection `{collection}`"),
             });
         }
-        let found = self.ownership.writer.catalogue().declared(collection);
-        found.ok_or_else(|| DocumentsError::NoCollection {
-            collection: collection.clone(),
-        })
+        let found = self.ownership.writer.catalogue().by_name(collection);
+        found.ok_or_else(|| DocumentsError::NoCollection { collection: collection.clone() })
     }
 
     /// Starts the tasks of this database.
-    pub(super) fn start(&self, config: &DocumentsConfig, clock: &Arc<dyn Clock>) {
+    pub(super) fn start_tasks(&self, config: &DocumentsConfig, clock: &Arc<dyn Clock>) {
         let mut tasks = lock(&self.tasks);
         let stopping = || self.stopping.subscribe();
-        tasks.spawn(self.ownership.clone().keep(stopping()));
+        tasks.spawn(self.ownership.clone().run(stopping()));
         let sweeper = Sweeper {
-            keeper: self.ownership.clone(),
+            ownership: self.ownership.clone(),
             config: config.clone(),
             clock: clock.clone(),
         };
         tasks.spawn(sweeper.sweep(stopping()));
-        tasks.spawn(self.feed.clone().read(stopping()));
-        tasks.spawn(self.subscriptions.clone().tell(stopping()));
+        tasks.spawn(self.feed.clone().run(stopping()));
+        tasks.spawn(self.subscriptions.clone().run(stopping()));
         for _ in 0..config.readers.max(1) {
-            tasks.spawn(self.reader.clone().answer(stopping()));
+            tasks.spawn(self.reader.clone().run(stopping()));
         }
     }
 
     /// Stops the tasks of this database and waits for them; work in progress is finished.
-    pub(super) async fn end(&self) {
+    pub(super) async fn stop(&self) {
         self.stopping.send_replace(true);
         let mut tasks = std::mem::take(&mut *lock(&self.tasks));
         while tasks.join_next().await.is_some() {}

@@ -25,8 +25,10 @@ use crate::store::rebuild::{self, RebuildRow};
 use crate::store::{collections, feed, install, owner};
 use crate::worker::catalogue::Catalogue;
 use crate::worker::indexes;
-use crate::worker::rebuild::{CollectionRedefinition, InvalidDocuments, PAGE, Rebuild, refuse};
-use crate::worker::session::SETTINGS;
+use crate::worker::rebuild::{
+    CollectionRedefinition, InvalidDocuments, PAGE_DOCUMENTS_MAX, Rebuild, ensure_no_violations,
+};
+use crate::worker::session::SESSION_SETTINGS;
 
 /// Result of applying one definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +61,7 @@ impl Documents {
         caller: &Caller,
         file: &[u8],
     ) -> Result<Vec<DeclarationResult>, DocumentsError> {
-        let given = definition::read(file)?;
+        let new_definitions = definition::parse(file)?;
         let options = &self.inner.options;
         let _permit = options.databases.admit(&caller.tenant).await?;
         let chosen = options.databases.choose(caller.database.as_deref()).await;
@@ -70,37 +72,43 @@ impl Documents {
             }
             error => error.into(),
         })?;
-        match self.apply_in(&database, given).await {
-            Ok(applied) => Ok(applied),
+        match self.apply_to_database(&database, new_definitions).await {
+            Ok(results) => Ok(results),
             Err(error) => Err(install::check_removal(error, &options.databases, &database).await),
         }
     }
 
-    async fn apply_in(
+    async fn apply_to_database(
         &self,
         database: &str,
-        given: Vec<LocatedDefinition>,
+        new_definitions: Vec<LocatedDefinition>,
     ) -> Result<Vec<DeclarationResult>, DocumentsError> {
         let options = &self.inner.options;
         let mut client = options.databases.client(database).await?;
         let config = &options.config;
         install::install(&mut client, config.partitions, config.strict_foreign_keys).await?;
-        client.batch_execute(SETTINGS).await?;
+        client.batch_execute(SESSION_SETTINGS).await?;
         let handle = self.open_handle(database).await?;
         let before = Catalogue::read(&client).await?;
-        let ahead =
-            PreValidation::look(&client, &before, &before.definitions.with(given.clone())?).await?;
+        let prevalidation = PreValidation::run(
+            &client,
+            &before,
+            &before.definitions.with(new_definitions.clone())?,
+        )
+        .await?;
         // Validated documents stay as they are, and from here on writes are validated by the new
         // definition, which is in effect when the lock is released.
-        let alone = handle.ownership.writer.lock_exclusive().await?;
+        let guard = handle.ownership.writer.lock_exclusive().await?;
         let transaction = client.transaction().await?;
-        collections::lock(&transaction).await?;
-        if !owner::stays(&transaction, alone.epoch).await? {
+        collections::lock_collections(&transaction).await?;
+        if !owner::lock_epoch(&transaction, guard.epoch).await? {
             return Err(DocumentsError::Unreachable);
         }
         let before = Catalogue::read(&transaction).await?;
         let collections_max = config.collections_max as usize;
-        let applied = redefine(&transaction, &before, given, collections_max, &ahead).await?;
+        let results =
+            redefine(&transaction, &before, new_definitions, collections_max, &prevalidation)
+                .await?;
         let catalogue = Arc::new(Catalogue::read(&transaction).await?);
         if let Err(error) = transaction.commit().await {
             // The commit may have succeeded although its answer was lost.
@@ -110,9 +118,9 @@ impl Documents {
         handle.ownership.writer.set_catalogue(catalogue);
         // Documents may have other aliases.
         handle.ownership.writer.clear_aliases();
-        drop(alone);
+        drop(guard);
         indexes::reconcile(&client).await?;
-        Ok(applied)
+        Ok(results)
     }
 }
 
@@ -120,32 +128,30 @@ impl Documents {
 async fn redefine(
     transaction: &Transaction<'_>,
     before: &Catalogue,
-    given: Vec<LocatedDefinition>,
+    new_definitions: Vec<LocatedDefinition>,
     collections_max: usize,
-    ahead: &PreValidation,
+    prevalidation: &PreValidation,
 ) -> Result<Vec<DeclarationResult>, DocumentsError> {
-    let names: Vec<CollectionName> = given
-        .iter()
-        .map(|one| one.definition.collection.clone())
-        .collect();
-    let all = before.definitions.with(given)?;
-    if all.iter().count() > collections_max {
+    let names: Vec<CollectionName> =
+        new_definitions.iter().map(|located| located.definition.collection.clone()).collect();
+    let definitions = before.definitions.with(new_definitions)?;
+    if definitions.iter().count() > collections_max {
         return Err(DocumentsError::TooManyCollections { collections_max });
     }
-    let redefined = redefined(before, &all)?;
-    refuse(redefined.iter().flat_map(|one| one.changes.refused()))?;
-    let mut look = DefinitionValidator::new(transaction);
-    for one in redefined.iter().filter(|one| one.changes.is_of_bodies()) {
-        look.redefined(one, ahead.up_to(one)).await?;
+    let redefined = redefined_collections(before, &definitions)?;
+    ensure_no_violations(redefined.iter().flat_map(|one| one.changes.rejections()))?;
+    let mut validator = DefinitionValidator::new(transaction);
+    for redefinition in redefined.iter().filter(|one| one.changes.needs_validation()) {
+        validator
+            .validate_collection(redefinition, prevalidation.validated_position(redefinition))
+            .await?;
     }
-    look.outcome()?;
-    Rebuild::new(transaction, &all, before, &redefined)?
-        .run()
-        .await?;
-    let mut applied = Vec::new();
-    for definition in names.iter().filter_map(|name| all.get(name)) {
+    validator.ensure_valid()?;
+    Rebuild::new(transaction, &definitions, before, &redefined)?.run().await?;
+    let mut results = Vec::new();
+    for definition in names.iter().filter_map(|name| definitions.get(name)) {
         let name = &definition.collection;
-        let outcome = match before.declared(name) {
+        let outcome = match before.by_name(name) {
             None => DeclarationOutcome::Created,
             Some(old) if old.collection.definition().source == definition.source => {
                 DeclarationOutcome::Unchanged
@@ -153,29 +159,26 @@ async fn redefine(
             Some(_) => DeclarationOutcome::Changed,
         };
         if outcome != DeclarationOutcome::Unchanged {
-            collections::remember(transaction, name, &definition.source).await?;
+            collections::put_collection(transaction, name, &definition.source).await?;
         }
-        applied.push(DeclarationResult {
-            collection: name.clone(),
-            outcome,
-        });
+        results.push(DeclarationResult { collection: name.clone(), outcome });
     }
-    Ok(applied)
+    Ok(results)
 }
 
 /// Collections whose compiled definition changes, by their own definition or by those of others.
-fn redefined(
+fn redefined_collections(
     before: &Catalogue,
-    all: &Definitions,
+    definitions: &Definitions,
 ) -> Result<Vec<CollectionRedefinition>, DocumentsError> {
     let mut redefined = Vec::new();
-    for definition in all.iter() {
-        let Some(old) = before.declared(&definition.collection) else {
+    for definition in definitions.iter() {
+        let Some(old) = before.by_name(&definition.collection) else {
             continue;
         };
-        let collection = Collection::of(all, definition)?;
+        let collection = Collection::compile(definitions, definition)?;
         let changes = DefinitionDiff::between(&old.collection, &collection);
-        if !changes.is_nothing() {
+        if !changes.is_empty() {
             let id = old.id;
             let new = DeclaredCollection { id, collection };
             redefined.push(CollectionRedefinition { old, new, changes });
@@ -187,138 +190,135 @@ fn redefined(
 /// Documents validated while writes went on: those of the keys of `validated`, for the change
 /// from the first to the second definition, up to this position of the feed.
 struct PreValidation {
-    seen: BTreeMap<CollectionName, (serde_json::Value, serde_json::Value)>,
+    validated: BTreeMap<CollectionName, (serde_json::Value, serde_json::Value)>,
     position: FeedPosition,
 }
 
 impl PreValidation {
     /// Fails if documents are invalid under the new definitions.
-    async fn look(
+    async fn run(
         client: &impl GenericClient,
         before: &Catalogue,
-        all: &Definitions,
+        definitions: &Definitions,
     ) -> Result<Self, DocumentsError> {
-        let mut position: FeedPosition = client.query_one(feed::POSITION, &[]).await?.get(0);
-        let redefined = redefined(before, all)?;
-        refuse(redefined.iter().flat_map(|one| one.changes.refused()))?;
-        let bodies = redefined.iter().filter(|one| one.changes.is_of_bodies());
-        let mut seen = BTreeMap::new();
-        let mut look = DefinitionValidator::new(client);
-        for one in bodies.clone() {
-            look.redefined(one, None).await?;
-            seen.insert(one.old.collection.name().clone(), one.sources());
+        let mut position: FeedPosition =
+            client.query_one(feed::LAST_POSITION_SQL, &[]).await?.get(0);
+        let redefined = redefined_collections(before, definitions)?;
+        ensure_no_violations(redefined.iter().flat_map(|one| one.changes.rejections()))?;
+        let body_changes = redefined.iter().filter(|one| one.changes.needs_validation());
+        let mut validated = BTreeMap::new();
+        let mut validator = DefinitionValidator::new(client);
+        for redefinition in body_changes.clone() {
+            validator.validate_collection(redefinition, None).await?;
+            validated.insert(redefinition.old.collection.name().clone(), redefinition.sources());
         }
-        look.outcome()?;
+        validator.ensure_valid()?;
         // Documents written meanwhile: fewer in each round.
-        for _ in 0..CATCH_UP {
-            let reached = client.query_one(feed::POSITION, &[]).await?.get(0);
-            for one in bodies.clone() {
-                look.redefined(one, Some(position)).await?;
+        for _ in 0..CATCH_UP_ROUNDS {
+            let feed_end = client.query_one(feed::LAST_POSITION_SQL, &[]).await?.get(0);
+            for one in body_changes.clone() {
+                validator.validate_collection(one, Some(position)).await?;
             }
-            look.outcome()?;
-            position = reached;
+            validator.ensure_valid()?;
+            position = feed_end;
         }
-        Ok(Self { seen, position })
+        Ok(Self { validated, position })
     }
 
     /// Feed position up to which the documents of a collection have been validated for this change;
     /// none if they have not, or for another change.
-    fn up_to(&self, one: &CollectionRedefinition) -> Option<FeedPosition> {
-        let seen = self.seen.get(one.old.collection.name());
-        seen.filter(|seen| **seen == one.sources())
-            .map(|_| self.position)
+    fn validated_position(&self, redefinition: &CollectionRedefinition) -> Option<FeedPosition> {
+        let validated = self.validated.get(redefinition.old.collection.name());
+        validated.filter(|seen| **seen == redefinition.sources()).map(|_| self.position)
     }
 }
 
 /// Rounds of validating what was written meanwhile before writes are locked out.
-const CATCH_UP: usize = 3;
+const CATCH_UP_ROUNDS: usize = 3;
 
 /// Transactions read from the feed in one query.
-const GROUPS_TOGETHER: i64 = 100;
+const READ_GROUPS_MAX: i64 = 100;
 
 /// Checks that documents are valid under the new definition of their collection.
 struct DefinitionValidator<'a, C> {
     client: &'a C,
-    offending: InvalidDocuments,
+    invalid: InvalidDocuments,
 }
 
 impl<'a, C: GenericClient> DefinitionValidator<'a, C> {
     fn new(client: &'a C) -> Self {
-        Self {
-            client,
-            offending: InvalidDocuments::default(),
-        }
+        Self { client, invalid: InvalidDocuments::default() }
     }
 
-    fn outcome(&self) -> Result<(), DocumentsError> {
-        self.offending.outcome()
+    fn ensure_valid(&self) -> Result<(), DocumentsError> {
+        self.invalid.ensure_empty()
     }
 
     /// Validates all documents of a collection, or those that changed after a position of the feed
     /// if the feed reaches back that far.
-    async fn redefined(
+    async fn validate_collection(
         &mut self,
-        one: &CollectionRedefinition,
+        redefinition: &CollectionRedefinition,
         after: Option<FeedPosition>,
     ) -> Result<(), DocumentsError> {
         match after {
-            Some(after) if self.is_kept(after).await? => self.changed(&one.new, after).await,
-            _ => self.all(&one.new).await,
+            Some(after) if self.is_retained(after).await? => {
+                self.validate_changed(&redefinition.new, after).await
+            }
+            _ => self.validate_all(&redefinition.new).await,
         }
     }
 
     /// Whether the feed still has all changes after a position.
-    async fn is_kept(&self, after: FeedPosition) -> Result<bool, DocumentsError> {
-        let forgotten: FeedPosition = self.client.query_one(feed::FORGOTTEN, &[]).await?.get(0);
+    async fn is_retained(&self, after: FeedPosition) -> Result<bool, DocumentsError> {
+        let forgotten: FeedPosition = self.client.query_one(feed::FORGOTTEN_SQL, &[]).await?.get(0);
         Ok(forgotten <= after)
     }
 
-    async fn all(&mut self, declared: &DeclaredCollection) -> Result<(), DocumentsError> {
-        for tenant in collections::tenants(self.client).await?.into_values() {
-            let (mut after, mut portions) = (DocumentNumber::MIN, BoundedChunks::new(PAGE));
+    async fn validate_all(&mut self, declared: &DeclaredCollection) -> Result<(), DocumentsError> {
+        for tenant in collections::read_tenants(self.client).await?.into_values() {
+            let (mut after, mut chunks) =
+                (DocumentNumber::MIN, BoundedChunks::new(PAGE_DOCUMENTS_MAX));
             loop {
-                let of = CollectionKey::new(tenant, declared.id);
-                let page = rebuild::page(self.client, of, after, &mut portions).await?;
+                let key = CollectionKey::new(tenant, declared.id);
+                let page = rebuild::read_page(self.client, key, after, &mut chunks).await?;
                 let Some(last) = page.last() else { break };
                 after = last.id.number();
-                self.rows(&declared.collection, &page);
+                self.validate_rows(&declared.collection, &page);
             }
         }
         Ok(())
     }
 
-    async fn changed(
+    async fn validate_changed(
         &mut self,
         declared: &DeclaredCollection,
         after: FeedPosition,
     ) -> Result<(), DocumentsError> {
         let mut after = after;
         loop {
-            let rows = self
-                .client
-                .query(feed::GROUPS, &[&after, &GROUPS_TOGETHER])
-                .await?;
-            let groups: Vec<feed::FeedGroup> = rows.iter().map(feed::FeedGroup::of).collect();
+            let rows = self.client.query(feed::GROUPS_SQL, &[&after, &READ_GROUPS_MAX]).await?;
+            let groups: Vec<feed::FeedGroup> = rows.iter().map(feed::FeedGroup::from_row).collect();
             let Some(last) = groups.last() else {
                 return Ok(());
             };
             after = last.position;
             let changes = groups.iter().flat_map(|group| &group.changes);
-            let own = changes.filter(|change| change.collection == declared.id);
-            let mut own: Vec<(TenantId, DocumentId)> =
-                own.map(|change| (change.tenant, change.id)).collect();
-            own.sort_unstable_by_key(|(tenant, id)| (*tenant, id.number()));
-            own.dedup();
-            let rows = rebuild::these(self.client, declared.id, &own).await?;
-            self.rows(&declared.collection, &rows);
+            let collection_changes = changes.filter(|change| change.collection == declared.id);
+            let mut documents: Vec<(TenantId, DocumentId)> =
+                collection_changes.map(|change| (change.tenant, change.id)).collect();
+            documents.sort_unstable_by_key(|(tenant, id)| (*tenant, id.number()));
+            documents.dedup();
+            let rows = rebuild::read_documents(self.client, declared.id, &documents).await?;
+            self.validate_rows(&declared.collection, &rows);
         }
     }
 
-    fn rows(&mut self, collection: &Collection, rows: &[RebuildRow]) {
-        for one in rows {
+    fn validate_rows(&mut self, collection: &Collection, rows: &[RebuildRow]) {
+        for row in rows {
             // Stored bodies were size-checked when written; no limit here.
-            if let Err(error) = collection.read(one.body.as_bytes(), usize::MAX) {
-                self.offending.add(one.id, &error);
+            if let Err(error) = collection.parse(row.body.as_bytes(), usize::MAX) {
+                self.invalid.add(row.id, &error);
             }
         }
     }

@@ -22,15 +22,15 @@ impl DatabaseVisitor for Documents {
         let databases = &self.inner.options.databases;
         let handle = lock(&self.inner.handles).get(database).cloned();
         if let Some(handle) = handle {
-            if install::is_gone(databases, database).await {
-                self.end_gone(database, &handle).await;
+            if install::is_removed(databases, database).await {
+                self.stop_removed(database, &handle).await;
                 return Ok(());
             }
-            if handle.ownership.standing() != OwnershipState::Gone {
+            if handle.ownership.state() != OwnershipState::Removed {
                 return Ok(());
             }
         }
-        let Some(client) = databases.client_of_existing(database).await? else {
+        let Some(client) = databases.client_if_exists(database).await? else {
             return Ok(());
         };
         if install::is_installed(&client).await? {
@@ -43,38 +43,33 @@ impl DatabaseVisitor for Documents {
 impl Documents {
     /// Stops the tasks for the removed documents of a database. A newer handle for the same
     /// database stays.
-    async fn end_gone(&self, database: &str, gone: &Arc<DatabaseHandle>) {
+    async fn stop_removed(&self, database: &str, removed: &Arc<DatabaseHandle>) {
         {
-            let mut all = lock(&self.inner.handles);
-            if all
-                .get(database)
-                .is_some_and(|handle| Arc::ptr_eq(handle, gone))
-            {
-                all.remove(database);
+            let mut handles = lock(&self.inner.handles);
+            if handles.get(database).is_some_and(|handle| Arc::ptr_eq(handle, removed)) {
+                handles.remove(database);
             }
         }
-        gone.end().await;
+        removed.stop().await;
     }
 
     /// Starts the periodic search for databases with documents.
-    pub(super) async fn begin_watch(&self) {
+    pub(super) async fn start_watch(&self) {
         // A failure raises a condition and is retried.
         _ = self.inner.watch.visit_all(self).await;
         let (stopping, stopped) = watch::channel(false);
         let documents = self.clone();
         let task = tokio::spawn(async move {
             let watch = &documents.inner.watch;
-            let nothing_changes = Notify::new();
-            let first_wait = watch.pause();
-            watch
-                .run(&documents, first_wait, &nothing_changes, stopped)
-                .await;
+            let never_notified = Notify::new();
+            let first_wait = watch.time_until_next_visit();
+            watch.run(&documents, first_wait, &never_notified, stopped).await;
         });
         *lock(&self.inner.watcher) = Some((stopping, task));
     }
 
     /// Stops the periodic search.
-    pub(super) async fn end_watch(&self) {
+    pub(super) async fn stop_watch(&self) {
         let watcher = lock(&self.inner.watcher).take();
         if let Some((stopping, task)) = watcher {
             stopping.send_replace(true);

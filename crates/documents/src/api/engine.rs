@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::caller::{Caller, is_seen};
+use super::caller::{Caller, is_visible};
 use super::database::DatabaseHandle;
 use super::patch_locks::PatchLocks;
 use crate::config::DocumentsConfig;
@@ -71,10 +71,10 @@ pub(super) struct EngineState {
 impl Documents {
     /// Creates the engine and registers its metrics. It does no work before it is started.
     pub fn new(options: Options, registry: &mut Registry) -> Self {
-        let faults = ConditionSet::new("documents_databases_unreachable");
+        let conditions = ConditionSet::new("documents_databases_unreachable");
         Self {
             inner: Arc::new(EngineState {
-                watch: DatabaseWatch::new(options.databases.clone(), faults, "documents"),
+                watch: DatabaseWatch::new(options.databases.clone(), conditions, "documents"),
                 options,
                 metrics: Metrics::new(registry),
                 handles: Mutex::default(),
@@ -94,10 +94,10 @@ impl Documents {
         id: DocumentId,
     ) -> Result<StoredDocument, DocumentsError> {
         let handle = self.handle(caller).await?;
-        let declared = handle.declared(caller, Action::Read, collection)?;
-        let tenant = self.tenant(&handle, &caller.tenant).await?;
-        let found = handle.reader.read(tenant, declared.id, id).await?;
-        let found = found.filter(|found| is_seen(caller, &declared, found));
+        let declared = handle.authorized_collection(caller, Action::Read, collection)?;
+        let tenant = self.resolve_tenant(&handle, &caller.tenant).await?;
+        let stored = handle.reader.read(tenant, declared.id, id).await?;
+        let found = stored.filter(|found| is_visible(caller, &declared, found));
         found.ok_or_else(|| DocumentsError::NotFound {
             collection: collection.clone(),
             id: Some(id),
@@ -105,7 +105,7 @@ impl Documents {
     }
 
     /// Number of a tenant in a database, from the cache if possible.
-    pub(super) async fn tenant(
+    pub(super) async fn resolve_tenant(
         &self,
         handle: &DatabaseHandle,
         name: &str,
@@ -115,9 +115,9 @@ impl Documents {
         }
         // Rare: boxed, so that the future of every other request stays small.
         Box::pin(async {
-            let lent = handle.queries.lend(name).await?;
-            let found = collections::tenant(lent.client(), name).await;
-            let tenant = lent.end(found).await?;
+            let session = handle.queries.acquire(name).await?;
+            let result = collections::get_or_create_tenant(session.client(), name).await;
+            let tenant = session.finish(result).await?;
             handle.ownership.tenants().insert(name.to_owned(), tenant);
             Ok(tenant)
         })
@@ -130,13 +130,13 @@ impl Documents {
         caller: &Caller,
     ) -> Result<Arc<DatabaseHandle>, DocumentsError> {
         {
-            let all = lock(&self.inner.handles);
-            let mut meant = all.values().filter(|handle| {
-                let asked = caller.database.as_ref();
-                asked.is_none_or(|name| *name == handle.ownership.database)
+            let handles = lock(&self.inner.handles);
+            let mut matching = handles.values().filter(|handle| {
+                let requested = caller.database.as_ref();
+                requested.is_none_or(|name| *name == handle.ownership.database)
             });
-            if let (Some(handle), None) = (meant.next(), meant.next())
-                && handle.ownership.standing() != OwnershipState::Gone
+            if let (Some(handle), None) = (matching.next(), matching.next())
+                && handle.ownership.state() != OwnershipState::Removed
             {
                 return Ok(handle.clone());
             }
@@ -148,12 +148,7 @@ impl Documents {
     /// Opens the documents of the database that the caller addresses.
     async fn open_database(&self, caller: &Caller) -> Result<Arc<DatabaseHandle>, DocumentsError> {
         let _permit = self.inner.options.databases.admit(&caller.tenant).await?;
-        let database = self
-            .inner
-            .options
-            .databases
-            .choose(caller.database.as_deref())
-            .await?;
+        let database = self.inner.options.databases.choose(caller.database.as_deref()).await?;
         let client = match self.inner.options.databases.client(&database).await {
             // Answered like a database without documents: a caller without access must not learn
             // that the database exists.
@@ -178,29 +173,19 @@ impl Documents {
         database: &str,
     ) -> Result<Arc<DatabaseHandle>, DocumentsError> {
         let inner = &self.inner;
-        let Options {
-            config,
-            databases,
-            clock,
-            entropy,
-            tasks,
-            signer,
-            destinations,
-        } = &inner.options;
-        let channels = DeliveryChannels {
-            tasks: tasks.clone(),
-            signer: signer.clone(),
-            clock: clock.clone(),
-        };
+        let Options { config, databases, clock, entropy, tasks, signer, destinations } =
+            &inner.options;
+        let channels =
+            DeliveryChannels { tasks: tasks.clone(), signer: signer.clone(), clock: clock.clone() };
         let client = databases.client(database).await?;
         let catalogue = match Catalogue::read(&client).await {
             Ok(catalogue) => Arc::new(catalogue),
             Err(error) => return Err(install::check_removal(error, databases, database).await),
         };
-        let mut all = lock(&inner.handles);
-        let known = all.get(database);
+        let mut handles = lock(&inner.handles);
+        let existing = handles.get(database);
         if let Some(handle) =
-            known.filter(|handle| handle.ownership.standing() != OwnershipState::Gone)
+            existing.filter(|handle| handle.ownership.state() != OwnershipState::Removed)
         {
             return Ok(handle.clone());
         }
@@ -222,12 +207,12 @@ impl Documents {
             ownership,
             reader: Arc::new(reader),
             queries: QuerySessionPool::new(database, databases.clone(), config),
-            patches: PatchLocks::new(),
+            patch_locks: PatchLocks::new(),
             tasks: Mutex::default(),
             stopping: watch::Sender::new(false),
         });
-        handle.start(config, clock);
-        all.insert(database.to_owned(), handle.clone());
+        handle.start_tasks(config, clock);
+        handles.insert(database.to_owned(), handle.clone());
         Ok(handle)
     }
 
@@ -242,29 +227,24 @@ impl Documents {
     /// # Errors
     /// [`DocumentsError::DocumentsExist`]: there are documents and `force` is not set; nothing was
     /// closed.
-    pub async fn leave(&self, database: &str, force: bool) -> Result<i64, DocumentsError> {
+    pub async fn close_database(&self, database: &str, force: bool) -> Result<i64, DocumentsError> {
         let documents = self.count(database).await?.unwrap_or(0);
         if documents > 0 && !force {
             let database = database.to_owned();
-            return Err(DocumentsError::DocumentsExist {
-                database,
-                documents,
-            });
+            return Err(DocumentsError::DocumentsExist { database, documents });
         }
         let handle = lock(&self.inner.handles).remove(database);
         if let Some(handle) = handle {
-            handle.end().await;
+            handle.stop().await;
         }
         Ok(documents)
     }
 
     /// Ownership of the open databases: whether this Egret writes their documents.
-    pub fn standings(&self) -> BTreeMap<String, OwnershipState> {
-        let all = lock(&self.inner.handles);
-        let each = all
-            .iter()
-            .map(|(name, handle)| (name.clone(), handle.ownership.standing()));
-        each.collect()
+    pub fn ownership_states(&self) -> BTreeMap<String, OwnershipState> {
+        let handles = lock(&self.inner.handles);
+        let states = handles.iter().map(|(name, handle)| (name.clone(), handle.ownership.state()));
+        states.collect()
     }
 }
 
@@ -277,7 +257,7 @@ impl Service for Documents {
         // Finds the databases that have documents now; others are opened on request or by the
         // periodic search.
         Box::pin(async move {
-            self.begin_watch().await;
+            self.start_watch().await;
             Ok(())
         })
     }
@@ -288,9 +268,9 @@ impl Service for Documents {
 
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            self.end_watch().await;
-            let all = std::mem::take(&mut *lock(&self.inner.handles));
-            join_all(all.values().map(|handle| handle.end())).await;
+            self.stop_watch().await;
+            let handles = std::mem::take(&mut *lock(&self.inner.handles));
+            join_all(handles.values().map(|handle| handle.stop())).await;
         })
     }
 }

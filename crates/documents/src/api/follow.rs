@@ -54,21 +54,21 @@ impl Documents {
     pub async fn changes(
         &self,
         caller: &Caller,
-        following: &ChangesQuery,
+        query: &ChangesQuery,
         limit: Option<u32>,
     ) -> Result<ChangesPage, DocumentsError> {
-        let limit = self.limit(limit)? as usize;
+        let limit = self.page_limit(limit)? as usize;
         let handle = self.handle(caller).await?;
-        handle.may_follow(caller, following)?;
-        let Some(after) = following.after else {
+        handle.check_access(caller, query)?;
+        let Some(after) = query.after else {
             return Ok(ChangesPage {
                 items: Vec::new(),
-                position: handle.feed.last().await?,
+                position: handle.feed.last_position().await?,
             });
         };
-        let tenant = self.tenant(&handle, &caller.tenant).await?;
-        let groups = handle.feed.page(after).await?;
-        Ok(handle.visible_changes(caller, tenant, following, after, &groups, limit))
+        let tenant = self.resolve_tenant(&handle, &caller.tenant).await?;
+        let groups = handle.feed.read_page(after).await?;
+        Ok(handle.visible_changes(caller, tenant, query, after, &groups, limit))
     }
 
     /// The next changes; waits until there are some. Advances `following.after` to the position
@@ -76,38 +76,40 @@ impl Documents {
     pub async fn next_changes(
         &self,
         caller: &Caller,
-        following: &mut ChangesQuery,
+        query: &mut ChangesQuery,
     ) -> Result<ChangesPage, DocumentsError> {
-        let limit = self.limit(None)? as usize;
+        let limit = self.page_limit(None)? as usize;
         let handle = self.handle(caller).await?;
-        handle.may_follow(caller, following)?;
-        let tenant = self.tenant(&handle, &caller.tenant).await?;
-        let mut after = match following.after {
+        handle.check_access(caller, query)?;
+        let tenant = self.resolve_tenant(&handle, &caller.tenant).await?;
+        let mut after = match query.after {
             Some(after) => after,
-            None => handle.feed.last().await?,
+            None => handle.feed.last_position().await?,
         };
-        let mut listening = handle.feed.listen();
+        let mut listener = handle.feed.listen();
         loop {
-            listening.begin();
-            let groups = handle.feed.after(after).await?;
-            let changes = handle.visible_changes(caller, tenant, following, after, &groups, limit);
-            let has_moved = changes.position > after;
+            listener.mark_seen();
+            let groups = handle.feed.groups_after(after).await?;
+            let changes = handle.visible_changes(caller, tenant, query, after, &groups, limit);
+            let has_advanced = changes.position > after;
             after = changes.position;
-            following.after = Some(after);
+            query.after = Some(after);
             if !changes.items.is_empty() {
                 return Ok(changes);
             }
-            if !has_moved {
-                listening.wait().await?;
+            if !has_advanced {
+                listener.wait().await?;
             }
         }
     }
 }
 
 impl DatabaseHandle {
-    fn may_follow(&self, caller: &Caller, following: &ChangesQuery) -> Result<(), DocumentsError> {
-        match &following.collection {
-            Some(collection) => self.declared(caller, Action::Read, collection).map(|_| ()),
+    fn check_access(&self, caller: &Caller, query: &ChangesQuery) -> Result<(), DocumentsError> {
+        match &query.collection {
+            Some(collection) => {
+                self.authorized_collection(caller, Action::Read, collection).map(|_| ())
+            }
             None => Ok(()),
         }
     }
@@ -117,19 +119,16 @@ impl DatabaseHandle {
         &self,
         caller: &Caller,
         tenant: TenantId,
-        following: &ChangesQuery,
+        query: &ChangesQuery,
         after: FeedPosition,
         groups: &[Arc<FeedGroup>],
         limit: usize,
     ) -> ChangesPage {
-        let mut changes = ChangesPage {
-            items: Vec::new(),
-            position: after,
-        };
+        let mut changes = ChangesPage { items: Vec::new(), position: after };
         let catalogue = self.ownership.writer.catalogue();
-        let wanted = following.collection.as_ref();
+        let collection_filter = query.collection.as_ref();
         for group in groups {
-            for (position, change) in group.positioned() {
+            for (position, change) in group.changes_with_positions() {
                 if position <= after {
                     continue;
                 }
@@ -150,9 +149,12 @@ impl DatabaseHandle {
                 let collection = declared.collection.name();
                 // The body of a deleted document is not there to check claims on: claims must not
                 // restrict the collection at all.
-                let is_seen = caller.rights.may(Action::Read, collection)
-                    && caller.rights.is_whole(declared.collection.definition());
-                if is_own && is_seen && wanted.is_none_or(|wanted| wanted == collection) {
+                let is_visible = caller.rights.allows(Action::Read, collection)
+                    && caller.rights.is_unrestricted(declared.collection.definition());
+                if is_own
+                    && is_visible
+                    && collection_filter.is_none_or(|wanted| wanted == collection)
+                {
                     changes.items.push(Change {
                         position,
                         at: group.at,

@@ -14,7 +14,7 @@ use crate::store::check::{
 };
 use crate::store::{owner, query::BoundedChunks};
 use crate::worker::catalogue::Catalogue;
-use crate::worker::session::SETTINGS;
+use crate::worker::session::SESSION_SETTINGS;
 
 /// Findings of a report, at most; further ones are only counted.
 pub(crate) const FINDINGS_MAX: usize = 1_000;
@@ -44,7 +44,7 @@ pub struct Finding {
     /// Id of the document, if the finding concerns one.
     pub id: Option<DocumentId>,
     /// Description for the operator.
-    pub what: String,
+    pub description: String,
     /// Whether it was repaired.
     pub is_repaired: bool,
 }
@@ -91,7 +91,7 @@ enum Inconsistency {
     Document(DocumentKey),
     /// Edges to rebuild from the targets stored with the document, because its body does not yield
     /// them.
-    Noted(DocumentKey),
+    EdgesOfTargets(DocumentKey),
     Alias(TenantId, Uuid),
     Edges(CheckEdges),
 }
@@ -107,63 +107,61 @@ impl Documents {
         let handle = self.handle(caller).await?;
         let _permit = self.inner.options.databases.admit(&caller.tenant).await?;
         match fsck(&handle, repair).await {
-            Ok(checked) => Ok(checked),
+            Ok(report) => Ok(report),
             Err(error) => Err(handle.ownership.check_removal(error).await),
         }
     }
 }
 
 async fn fsck(handle: &DatabaseHandle, repair: bool) -> Result<FsckReport, DocumentsError> {
-    let mut client = handle.ownership.client().await?;
-    client.batch_execute(SETTINGS).await?;
+    let mut client = handle.ownership.connect().await?;
+    client.batch_execute(SESSION_SETTINGS).await?;
     let statements = CheckStatements::prepare(&client).await?;
     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
     client.batch_execute(begin).await?;
     // Read in the snapshot that is checked.
     let catalogue = Catalogue::read(&client).await?;
-    let mut look = FsckRun {
+    let mut run = FsckRun {
         client: &client,
         statements: &statements,
         catalogue: &catalogue,
-        checked: FsckReport::default(),
-        wrong: Vec::new(),
+        report: FsckReport::default(),
+        inconsistencies: Vec::new(),
     };
-    look.all().await?;
-    let FsckRun {
-        mut checked, wrong, ..
-    } = look;
+    run.check_all().await?;
+    let FsckRun { report: mut checked, inconsistencies: wrong, .. } = run;
     client.batch_execute("COMMIT").await?;
     if repair && wrong.iter().any(Option::is_some) {
-        let alone = handle.ownership.writer.lock_exclusive().await?;
+        let guard = handle.ownership.writer.lock_exclusive().await?;
         let mut transaction = client.transaction().await?;
-        if !owner::stays(&transaction, alone.epoch).await? {
+        if !owner::lock_epoch(&transaction, guard.epoch).await? {
             return Err(DocumentsError::Unreachable);
         }
-        for (at, wrong) in wrong.into_iter().enumerate() {
-            let Some(wrong) = wrong else { continue };
+        for (index, inconsistency) in wrong.into_iter().enumerate() {
+            let Some(wrong) = inconsistency else { continue };
             let catalogue = handle.ownership.writer.catalogue();
-            let step = transaction.transaction().await?;
-            let is_repaired = match mend(&step, &statements, &catalogue, &wrong).await {
-                Ok(is_repaired) => {
-                    step.commit().await?;
-                    is_repaired
-                }
-                // A statement that the server rejects leaves its finding unrepaired; the others go
-                // on.
-                Err(DocumentsError::Server { is_lost: false, .. }) => {
-                    step.rollback().await?;
-                    false
-                }
-                Err(error) => return Err(error),
-            };
-            if let Some(finding) = checked.findings.get_mut(at) {
+            let savepoint = transaction.transaction().await?;
+            let is_repaired =
+                match repair_inconsistency(&savepoint, &statements, &catalogue, &wrong).await {
+                    Ok(is_repaired) => {
+                        savepoint.commit().await?;
+                        is_repaired
+                    }
+                    // The server rejects a statement: the finding stays, the others are repaired.
+                    Err(DocumentsError::Server { is_lost: false, .. }) => {
+                        savepoint.rollback().await?;
+                        false
+                    }
+                    Err(error) => return Err(error),
+                };
+            if let Some(finding) = checked.findings.get_mut(index) {
                 finding.is_repaired = is_repaired;
             }
         }
         transaction.commit().await?;
         // Cached aliases may be wrong as well.
         handle.ownership.writer.clear_aliases();
-        drop(alone);
+        drop(guard);
     }
     Ok(checked)
 }
@@ -179,228 +177,232 @@ struct FsckRun<'a> {
     client: &'a Client,
     statements: &'a CheckStatements,
     catalogue: &'a Catalogue,
-    checked: FsckReport,
+    report: FsckReport,
     /// For each finding in `report`, the inconsistency to repair; none: it cannot be repaired.
-    wrong: Vec<Option<Inconsistency>>,
+    inconsistencies: Vec<Option<Inconsistency>>,
 }
 
 impl FsckRun<'_> {
-    fn find(
+    fn add_finding(
         &mut self,
         kind: FindingKind,
-        of: Option<(CollectionId, Uuid)>,
-        what: impl Into<String>,
-        wrong: Option<Inconsistency>,
+        document: Option<(CollectionId, Uuid)>,
+        description: impl Into<String>,
+        inconsistency: Option<Inconsistency>,
     ) {
-        self.checked.count += 1;
-        if self.checked.findings.len() == FINDINGS_MAX {
+        self.report.count += 1;
+        if self.report.findings.len() == FINDINGS_MAX {
             return;
         }
-        let declared = of.and_then(|(collection, _)| self.catalogue.get(collection));
-        self.checked.findings.push(Finding {
+        let declared = document.and_then(|(collection, _)| self.catalogue.get(collection));
+        self.report.findings.push(Finding {
             kind,
             collection: declared.map(|declared| declared.collection.name().clone()),
-            id: of.map(|(_, id)| DocumentId::stored(id)),
-            what: what.into(),
+            id: document.map(|(_, id)| DocumentId::from_stored(id)),
+            description: description.into(),
             is_repaired: false,
         });
-        self.wrong.push(wrong);
+        self.inconsistencies.push(inconsistency);
     }
 
-    async fn all(&mut self) -> Result<(), DocumentsError> {
-        let met = self.documents().await?;
-        let (aliases, edges) = check::counts(self.client).await?;
-        (self.checked.aliases, self.checked.edges) = (aliases, edges);
+    async fn check_all(&mut self) -> Result<(), DocumentsError> {
+        let counts = self.check_documents().await?;
+        let (aliases, edges) = check::count_aliases_and_edges(self.client).await?;
+        (self.report.aliases, self.report.edges) = (aliases, edges);
         // All aliases and edges of documents have been counted: only if more are stored, some are
         // stale, and the tables must be scanned.
-        if aliases != met.aliases {
-            self.aliases().await?;
+        if aliases != counts.aliases {
+            self.check_aliases().await?;
         }
-        if edges != met.edges {
-            self.edges().await?;
+        if edges != counts.edges {
+            self.check_edges().await?;
         }
         Ok(())
     }
 
     /// Checks documents with their aliases and edges.
-    async fn documents(&mut self) -> Result<FsckCounts, DocumentsError> {
-        let mut met = FsckCounts::default();
-        let mut portions = BoundedChunks::new(check::PAGE);
+    async fn check_documents(&mut self) -> Result<FsckCounts, DocumentsError> {
+        let mut counts = FsckCounts::default();
+        let mut chunks = BoundedChunks::new(check::PAGE_ROWS_MAX);
         let first = DocumentKey {
             tenant: TenantId::MIN,
             collection: CollectionId::MIN,
             number: DocumentNumber::MIN,
         };
-        let mut page = check::documents(self.client, self.statements, first, &mut portions).await?;
+        let mut page =
+            check::read_documents(self.client, self.statements, first, &mut chunks).await?;
         while let Some(last) = page.last() {
-            let after = last.place();
-            self.checked.documents += page.len() as u64;
+            let after = last.key();
+            self.report.documents += page.len() as u64;
             // The server reads the next page while this one is checked.
             let (client, statements) = (self.client, self.statements);
-            let next = check::documents(client, statements, after, &mut portions);
-            let (next, looked) = tokio::join!(next, self.page(page, &mut met));
-            looked?;
+            let next = check::read_documents(client, statements, after, &mut chunks);
+            let (next, page_result) = tokio::join!(next, self.check_page(page, &mut counts));
+            page_result?;
             page = next?;
         }
-        Ok(met)
+        Ok(counts)
     }
 
-    async fn page(
+    async fn check_page(
         &mut self,
         page: Vec<CheckRow>,
-        met: &mut FsckCounts,
+        counts: &mut FsckCounts,
     ) -> Result<(), DocumentsError> {
         let mut drafts: Vec<(CheckRow, Draft)> = Vec::with_capacity(page.len());
         for row in page {
-            let of = Some((row.collection, row.id));
-            if DocumentId::stored(row.id).number() != row.number {
-                self.find(
+            let document = Some((row.collection, row.id));
+            if DocumentId::from_stored(row.id).number() != row.number {
+                self.add_finding(
                     FindingKind::Number,
-                    of,
+                    document,
                     "its number does not match its id",
                     None,
                 );
             }
-            if is_as_noted(&row) {
-                met.edges += row.edges.len() as u64;
+            if has_matching_edges(&row) {
+                counts.edges += row.edges.len() as u64;
             }
-            match drafted(self.catalogue, &row) {
+            match parse_draft(self.catalogue, &row) {
                 Ok(draft) => drafts.push((row, draft)),
                 Err(what) => {
-                    self.find(FindingKind::Body, of, what, None);
-                    self.noted(&row);
+                    self.add_finding(FindingKind::Body, document, what, None);
+                    self.check_stored_targets(&row);
                 }
             }
         }
-        let (tenants, aliases): (Vec<_>, Vec<_>) = names(&drafts).into_iter().unzip();
-        let called =
-            check::called(self.client, &self.statements.called, &tenants, &aliases).await?;
+        let (tenants, aliases): (Vec<_>, Vec<_>) = collect_aliases(&drafts).into_iter().unzip();
+        let owners = check::read_alias_owners(
+            self.client,
+            &self.statements.alias_owners,
+            &tenants,
+            &aliases,
+        )
+        .await?;
         for (row, draft) in drafts {
-            met.aliases += self.document(&row, &draft, &called);
+            counts.aliases += self.check_document(&row, &draft, &owners);
         }
         Ok(())
     }
 
     /// Checks one document. Returns how many of its aliases lead to it.
-    fn document(&mut self, row: &CheckRow, draft: &Draft, called: &AliasOwners) -> u64 {
+    fn check_document(&mut self, row: &CheckRow, draft: &Draft, owners: &AliasOwners) -> u64 {
         let of = Some((row.collection, row.id));
-        let mut own = 0;
+        let mut own_count = 0;
         for alias in &draft.aliases {
-            match called.get(&(row.tenant, alias.0)) {
-                Some(found) if *found == (row.collection, row.number) => own += 1,
+            match owners.get(&(row.tenant, alias.0)) {
+                Some(owner) if *owner == (row.collection, row.number) => own_count += 1,
                 Some(_) => {
                     let what = "another document has its identity";
-                    self.find(FindingKind::AliasTaken, of, what, None);
+                    self.add_finding(FindingKind::AliasTaken, of, what, None);
                 }
                 None => {
-                    let wrong = Some(Inconsistency::Document(row.place()));
+                    let wrong = Some(Inconsistency::Document(row.key()));
                     let what = "it is not found by its identity";
-                    self.find(FindingKind::AliasMissing, of, what, wrong);
+                    self.add_finding(FindingKind::AliasMissing, of, what, wrong);
                 }
             }
         }
-        let mut wanted = BTreeSet::new();
-        let mut is_whole = true;
+        let mut expected_targets = BTreeSet::new();
+        let mut is_resolved = true;
         for reference in &draft.references {
-            if let Some((_, number)) = called.get(&(row.tenant, reference.alias.0)) {
-                wanted.insert(*number);
+            if let Some((_, number)) = owners.get(&(row.tenant, reference.alias.0)) {
+                expected_targets.insert(*number);
                 continue;
             }
-            is_whole = false;
+            is_resolved = false;
             let declared = self.catalogue.get(row.collection);
-            let told = declared.map(|declared| declared.collection.tell(reference));
-            let what = told.map(|told| {
+            let unresolved =
+                declared.map(|declared| declared.collection.describe_unresolved(reference));
+            let what = unresolved.map(|told| {
                 let references = vec![told];
                 DocumentsError::UnresolvedReference { references }.to_string()
             });
-            self.find(FindingKind::Dangling, of, what.unwrap_or_default(), None);
+            self.add_finding(FindingKind::Dangling, of, what.unwrap_or_default(), None);
         }
-        let said: BTreeSet<DocumentNumber> = row.targets.iter().copied().collect();
-        if !is_whole {
-            self.noted(row);
-        } else if said != wanted || !is_as_noted(row) {
+        let stored_targets: BTreeSet<DocumentNumber> = row.targets.iter().copied().collect();
+        if !is_resolved {
+            self.check_stored_targets(row);
+        } else if stored_targets != expected_targets || !has_matching_edges(row) {
             let what = format!(
                 "its body refers to {} documents, its row lists {} targets, and it has {} edges",
-                wanted.len(),
+                expected_targets.len(),
                 row.targets.len(),
                 row.edges.len()
             );
-            self.find(
+            self.add_finding(
                 FindingKind::Edges,
                 of,
                 what,
-                Some(Inconsistency::Document(row.place())),
+                Some(Inconsistency::Document(row.key())),
             );
         }
-        own
+        own_count
     }
 
     /// Checks the edges of a document against its stored targets only, when its body does not yield
     /// them.
-    fn noted(&mut self, row: &CheckRow) {
-        if !is_as_noted(row) {
+    fn check_stored_targets(&mut self, row: &CheckRow) {
+        if !has_matching_edges(row) {
             let what = format!(
                 "its row lists {} targets, and it has {} edges",
                 row.targets.len(),
                 row.edges.len()
             );
-            let of = Some((row.collection, row.id));
-            self.find(
+            let document = Some((row.collection, row.id));
+            self.add_finding(
                 FindingKind::Edges,
-                of,
+                document,
                 what,
-                Some(Inconsistency::Noted(row.place())),
+                Some(Inconsistency::EdgesOfTargets(row.key())),
             );
         }
     }
 
-    async fn aliases(&mut self) -> Result<(), DocumentsError> {
+    async fn check_aliases(&mut self) -> Result<(), DocumentsError> {
         let (client, statements) = (self.client, self.statements);
         let (mut tenant, mut alias) = (TenantId::MIN, Uuid::nil());
-        let mut portions = BoundedChunks::new(check::PAGE);
+        let mut chunks = BoundedChunks::new(check::PAGE_ROWS_MAX);
         loop {
-            let page = check::aliases(client, statements, tenant, alias, &mut portions).await?;
+            let page = check::read_aliases(client, statements, tenant, alias, &mut chunks).await?;
             let Some(last) = page.last() else {
                 return Ok(());
             };
             (tenant, alias) = (last.tenant, last.alias);
-            for one in page.iter().filter(|one| is_stale(self.catalogue, one)) {
-                let of = one.document.as_ref().map(|(id, _)| (one.collection, *id));
+            for row in page.iter().filter(|one| is_stale(self.catalogue, one)) {
+                let of = row.document.as_ref().map(|(id, _)| (row.collection, *id));
                 let what = match of {
                     Some(_) => "it is found by an identity that it does not have",
                     None => "an identity leads to a document that does not exist",
                 };
-                let wrong = Some(Inconsistency::Alias(one.tenant, one.alias));
-                self.find(FindingKind::AliasStale, of, what, wrong);
+                let wrong = Some(Inconsistency::Alias(row.tenant, row.alias));
+                self.add_finding(FindingKind::AliasStale, of, what, wrong);
             }
         }
     }
 
-    async fn edges(&mut self) -> Result<(), DocumentsError> {
+    async fn check_edges(&mut self) -> Result<(), DocumentsError> {
         let (client, statements) = (self.client, self.statements);
         let (mut tenant, mut target, mut source) =
             (TenantId::MIN, DocumentNumber::MIN, DocumentNumber::MIN);
-        let mut portions = BoundedChunks::new(check::PAGE);
+        let mut chunks = BoundedChunks::new(check::PAGE_ROWS_MAX);
         loop {
-            let next = check::edges(client, statements, tenant, target, source, &mut portions);
+            let next = check::read_edges(client, statements, tenant, target, source, &mut chunks);
             let page = next.await?;
             let Some(last) = page.last() else {
                 return Ok(());
             };
             (tenant, target, source) = (last.tenant, last.targets[0], last.source);
-            for edges in page.into_iter().filter(|edges| !edges.is_said) {
-                let targets: Vec<String> = edges
-                    .targets
-                    .iter()
-                    .map(DocumentNumber::to_string)
-                    .collect();
+            for edges in page.into_iter().filter(|edges| !edges.is_listed) {
+                let targets: Vec<String> =
+                    edges.targets.iter().map(DocumentNumber::to_string).collect();
                 let what = format!(
                     "edges lead from document number {} to {}, but its row does not list these \
                      targets",
                     edges.source,
                     targets.join(", ")
                 );
-                self.find(
+                self.add_finding(
                     FindingKind::EdgeStale,
                     None,
                     what,
@@ -412,88 +414,86 @@ impl FsckRun<'_> {
 }
 
 /// Whether the edges of a document equal its stored targets, each once.
-fn is_as_noted(row: &CheckRow) -> bool {
-    let once: BTreeSet<&DocumentNumber> = row.targets.iter().collect();
-    row.edges == row.targets && once.len() == row.targets.len()
+fn has_matching_edges(row: &CheckRow) -> bool {
+    let distinct: BTreeSet<&DocumentNumber> = row.targets.iter().collect();
+    row.edges == row.targets && distinct.len() == row.targets.len()
 }
 
-fn drafted(catalogue: &Catalogue, row: &CheckRow) -> Result<Draft, String> {
+fn parse_draft(catalogue: &Catalogue, row: &CheckRow) -> Result<Draft, String> {
     let declared = catalogue.get(row.collection);
     let declared = declared.ok_or("its collection is not declared")?;
-    let draft = declared.collection.read(row.body.as_bytes(), usize::MAX);
+    let draft = declared.collection.parse(row.body.as_bytes(), usize::MAX);
     draft.map_err(|error| error.to_string())
 }
 
 /// Aliases of these documents and of their targets, each once.
-fn names(drafts: &[(CheckRow, Draft)]) -> HashSet<(TenantId, Uuid)> {
-    let each = drafts.iter().flat_map(|(row, draft)| {
+fn collect_aliases(drafts: &[(CheckRow, Draft)]) -> HashSet<(TenantId, Uuid)> {
+    let keys = drafts.iter().flat_map(|(row, draft)| {
         let own = draft.aliases.iter().map(|alias| alias.0);
         let referred = draft.references.iter().map(|one| one.alias.0);
         own.chain(referred).map(|alias| (row.tenant, alias))
     });
-    each.collect()
+    keys.collect()
 }
 
 /// Whether an alias belongs to no document, or to one with another identity. False if the body
 /// cannot be read: that is a finding of its own.
-fn is_stale(catalogue: &Catalogue, one: &AliasRow) -> bool {
-    let Some((_, body)) = &one.document else {
+fn is_stale(catalogue: &Catalogue, row: &AliasRow) -> bool {
+    let Some((_, body)) = &row.document else {
         return true;
     };
-    let names = catalogue.get(one.collection).and_then(|declared| {
+    let aliases = catalogue.get(row.collection).and_then(|declared| {
         let body = serde_json::from_str(body).ok()?;
         declared.aliases(&body).ok()
     });
-    names.is_some_and(|names| names.iter().all(|name| name.0 != one.alias))
+    aliases.is_some_and(|names| names.iter().all(|name| name.0 != row.alias))
 }
 
 /// Repairs an inconsistency if it still exists under the exclusive lock. Returns whether it could.
-async fn mend(
+async fn repair_inconsistency(
     client: &impl GenericClient,
     statements: &CheckStatements,
     catalogue: &Catalogue,
-    wrong: &Inconsistency,
+    inconsistency: &Inconsistency,
 ) -> Result<bool, DocumentsError> {
-    match wrong {
+    match inconsistency {
         Inconsistency::Alias(tenant, alias) => {
-            let found = check::alias(client, statements, *tenant, *alias).await?;
+            let found = check::read_alias(client, statements, *tenant, *alias).await?;
             if found.is_some_and(|found| is_stale(catalogue, &found)) {
-                check::forget_alias(client, *tenant, *alias).await?;
+                check::delete_alias(client, *tenant, *alias).await?;
             }
         }
-        Inconsistency::Edges(edges) => check::mend_edges(client, edges).await?,
-        Inconsistency::Noted(place) => {
-            if let Some(row) = check::document(client, statements, *place).await? {
-                check::lay(client, *place, &row.targets, &row.targets).await?;
+        Inconsistency::Edges(edges) => check::repair_edges(client, edges).await?,
+        Inconsistency::EdgesOfTargets(key) => {
+            if let Some(row) = check::read_document(client, statements, *key).await? {
+                check::replace_edges(client, *key, &row.targets, &row.targets).await?;
             }
         }
         Inconsistency::Document(place) => {
-            let Some(row) = check::document(client, statements, *place).await? else {
+            let Some(row) = check::read_document(client, statements, *place).await? else {
                 return Ok(true);
             };
-            let Ok(draft) = drafted(catalogue, &row) else {
+            let Ok(draft) = parse_draft(catalogue, &row) else {
                 return Ok(false);
             };
             let drafts = [(row, draft)];
-            let (tenants, aliases): (Vec<_>, Vec<_>) = names(&drafts).into_iter().unzip();
+            let (tenants, aliases): (Vec<_>, Vec<_>) = collect_aliases(&drafts).into_iter().unzip();
             let [(row, draft)] = drafts;
-            let called = check::called(client, &statements.called, &tenants, &aliases).await?;
+            let sql = &statements.alias_owners;
+            let owners = check::read_alias_owners(client, sql, &tenants, &aliases).await?;
             let own: Vec<Uuid> = draft.aliases.iter().map(|alias| alias.0).collect();
-            let is_own = |alias: &Uuid| {
-                let found = called.get(&(row.tenant, *alias));
+            let is_free = |alias: &Uuid| {
+                let found = owners.get(&(row.tenant, *alias));
                 found.is_none_or(|found| *found == (row.collection, row.number))
             };
-            let referred = draft
-                .references
-                .iter()
-                .map(|one| called.get(&(row.tenant, one.alias.0)));
+            let aliases = draft.references.iter().map(|reference| reference.alias.0);
             let targets: Option<BTreeSet<DocumentNumber>> =
-                referred.map(|found| Some(found?.1)).collect();
-            let Some(targets) = targets.filter(|_| own.iter().all(is_own)) else {
+                aliases.map(|alias| Some(owners.get(&(row.tenant, alias))?.1)).collect();
+            let Some(targets) = targets.filter(|_| own.iter().all(is_free)) else {
                 return Ok(false);
             };
             let targets: Vec<DocumentNumber> = targets.into_iter().collect();
-            check::mend(client, &row, &own, &targets).await?;
+            check::repair_document(client, &row, &own, &targets).await?;
         }
     }
     Ok(true)

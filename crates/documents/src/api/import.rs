@@ -20,7 +20,7 @@ pub struct ImportResult {
     /// Number of documents that already had this body.
     pub unchanged: u64,
     /// Rejected lines, by zero-based line number, with their errors.
-    pub refused: Vec<(usize, DocumentsError)>,
+    pub rejected: Vec<(usize, DocumentsError)>,
     /// Epoch of the owner that wrote the lines.
     pub epoch: Epoch,
 }
@@ -38,7 +38,7 @@ impl Documents {
         text: &[u8],
     ) -> Result<ImportResult, DocumentsError> {
         let handle = self.handle(caller).await?;
-        handle.declared(caller, Action::Write, collection)?;
+        handle.authorized_collection(caller, Action::Write, collection)?;
         let lines: Vec<(usize, &[u8])> = text
             .split(|byte| *byte == b'\n')
             .enumerate()
@@ -48,12 +48,9 @@ impl Documents {
         if lines.len() > IMPORT_LINES_MAX {
             return Err(DocumentsError::ImportTooLarge { lines: lines.len() });
         }
-        let options = WriteOptions {
-            idempotency: None,
-            is_relaxed: caller.is_relaxed,
-        };
-        let mut imported = ImportResult::default();
-        let (mut numbers, mut requests) = (Vec::new(), Vec::new());
+        let options = WriteOptions { idempotency: None, is_relaxed: caller.is_relaxed };
+        let mut import_result = ImportResult::default();
+        let (mut line_numbers, mut requests) = (Vec::new(), Vec::new());
         for (number, line) in lines {
             let write = BatchWrite {
                 collection: collection.clone(),
@@ -62,23 +59,23 @@ impl Documents {
             };
             match self.prepare(&handle, caller, write).await {
                 Ok(request) => {
-                    numbers.push(number);
+                    line_numbers.push(number);
                     requests.push((request, options));
                 }
-                Err(error) => imported.refused.push((number, error)),
+                Err(error) => import_result.rejected.push((number, error)),
             }
         }
         let results = handle.ownership.writer.write_each(requests).await;
-        for (number, result) in numbers.into_iter().zip(results) {
-            match result.map(|receipt| receipt.done) {
-                Ok(WriteOutcome::Created) => imported.created += 1,
-                Ok(WriteOutcome::Changed) => imported.changed += 1,
-                Ok(_) => imported.unchanged += 1,
-                Err(error) => imported.refused.push((number, error)),
+        for (number, result) in line_numbers.into_iter().zip(results) {
+            match result.map(|receipt| receipt.outcome) {
+                Ok(WriteOutcome::Created) => import_result.created += 1,
+                Ok(WriteOutcome::Changed) => import_result.changed += 1,
+                Ok(_) => import_result.unchanged += 1,
+                Err(error) => import_result.rejected.push((number, error)),
             }
         }
-        imported.epoch = handle.ownership.writer.epoch();
-        imported.refused.sort_by_key(|(number, _)| *number);
-        Ok(imported)
+        import_result.epoch = handle.ownership.writer.epoch();
+        import_result.rejected.sort_by_key(|(number, _)| *number);
+        Ok(import_result)
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::caller::Caller;
 use super::engine::Documents;
-use super::query::PAGE_USUAL;
+use super::query::PAGE_DOCUMENTS_DEFAULT;
 use crate::core::openapi::{OpenApiContext, OpenApiFragment, describe};
 use crate::core::rights::Action;
 use crate::error::DocumentsError;
@@ -35,29 +35,26 @@ impl Documents {
         caller: &Caller,
     ) -> Result<Vec<CollectionSummary>, DocumentsError> {
         let handle = self.handle(caller).await?;
-        let lent = handle.queries.lend(&caller.tenant).await?;
-        let remembered = collections::collections(lent.client()).await;
-        let mut all = Vec::new();
-        for remembered in lent.end(remembered).await? {
-            let name = remembered.definition["collection"]
-                .as_str()
-                .unwrap_or_default();
-            let collection: CollectionName = name
-                .parse()
-                .map_err(|reason| DocumentsError::Database { reason })?;
-            if !is_known(caller, &collection) {
+        let session = handle.queries.acquire(&caller.tenant).await?;
+        let rows = collections::read_collections(session.client()).await;
+        let mut summaries = Vec::new();
+        for row in session.finish(rows).await? {
+            let name = row.definition["collection"].as_str().unwrap_or_default();
+            let collection: CollectionName =
+                name.parse().map_err(|reason| DocumentsError::Database { reason })?;
+            if !is_visible(caller, &collection) {
                 continue;
             }
-            all.push(CollectionSummary {
+            summaries.push(CollectionSummary {
                 collection,
-                definition: remembered.definition,
-                version: remembered.version,
-                created_at: remembered.created_at,
-                changed_at: remembered.changed_at,
+                definition: row.definition,
+                version: row.version,
+                created_at: row.created_at,
+                changed_at: row.changed_at,
             });
         }
-        all.sort_by(|a, b| a.collection.cmp(&b.collection));
-        Ok(all)
+        summaries.sort_by(|a, b| a.collection.cmp(&b.collection));
+        Ok(summaries)
     }
 
     /// One collection by its name.
@@ -70,33 +67,34 @@ impl Documents {
         caller: &Caller,
         name: &CollectionName,
     ) -> Result<CollectionSummary, DocumentsError> {
-        let all = self.collections(caller).await?;
-        let found = all.into_iter().find(|one| one.collection == *name);
-        found.ok_or_else(|| DocumentsError::NoCollection {
-            collection: name.clone(),
-        })
+        let summaries = self.collections(caller).await?;
+        let found = summaries.into_iter().find(|summary| summary.collection == *name);
+        found.ok_or_else(|| DocumentsError::NoCollection { collection: name.clone() })
     }
 
     /// OpenAPI description of the collections that the caller may read or write.
-    pub async fn described(&self, caller: &Caller) -> Result<OpenApiFragment, DocumentsError> {
+    pub async fn describe_openapi(
+        &self,
+        caller: &Caller,
+    ) -> Result<OpenApiFragment, DocumentsError> {
         let handle = self.handle(caller).await?;
         let catalogue = handle.ownership.writer.catalogue();
-        let all = catalogue.iter().map(|declared| &declared.collection);
-        let known = all.filter(|collection| is_known(caller, collection.name()));
+        let collections = catalogue.iter().map(|declared| &declared.collection);
+        let visible = collections.filter(|collection| is_visible(caller, collection.name()));
         let config = &self.inner.options.config;
-        let served = OpenApiContext {
+        let context = OpenApiContext {
             database: &handle.ownership.database,
             page_max: config.page_max,
-            page_usual: PAGE_USUAL.min(config.page_max),
+            page_default: PAGE_DOCUMENTS_DEFAULT.min(config.page_max),
             batch_max: config.batch_max,
         };
-        Ok(describe(&served, known))
+        Ok(describe(&context, visible))
     }
 }
 
 /// Whether the caller may read or write documents of a collection. If not, the existence of the
 /// collection is hidden from the caller.
-fn is_known(caller: &Caller, collection: &CollectionName) -> bool {
-    let may = |action| caller.rights.may(action, collection);
+fn is_visible(caller: &Caller, collection: &CollectionName) -> bool {
+    let may = |action| caller.rights.allows(action, collection);
     may(Action::Read) || may(Action::Write)
 }

@@ -7,13 +7,13 @@ use super::caller::Caller;
 use super::engine::Documents;
 use crate::core::decision::Condition;
 use crate::core::json::{self, Bounds};
-use crate::core::patch::{JsonPatch, merge};
+use crate::core::patch::{JsonPatch, apply_merge_patch};
 use crate::core::write::WriteOp;
 use crate::error::DocumentsError;
 use crate::model::{CollectionName, DEPTH_MAX, DocumentId, Etag, WriteReceipt};
 
 /// Attempts of a patch when other writes change the document in between.
-const ATTEMPTS: u32 = 10;
+const ATTEMPTS_MAX: u32 = 10;
 
 /// Format of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,50 +44,51 @@ impl Documents {
             bytes_max: self.inner.options.config.document_bytes_max.bytes() as usize,
             depth_max: DEPTH_MAX,
         };
-        let patch = json::read(bytes, bounds)?;
+        let patch = json::parse(bytes, bounds)?;
         let handle = self.handle(caller).await?;
         let format = match kind {
             PatchFormat::Merge => "merge",
             PatchFormat::Json => "json",
         };
         let target = format!("{format} {collection} {id} {condition:?} ");
-        let options = caller.options_for([target.as_bytes(), bytes]);
+        let options = caller.write_options_for([target.as_bytes(), bytes]);
         if let Some(request) = options.idempotency
             && let Some(receipt) = self.stored_reply(&handle, caller, request).await?
         {
             return Ok(receipt);
         }
         // Patches of one document are serialized: concurrent ones would fail and retry each other.
-        let _turn = handle.patches.turn(id).await;
+        let _guard = handle.patch_locks.lock(id).await;
         let mut attempts = 0;
         loop {
             attempts += 1;
             let stored = self.get(caller, collection, id).await?;
-            let at = Etag::new(stored.id, stored.version);
-            if !condition.holds(Some(at)) {
-                return Err(DocumentsError::VersionMismatch { at: Some(at) });
+            let etag = Etag::new(stored.id, stored.version);
+            if !condition.holds(Some(etag)) {
+                return Err(DocumentsError::VersionMismatch { at: Some(etag) });
             }
-            let body = patched(stored.value()?, kind, patch.clone())?;
+            let body = apply_patch(stored.parse_body()?, kind, patch.clone())?;
             let write = BatchWrite {
                 collection: collection.clone(),
                 op: WriteOp::Put(Some(id), body.to_string().into_bytes()),
-                condition: Condition::IfAt(vec![at]),
+                condition: Condition::IfAt(vec![etag]),
             };
             let request = self.prepare(&handle, caller, write).await?;
             let result = handle.ownership.writer.write(request, options).await;
             match result {
-                Err(DocumentsError::VersionMismatch { at: Some(_) }) if attempts < ATTEMPTS => {}
+                Err(DocumentsError::VersionMismatch { at: Some(_) }) if attempts < ATTEMPTS_MAX => {
+                }
                 result => return result,
             }
         }
     }
 }
 
-fn patched(mut body: Value, kind: PatchFormat, patch: Value) -> Result<Value, DocumentsError> {
+fn apply_patch(mut body: Value, kind: PatchFormat, patch: Value) -> Result<Value, DocumentsError> {
     match kind {
-        PatchFormat::Merge => merge(&mut body, patch),
+        PatchFormat::Merge => apply_merge_patch(&mut body, patch),
         PatchFormat::Json => {
-            let patch = JsonPatch::read(patch).map_err(DocumentsError::violation)?;
+            let patch = JsonPatch::parse(patch).map_err(DocumentsError::violation)?;
             patch.apply(&mut body).map_err(DocumentsError::violation)?;
         }
     }

@@ -5,23 +5,19 @@ use tokio::sync::{Mutex, MutexGuard};
 use crate::model::DocumentId;
 
 /// Number of patch locks, shared by all documents.
-const TURNS: usize = 256;
+const LOCKS: usize = 256;
 
 /// Locks that serialize patches of the same document, chosen by a hash of its id.
 pub(super) struct PatchLocks(Vec<Mutex<()>>);
 
 impl PatchLocks {
     pub(super) fn new() -> Self {
-        Self((0..TURNS).map(|_| Mutex::new(())).collect())
+        Self((0..LOCKS).map(|_| Mutex::new(())).collect())
     }
 
-    pub(super) async fn turn(&self, id: DocumentId) -> MutexGuard<'_, ()> {
+    pub(super) async fn lock(&self, id: DocumentId) -> MutexGuard<'_, ()> {
         // Numbers start with a timestamp, so neighbours share their high bits: mix them.
-        let mixed = id
-            .number()
-            .0
-            .unsigned_abs()
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0[(mixed >> 32) as usize % TURNS].lock().await
+        let hash = id.number().0.unsigned_abs().wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0[(hash >> 32) as usize % LOCKS].lock().await
     }
 }

@@ -6,7 +6,7 @@ use egret_base::settings::ByteSize;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::caller::{Caller, is_seen};
+use super::caller::{Caller, is_visible};
 use super::database::DatabaseHandle;
 use super::engine::Documents;
 use crate::core::collection::DeclaredCollection;
@@ -15,7 +15,7 @@ use crate::core::query::{PageCursor, Query, QueryText};
 use crate::core::rights::Action;
 use crate::error::DocumentsError;
 use crate::model::{CollectionKey, CollectionName, DocumentId, DocumentNumber, TenantId};
-use crate::store::query::{OrderPart, PageBudget, count, page, plan};
+use crate::store::query::{OrderPart, PageBudget, count_sql, estimate_sql, page_sql};
 use crate::store::read::{self, StoredDocument};
 
 /// Parameters of a query on a collection.
@@ -35,7 +35,7 @@ pub struct FindQuery {
     /// Whether and how matching documents are counted.
     pub count: CountMode,
     /// Parts of each document to return.
-    pub shape: DocumentProjection,
+    pub projection: DocumentProjection,
 }
 
 /// The parts of a document that are returned.
@@ -83,7 +83,7 @@ pub struct FindPage {
 }
 
 /// Documents of a page if the request sets no limit.
-pub(crate) const PAGE_USUAL: u32 = 100;
+pub(crate) const PAGE_DOCUMENTS_DEFAULT: u32 = 100;
 
 /// Approximate size of a document without its body, in bytes.
 const DOCUMENT_BYTES: u64 = 100;
@@ -98,45 +98,48 @@ impl Documents {
         find: &FindQuery,
     ) -> Result<FindPage, DocumentsError> {
         let handle = self.handle(caller).await?;
-        let declared = handle.declared(caller, Action::Read, collection)?;
+        let declared = handle.authorized_collection(caller, Action::Read, collection)?;
         if let Some(identity) = &find.identity {
-            let tenant = self.tenant(&handle, &caller.tenant).await?;
-            return self
-                .find_named(caller, &handle, tenant, &declared, identity, find)
-                .await;
+            let tenant = self.resolve_tenant(&handle, &caller.tenant).await?;
+            return self.find_by_identity(caller, &handle, tenant, &declared, identity, find).await;
         }
         let definition = declared.collection.definition();
-        let wording = QueryText {
+        let text = QueryText {
             filters: &find.filters,
             sort: find.sort.as_deref(),
             cursor: find.cursor.as_deref(),
         };
-        let mut query = Query::read(definition, &wording)?;
-        query.filters.extend(caller.rights.filters(definition));
-        let mut room = self.room(find.limit)?;
-        let place = CollectionKey::new(self.tenant(&handle, &caller.tenant).await?, declared.id);
+        let mut query = Query::parse(definition, &text)?;
+        query.filters.extend(caller.rights.claim_filters(definition));
+        let mut budget = self.page_budget(find.limit)?;
+        let key =
+            CollectionKey::new(self.resolve_tenant(&handle, &caller.tenant).await?, declared.id);
         let mut items: Vec<StoredDocument> = Vec::new();
-        for part in parts(&query) {
-            if !room.is_full() {
-                let sql = page(&query, place, part, room.asked());
+        for part in order_parts(&query) {
+            if !budget.is_full() {
+                let sql = page_sql(&query, key, part, budget.rows_to_request());
                 let values = sql.values();
-                let asked = handle
-                    .queries
-                    .page(&caller.tenant, &sql.text, &values, &mut room);
+                let asked =
+                    handle.queries.query_page(&caller.tenant, &sql.text, &values, &mut budget);
                 let rows = asked.await?;
-                items.extend(rows.iter().map(StoredDocument::of));
+                items.extend(rows.iter().map(StoredDocument::from_row));
             }
         }
-        let next = match items.last().filter(|_| room.is_full()) {
+        let next = match items.last().filter(|_| budget.is_full()) {
             Some(last) => Some(
-                PageCursor::of(query.order.as_ref(), &last.value()?, last.id.number()).cursor(),
+                PageCursor::after_document(
+                    query.order.as_ref(),
+                    &last.parse_body()?,
+                    last.id.number(),
+                )
+                .encode(),
             ),
             None => None,
         };
         Ok(FindPage {
-            count: counted(&handle, caller, &query, place, find.count).await?,
+            count: count_matches(&handle, caller, &query, key, find.count).await?,
             items: self
-                .shaped(caller, &handle, &declared, place.tenant, items, &find.shape)
+                .project_documents(caller, &handle, &declared, key.tenant, items, &find.projection)
                 .await?,
             next,
         })
@@ -146,21 +149,21 @@ impl Documents {
     ///
     /// # Errors
     /// [`DocumentsError::NotFound`]: there is no such document, or the caller may not see it.
-    pub async fn get_shaped(
+    pub async fn get_projected(
         &self,
         caller: &Caller,
         collection: &CollectionName,
         id: DocumentId,
-        shape: &DocumentProjection,
+        projection: &DocumentProjection,
     ) -> Result<FindPageItem, DocumentsError> {
         let stored = self.get(caller, collection, id).await?;
         let handle = self.handle(caller).await?;
-        let declared = handle.declared(caller, Action::Read, collection)?;
-        let tenant = self.tenant(&handle, &caller.tenant).await?;
-        let mut shaped = self
-            .shaped(caller, &handle, &declared, tenant, vec![stored], shape)
+        let declared = handle.authorized_collection(caller, Action::Read, collection)?;
+        let tenant = self.resolve_tenant(&handle, &caller.tenant).await?;
+        let mut items = self
+            .project_documents(caller, &handle, &declared, tenant, vec![stored], projection)
             .await?;
-        Ok(shaped.pop().expect("one document was given"))
+        Ok(items.pop().expect("one document was given"))
     }
 
     /// Returns the documents of all collections that refer to one, in order of creation.
@@ -177,8 +180,8 @@ impl Documents {
     ) -> Result<ReferringDocuments, DocumentsError> {
         self.get(caller, collection, id).await?;
         let handle = self.handle(caller).await?;
-        let tenant = self.tenant(&handle, &caller.tenant).await?;
-        let mut room = self.room(limit)?;
+        let tenant = self.resolve_tenant(&handle, &caller.tenant).await?;
+        let mut budget = self.page_budget(limit)?;
         let after = match cursor {
             Some(cursor) => {
                 let number = cursor.parse().map_err(|_| DocumentsError::QueryInvalid {
@@ -190,40 +193,40 @@ impl Documents {
             }
             None => DocumentNumber::MIN,
         };
-        let row_count = room.asked();
+        let rows_max = budget.rows_to_request();
         let rows = handle
             .queries
-            .page(
+            .query_page(
                 &caller.tenant,
-                &read::referring_sql(),
-                &[&tenant, &id.number(), &after, &row_count],
-                &mut room,
+                &read::referrers_sql(),
+                &[&tenant, &id.number(), &after, &rows_max],
+                &mut budget,
             )
             .await?;
-        let items: Vec<StoredDocument> = rows.iter().map(StoredDocument::of).collect();
-        let last = items.last().filter(|_| room.is_full());
+        let items: Vec<StoredDocument> = rows.iter().map(StoredDocument::from_row).collect();
+        let last = items.last().filter(|_| budget.is_full());
         let next = last.map(|last| last.id.number().to_string());
         let catalogue = handle.ownership.writer.catalogue();
-        let named = items.into_iter().filter_map(|stored| {
+        let visible = items.into_iter().filter_map(|stored| {
             let declared = catalogue.by_id(stored.collection)?;
             let name = declared.collection.name();
-            let is_seen =
-                caller.rights.may(Action::Read, name) && is_seen(caller, &declared, &stored);
-            is_seen.then(|| (name.clone(), stored))
+            let is_readable =
+                caller.rights.allows(Action::Read, name) && is_visible(caller, &declared, &stored);
+            is_readable.then(|| (name.clone(), stored))
         });
-        let items: Vec<(CollectionName, StoredDocument)> = named.collect();
+        let items: Vec<(CollectionName, StoredDocument)> = visible.collect();
         Ok(ReferringDocuments { items, next })
     }
 
     /// Budget of a page with the requested number of documents.
-    pub(super) fn room(&self, asked: Option<u32>) -> Result<PageBudget, DocumentsError> {
+    pub(super) fn page_budget(&self, requested: Option<u32>) -> Result<PageBudget, DocumentsError> {
         let bytes_max = self.inner.options.config.page_bytes_max;
-        Ok(PageBudget::new(self.limit(asked)?, bytes_max))
+        Ok(PageBudget::new(self.page_limit(requested)?, bytes_max))
     }
 
-    pub(super) fn limit(&self, asked: Option<u32>) -> Result<u32, DocumentsError> {
+    pub(super) fn page_limit(&self, requested: Option<u32>) -> Result<u32, DocumentsError> {
         let page_max = self.inner.options.config.page_max;
-        match asked.unwrap_or(PAGE_USUAL.min(page_max)) {
+        match requested.unwrap_or(PAGE_DOCUMENTS_DEFAULT.min(page_max)) {
             limit if (1..=page_max).contains(&limit) => Ok(limit),
             _ => Err(DocumentsError::QueryInvalid {
                 reason: format!("a page has from 1 to {page_max} documents (`documents.page_max`)"),
@@ -232,31 +235,32 @@ impl Documents {
     }
 
     /// Reduces documents to their requested parts, and embeds the targets of requested references.
-    pub(super) async fn shaped(
+    pub(super) async fn project_documents(
         &self,
         caller: &Caller,
         handle: &DatabaseHandle,
         declared: &DeclaredCollection,
         tenant: TenantId,
-        all: Vec<StoredDocument>,
-        shape: &DocumentProjection,
+        documents: Vec<StoredDocument>,
+        projection: &DocumentProjection,
     ) -> Result<Vec<FindPageItem>, DocumentsError> {
-        let wanted = EmbedOptions {
-            references: &shape.embed,
+        let options = EmbedOptions {
+            references: &projection.embed,
             bytes_max: self.inner.options.config.page_bytes_max,
         };
-        let mut embedded = embedded(caller, handle, declared, tenant, &all, wanted).await?;
-        let mut items = Vec::with_capacity(all.len());
-        for (place, stored) in all.into_iter().enumerate() {
-            let fields = if shape.fields.is_empty() {
+        let mut embedded =
+            embed_targets(caller, handle, declared, tenant, &documents, options).await?;
+        let mut items = Vec::with_capacity(documents.len());
+        for (index, stored) in documents.into_iter().enumerate() {
+            let fields = if projection.fields.is_empty() {
                 None
             } else {
-                Some(selected(&stored.value()?, &shape.fields))
+                Some(select_paths(&stored.parse_body()?, &projection.fields))
             };
             items.push(FindPageItem {
                 stored,
                 fields,
-                embedded: embedded.remove(&place).unwrap_or_default(),
+                embedded: embedded.remove(&index).unwrap_or_default(),
             });
         }
         Ok(items)
@@ -273,17 +277,15 @@ struct EmbedOptions<'a> {
 }
 
 impl EmbedOptions<'_> {
-    fn refused(&self) -> DocumentsError {
-        DocumentsError::EmbeddedTooLarge {
-            bytes_max: self.bytes_max,
-        }
+    fn too_large(&self) -> DocumentsError {
+        DocumentsError::EmbeddedTooLarge { bytes_max: self.bytes_max }
     }
 }
 
 /// A target to embed in a document of the page.
 struct EmbedTarget {
     /// Index in the page of the document that refers to it.
-    place: usize,
+    index: usize,
     /// Index of the reference in its collection.
     reference: usize,
     alias: Uuid,
@@ -299,39 +301,30 @@ pub struct ReferringDocuments {
 }
 
 /// The parts of the order that can still have documents after the cursor.
-fn parts(query: &Query) -> Vec<OrderPart> {
-    let is_past = query
-        .after
-        .as_ref()
-        .is_some_and(|after| after.value.is_null());
+fn order_parts(query: &Query) -> Vec<OrderPart> {
+    let is_after_values = query.after.as_ref().is_some_and(|after| after.value.is_null());
     match query.order {
         None => vec![OrderPart::Valueless],
-        Some(_) if is_past => vec![OrderPart::Valueless],
+        Some(_) if is_after_values => vec![OrderPart::Valueless],
         Some(_) => vec![OrderPart::Valued, OrderPart::Valueless],
     }
 }
 
-async fn counted(
+async fn count_matches(
     handle: &DatabaseHandle,
     caller: &Caller,
     query: &Query,
-    place: CollectionKey,
-    how: CountMode,
+    key: CollectionKey,
+    mode: CountMode,
 ) -> Result<Option<i64>, DocumentsError> {
-    Ok(match how {
+    Ok(match mode {
         CountMode::None => None,
         CountMode::Exact => {
-            let rows = handle
-                .queries
-                .ask(&caller.tenant, &count(query, place))
-                .await?;
+            let rows = handle.queries.query_sql(&caller.tenant, &count_sql(query, key)).await?;
             rows.first().map(|row| row.get(0))
         }
         CountMode::Planned => {
-            let rows = handle
-                .queries
-                .ask(&caller.tenant, &plan(query, place))
-                .await?;
+            let rows = handle.queries.query_sql(&caller.tenant, &estimate_sql(query, key)).await?;
             let plan: Option<Value> = rows.first().map(|row| row.get(0));
             plan.and_then(|plan| plan.pointer("/0/Plan/Plan Rows")?.as_i64())
         }
@@ -339,8 +332,8 @@ async fn counted(
 }
 
 /// Copies the parts of a body at these paths into a new body.
-fn selected(body: &Value, paths: &[Path]) -> Value {
-    let mut selected = Value::Object(Map::new());
+fn select_paths(body: &Value, paths: &[Path]) -> Value {
+    let mut selection = Value::Object(Map::new());
     for path in paths {
         let Some(found) = path.get(body) else {
             continue;
@@ -349,7 +342,7 @@ fn selected(body: &Value, paths: &[Path]) -> Value {
             Segment::Property(name) => Some(name),
             Segment::Each => None,
         });
-        let place = names.fold(&mut selected, |place, name| {
+        let slot = names.fold(&mut selection, |place, name| {
             if !place.is_object() {
                 *place = Value::Object(Map::new());
             }
@@ -359,92 +352,89 @@ fn selected(body: &Value, paths: &[Path]) -> Value {
                 .entry(name)
                 .or_insert(Value::Null)
         });
-        *place = found.clone();
+        *slot = found.clone();
     }
-    selected
+    selection
 }
 
-fn check_known(
+fn check_references(
     collection: &CollectionName,
-    known: &[&CollectionName],
+    declared: &[&CollectionName],
     references: &[CollectionName],
 ) -> Result<(), DocumentsError> {
-    let Some(unknown) = references.iter().find(|name| !known.contains(name)) else {
+    let Some(unknown) = references.iter().find(|name| !declared.contains(name)) else {
         return Ok(());
     };
-    let known = known
-        .iter()
-        .map(|name| format!("`{name}`"))
-        .collect::<Vec<String>>()
-        .join(", ");
+    let names = declared.iter().map(|name| format!("`{name}`")).collect::<Vec<String>>().join(", ");
     Err(DocumentsError::QueryInvalid {
         reason: format!(
-            "documents of `{collection}` have no reference `{unknown}`; their references are: {known}"
+            "documents of `{collection}` have no reference `{unknown}`; their references are: {names}"
         ),
     })
 }
 
 /// Targets to embed, by the index of the document in the page and the name of the reference.
-async fn embedded(
+async fn embed_targets(
     caller: &Caller,
     handle: &DatabaseHandle,
     declared: &DeclaredCollection,
     tenant: TenantId,
-    all: &[StoredDocument],
-    wanted: EmbedOptions<'_>,
+    documents: &[StoredDocument],
+    options: EmbedOptions<'_>,
 ) -> Result<BTreeMap<usize, Map<String, Value>>, DocumentsError> {
     let collection = &declared.collection;
-    let known: Vec<&CollectionName> = collection.references().map(|(name, ..)| name).collect();
-    check_known(collection.name(), &known, wanted.references)?;
-    let embeddings = embeddings(declared, &known, all, wanted)?;
-    let mut aliases: Vec<Uuid> = embeddings.iter().map(|one| one.alias).collect();
+    let declared_references: Vec<&CollectionName> =
+        collection.references().map(|(name, ..)| name).collect();
+    check_references(collection.name(), &declared_references, options.references)?;
+    let embeddings = list_embed_targets(declared, &declared_references, documents, options)?;
+    let mut aliases: Vec<Uuid> = embeddings.iter().map(|target| target.alias).collect();
     aliases.sort_unstable();
     aliases.dedup();
-    let found = targets(caller, handle, tenant, aliases, wanted).await?;
-    let mut left = wanted.bytes_max.bytes();
+    let documents_by_alias = read_targets(caller, handle, tenant, aliases, options).await?;
+    let mut bytes_left = options.bytes_max.bytes();
     let mut embedded: BTreeMap<usize, Map<String, Value>> = BTreeMap::new();
     for one in embeddings {
-        let Some((bytes, value)) = found.get(&one.alias) else {
+        let Some((bytes, value)) = documents_by_alias.get(&one.alias) else {
             continue;
         };
-        left = left.checked_sub(*bytes).ok_or_else(|| wanted.refused())?;
-        let name = known[one.reference].to_string();
-        let of_document = embedded.entry(one.place).or_default();
+        bytes_left = bytes_left.checked_sub(*bytes).ok_or_else(|| options.too_large())?;
+        let name = declared_references[one.reference].to_string();
+        let document_targets = embedded.entry(one.index).or_default();
         if collection.is_plural(one.reference) {
-            let list = of_document.entry(name).or_insert(Value::Array(Vec::new()));
+            let list = document_targets.entry(name).or_insert(Value::Array(Vec::new()));
             let list = list.as_array_mut().expect("it was inserted as an array");
             list.push(value.clone());
         } else {
-            of_document.insert(name, value.clone());
+            document_targets.insert(name, value.clone());
         }
     }
     Ok(embedded)
 }
 
 /// Lists the targets to embed. Fails early if they exceed the limit by their fixed size alone.
-fn embeddings(
+fn list_embed_targets(
     declared: &DeclaredCollection,
-    known: &[&CollectionName],
-    all: &[StoredDocument],
-    wanted: EmbedOptions<'_>,
+    declared_references: &[&CollectionName],
+    documents: &[StoredDocument],
+    options: EmbedOptions<'_>,
 ) -> Result<Vec<EmbedTarget>, DocumentsError> {
     let mut embeddings = Vec::new();
-    if wanted.references.is_empty() {
+    if options.references.is_empty() {
         return Ok(embeddings);
     }
-    for (place, stored) in all.iter().enumerate() {
-        let draft = declared.collection.take(&stored.value()?, usize::MAX)?;
+    for (index, stored) in documents.iter().enumerate() {
+        let draft = declared.collection.parse_value(&stored.parse_body()?, usize::MAX)?;
         let targets = draft
             .references
             .into_iter()
-            .filter(|to| wanted.references.contains(known[to.reference]));
+            .filter(|to| options.references.contains(declared_references[to.reference]));
         embeddings.extend(targets.map(|target| EmbedTarget {
-            place,
+            index,
             reference: target.reference,
             alias: target.alias.0,
         }));
-        if embeddings.len() as u64 * DOCUMENT_BYTES > wanted.bytes_max.bytes() {
-            return Err(wanted.refused());
+        if embeddings.len() as u64 * DOCUMENT_BYTES > options.bytes_max.bytes() {
+            return Err(options.too_large());
         }
     }
     Ok(embeddings)
@@ -452,12 +442,12 @@ fn embeddings(
 
 /// Reads the referenced documents, with their approximate sizes, by alias. Documents deleted since
 /// the page was read and those that the caller may not see are missing.
-async fn targets(
+async fn read_targets(
     caller: &Caller,
     handle: &DatabaseHandle,
     tenant: TenantId,
     aliases: Vec<Uuid>,
-    wanted: EmbedOptions<'_>,
+    options: EmbedOptions<'_>,
 ) -> Result<BTreeMap<Uuid, (u64, Value)>, DocumentsError> {
     let mut targets = BTreeMap::new();
     if aliases.is_empty() {
@@ -465,32 +455,27 @@ async fn targets(
     }
     let tenants = vec![tenant; aliases.len()];
     let count = u32::try_from(aliases.len()).unwrap_or(u32::MAX);
-    let mut room = PageBudget::new(count, wanted.bytes_max);
+    let mut budget = PageBudget::new(count, options.bytes_max);
     let rows = handle
         .queries
-        .page(
-            &caller.tenant,
-            &read::by_alias_sql(),
-            &[&tenants, &aliases],
-            &mut room,
-        )
+        .query_page(&caller.tenant, &read::by_alias_sql(), &[&tenants, &aliases], &mut budget)
         .await?;
-    if room.is_full() {
-        return Err(wanted.refused());
+    if budget.is_full() {
+        return Err(options.too_large());
     }
     let catalogue = handle.ownership.writer.catalogue();
-    let found = read::stored(aliases.len(), &rows).into_iter();
-    for (alias, stored) in aliases.into_iter().zip(found) {
-        let seen = stored.filter(|stored| {
+    let documents = read::parse_documents(aliases.len(), &rows).into_iter();
+    for (alias, stored) in aliases.into_iter().zip(documents) {
+        let visible = stored.filter(|stored| {
             let declared = catalogue.by_id(stored.collection);
             declared.is_some_and(|declared| {
-                let may = caller.rights.may(Action::Read, declared.collection.name());
-                may && is_seen(caller, &declared, stored)
+                let may = caller.rights.allows(Action::Read, declared.collection.name());
+                may && is_visible(caller, &declared, stored)
             })
         });
-        if let Some(stored) = seen {
+        if let Some(stored) = visible {
             let bytes = stored.body.len() as u64 + DOCUMENT_BYTES;
-            targets.insert(alias, (bytes, stored.value()?));
+            targets.insert(alias, (bytes, stored.parse_body()?));
         }
     }
     Ok(targets)

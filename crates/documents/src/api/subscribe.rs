@@ -25,7 +25,7 @@ pub struct SubscriptionStatus {
     /// Time at which the subscription was created.
     pub created_at: SystemTime,
     /// Number of consecutive failed deliveries, with the last error; none: the last one succeeded.
-    pub failed: Option<(u32, String)>,
+    pub failure: Option<(u32, String)>,
 }
 
 /// A subscription to create or to replace.
@@ -64,25 +64,26 @@ impl Documents {
         caller: &Caller,
     ) -> Result<Vec<SubscriptionStatus>, DocumentsError> {
         let handle = self.handle(caller).await?;
-        let tenant = self.tenant(&handle, &caller.tenant).await?;
-        let lent = handle.queries.lend(&caller.tenant).await?;
-        let found = subscriptions::all(lent.client()).await;
-        let all = lent.end(found.map_err(DocumentsError::from)).await?;
+        let tenant = self.resolve_tenant(&handle, &caller.tenant).await?;
+        let session = handle.queries.acquire(&caller.tenant).await?;
+        let result = subscriptions::read_all(session.client()).await;
+        let rows = session.finish(result.map_err(DocumentsError::from)).await?;
         let catalogue = handle.ownership.writer.catalogue();
-        let own = all.into_iter().filter(|one| one.tenant == tenant);
-        own.map(|one| {
-            let declared = one.collection.and_then(|id| catalogue.get(id));
-            let failed = handle.subscriptions.failed(one.tenant, &one.name);
-            Ok(SubscriptionStatus {
-                name: named(one.name)?,
-                collection: declared.map(|declared| declared.collection.name().clone()),
-                destination: without_password(one.destination),
-                position: one.position,
-                created_at: one.created_at,
-                failed: failed.map(|failed| (failed.times, failed.error)),
+        let own_rows = rows.into_iter().filter(|one| one.tenant == tenant);
+        own_rows
+            .map(|one| {
+                let declared = one.collection.and_then(|id| catalogue.get(id));
+                let failure = handle.subscriptions.failure(one.tenant, &one.name);
+                Ok(SubscriptionStatus {
+                    name: parse_name(one.name)?,
+                    collection: declared.map(|declared| declared.collection.name().clone()),
+                    destination: without_password(one.destination),
+                    position: one.position,
+                    created_at: one.created_at,
+                    failure: failure.map(|failed| (failed.count, failed.error)),
+                })
             })
-        })
-        .collect()
+            .collect()
     }
 
     /// Rejects a destination to which changes cannot be delivered.
@@ -90,17 +91,12 @@ impl Documents {
         let options = &self.inner.options;
         match (destination, &options.tasks) {
             (Destination::Webhook(url), _) => {
-                let checked = options.destinations.check(url).map(drop);
-                checked.map_err(|error| DocumentsError::WebhookInvalid {
-                    reason: error.to_string(),
-                })
+                let result = options.destinations.check(url).map(drop);
+                result.map_err(|error| DocumentsError::WebhookInvalid { reason: error.to_string() })
             }
-            (Destination::Queue(queue), Some(sink)) => {
-                sink.check_queue(queue)
-                    .map_err(|refused| DocumentsError::Database {
-                        reason: refused.message,
-                    })
-            }
+            (Destination::Queue(queue), Some(sink)) => sink
+                .check_queue(queue)
+                .map_err(|rejection| DocumentsError::Database { reason: rejection.message }),
             (Destination::Queue(_), None) => Ok(()),
         }
     }
@@ -112,64 +108,64 @@ impl Documents {
     pub async fn subscribe(
         &self,
         caller: &Caller,
-        wanted: SubscriptionSpec,
+        spec: SubscriptionSpec,
     ) -> Result<SubscriptionStatus, DocumentsError> {
         let handle = self.handle(caller).await?;
-        let collection = match &wanted.collection {
-            Some(name) => Some(handle.declared(caller, Action::Read, name)?.id),
+        let collection = match &spec.collection {
+            Some(name) => Some(handle.authorized_collection(caller, Action::Read, name)?.id),
             None => None,
         };
-        self.check_destination(&wanted.destination)?;
+        self.check_destination(&spec.destination)?;
         let catalogue = handle.ownership.writer.catalogue();
-        let mut told = catalogue.iter().filter(|declared| {
-            let wanted = wanted.collection.as_ref();
-            wanted.is_none_or(|wanted| wanted == declared.collection.name())
+        let mut collections = catalogue.iter().filter(|declared| {
+            let filter = spec.collection.as_ref();
+            filter.is_none_or(|wanted| wanted == declared.collection.name())
         });
-        let is_seen = told.all(|declared| {
+        let is_visible = collections.all(|declared| {
             let collection = &declared.collection;
-            caller.rights.may(Action::Read, collection.name())
-                && caller.rights.is_whole(collection.definition())
+            caller.rights.allows(Action::Read, collection.name())
+                && caller.rights.is_unrestricted(collection.definition())
         });
         // Collections declared later would be outside the token's rights.
-        let is_limited = wanted.collection.is_none() && caller.rights.read != Reach::All;
-        if !is_seen || is_limited {
+        let is_limited = spec.collection.is_none() && caller.rights.read != Reach::All;
+        if !is_visible || is_limited {
             return Err(DocumentsError::AccessDenied {
                 what: "the token may not read all documents whose changes would be delivered"
                     .to_owned(),
             });
         }
-        let tenant = self.tenant(&handle, &caller.tenant).await?;
-        let there = self.subscriptions(caller).await?;
+        let tenant = self.resolve_tenant(&handle, &caller.tenant).await?;
+        let existing = self.subscriptions(caller).await?;
         let subscriptions_max = self.inner.options.config.subscriptions_max;
-        let is_new = there.iter().all(|one| one.name != wanted.name);
-        if is_new && there.len() >= subscriptions_max as usize {
+        let is_new = existing.iter().all(|one| one.name != spec.name);
+        if is_new && existing.len() >= subscriptions_max as usize {
             return Err(DocumentsError::TooManySubscriptions { subscriptions_max });
         }
-        if let Some(after) = wanted.after {
-            let last = handle.feed.last().await?;
+        if let Some(after) = spec.after {
+            let last = handle.feed.last_position().await?;
             if after > last {
                 return Err(DocumentsError::ChangesAhead { last });
             }
         }
-        let lent = handle.queries.lend(&caller.tenant).await?;
+        let session = handle.queries.acquire(&caller.tenant).await?;
         let stored = subscriptions::put(
-            lent.client(),
+            session.client(),
             tenant,
-            wanted.name.as_str(),
+            spec.name.as_str(),
             collection,
-            &wanted.destination,
-            wanted.after,
+            &spec.destination,
+            spec.after,
         )
         .await;
-        let stored = lent.end(stored.map_err(DocumentsError::from)).await?;
-        handle.subscriptions.look();
+        let stored = session.finish(stored.map_err(DocumentsError::from)).await?;
+        handle.subscriptions.request_reload();
         Ok(SubscriptionStatus {
-            name: wanted.name,
-            collection: wanted.collection,
+            name: spec.name,
+            collection: spec.collection,
             destination: without_password(stored.destination),
             position: stored.position,
             created_at: stored.created_at,
-            failed: None,
+            failure: None,
         })
     }
 
@@ -183,20 +179,18 @@ impl Documents {
         name: &CollectionName,
     ) -> Result<(), DocumentsError> {
         let handle = self.handle(caller).await?;
-        let tenant = self.tenant(&handle, &caller.tenant).await?;
-        let lent = handle.queries.lend(&caller.tenant).await?;
-        let removed = subscriptions::remove(lent.client(), tenant, name.as_str()).await;
-        if lent.end(removed.map_err(DocumentsError::from)).await? {
-            handle.subscriptions.look();
+        let tenant = self.resolve_tenant(&handle, &caller.tenant).await?;
+        let session = handle.queries.acquire(&caller.tenant).await?;
+        let result = subscriptions::remove(session.client(), tenant, name.as_str()).await;
+        if session.finish(result.map_err(DocumentsError::from)).await? {
+            handle.subscriptions.request_reload();
             Ok(())
         } else {
-            Err(DocumentsError::NoSubscription {
-                subscription: name.clone(),
-            })
+            Err(DocumentsError::NoSubscription { subscription: name.clone() })
         }
     }
 }
 
-fn named(name: String) -> Result<CollectionName, DocumentsError> {
+fn parse_name(name: String) -> Result<CollectionName, DocumentsError> {
     CollectionName::try_from(name).map_err(|reason| DocumentsError::Database { reason })
 }

@@ -7,7 +7,7 @@ use super::caller::Caller;
 use super::database::DatabaseHandle;
 use super::engine::Documents;
 use crate::core::decision::Condition;
-use crate::core::identity::{EGRET_NAMESPACE, v5};
+use crate::core::identity::{EGRET_NAMESPACE, uuid_v5};
 use crate::core::rights::Action;
 use crate::core::write::{IdempotentRequest, WriteOp, WriteRequest};
 use crate::error::DocumentsError;
@@ -58,8 +58,7 @@ impl Documents {
         id: DocumentId,
         condition: Condition,
     ) -> Result<WriteReceipt, DocumentsError> {
-        self.write(caller, collection, WriteOp::Delete(id), condition)
-            .await
+        self.write(caller, collection, WriteOp::Delete(id), condition).await
     }
 
     async fn write(
@@ -70,12 +69,8 @@ impl Documents {
         condition: Condition,
     ) -> Result<WriteReceipt, DocumentsError> {
         let handle = self.handle(caller).await?;
-        let write = BatchWrite {
-            collection: collection.clone(),
-            op,
-            condition,
-        };
-        let options = caller.options(std::iter::once(&write));
+        let write = BatchWrite { collection: collection.clone(), op, condition };
+        let options = caller.write_options(std::iter::once(&write));
         let request = self.prepare(&handle, caller, write).await?;
         handle.ownership.writer.write(request, options).await
     }
@@ -87,7 +82,7 @@ impl Documents {
         caller: &Caller,
         write: BatchWrite,
     ) -> Result<WriteRequest, DocumentsError> {
-        let declared = handle.declared(caller, Action::Write, &write.collection)?;
+        let declared = handle.authorized_collection(caller, Action::Write, &write.collection)?;
         let bytes_max = match write.op {
             // Its size was checked when it was written first.
             WriteOp::Restore { .. } => usize::MAX,
@@ -95,13 +90,13 @@ impl Documents {
         };
         let op = write.op.try_map(|body| {
             let collection = &declared.collection;
-            let draft = collection.read(&body, bytes_max)?;
+            let draft = collection.parse(&body, bytes_max)?;
             let rights = &caller.rights;
             rights.check_claims(collection.definition(), &draft.body)?;
             Ok::<_, DocumentsError>(Box::new(draft))
         })?;
         Ok(WriteRequest {
-            tenant: self.tenant(handle, &caller.tenant).await?,
+            tenant: self.resolve_tenant(handle, &caller.tenant).await?,
             declared,
             op,
             condition: write.condition,
@@ -118,24 +113,29 @@ impl Documents {
         caller: &Caller,
         request: IdempotentRequest,
     ) -> Result<Option<WriteReceipt>, DocumentsError> {
-        let tenant = self.tenant(handle, &caller.tenant).await?;
+        let tenant = self.resolve_tenant(handle, &caller.tenant).await?;
         let (tenants, keys) = (vec![tenant], vec![request.key]);
         let rows = handle
             .queries
-            .run(&caller.tenant, read::ANSWERS, &[&tenants, &keys])
+            .query(&caller.tenant, read::STORED_REPLIES_SQL, &[&tenants, &keys])
             .await?;
-        match rows.first().map(StoredReply::of) {
-            Some(reply) if reply.print != request.print => Err(DocumentsError::KeyReused),
-            reply => Ok(reply.and_then(|reply| reply.written.first().copied())),
+        match rows.first().map(StoredReply::from_row) {
+            Some(reply) if reply.fingerprint != request.fingerprint => {
+                Err(DocumentsError::KeyReused)
+            }
+            reply => Ok(reply.and_then(|reply| reply.receipts.first().copied())),
         }
     }
 }
 
 impl Caller {
     /// Write options of a request with these writes.
-    pub(super) fn options<'a>(&self, writes: impl Iterator<Item = &'a BatchWrite>) -> WriteOptions {
+    pub(super) fn write_options<'a>(
+        &self,
+        writes: impl Iterator<Item = &'a BatchWrite>,
+    ) -> WriteOptions {
         if self.idempotency_key.is_none() {
-            return self.options_for([]);
+            return self.write_options_for([]);
         }
         let mut parts = Vec::new();
         for write in writes {
@@ -152,11 +152,11 @@ impl Caller {
             parts.push(format!("{kind} {collection} {id} {condition:?} {length} ").into_bytes());
             parts.push(body.to_vec());
         }
-        self.options_for(parts.iter().map(Vec::as_slice))
+        self.write_options_for(parts.iter().map(Vec::as_slice))
     }
 
     /// Write options of a request whose content these bytes identify.
-    pub(super) fn options_for<'a>(
+    pub(super) fn write_options_for<'a>(
         &self,
         parts: impl IntoIterator<Item = &'a [u8]>,
     ) -> WriteOptions {
@@ -164,18 +164,15 @@ impl Caller {
             let author = self.author.as_deref().unwrap_or_default();
             let parts: Vec<&[u8]> = parts.into_iter().collect();
             IdempotentRequest {
-                key: v5(namespace(), format!("{author} {key}")),
-                print: v5(namespace(), parts.concat()),
+                key: uuid_v5(namespace(), format!("{author} {key}")),
+                fingerprint: uuid_v5(namespace(), parts.concat()),
             }
         });
-        WriteOptions {
-            idempotency,
-            is_relaxed: self.is_relaxed,
-        }
+        WriteOptions { idempotency, is_relaxed: self.is_relaxed }
     }
 }
 
 /// Namespace of the UUIDs of idempotency keys and request fingerprints.
 fn namespace() -> Uuid {
-    v5(EGRET_NAMESPACE, "Idempotency-Key")
+    uuid_v5(EGRET_NAMESPACE, "Idempotency-Key")
 }

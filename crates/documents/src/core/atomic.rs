@@ -43,12 +43,11 @@ pub(crate) fn decide(
         WriteOp::Put(Some(_), _) | WriteOp::Delete(_) => None,
     };
     let pairs = requests.iter().zip(contexts);
-    let new_ids: Vec<Option<DocumentId>> = pairs
-        .map(|(request, context)| new_id(request, context))
-        .collect();
+    let new_ids: Vec<Option<DocumentId>> =
+        pairs.map(|(request, context)| new_id(request, context)).collect();
     let overlay = match requests {
-        [request] => AliasOverlay::of_one(request, new_ids[0]),
-        _ => AliasOverlay::of(requests, contexts, &new_ids)?,
+        [request] => AliasOverlay::for_single(request, new_ids[0]),
+        _ => AliasOverlay::for_batch(requests, contexts, &new_ids)?,
     };
     let mut plan = Vec::with_capacity(requests.len());
     for (index, (request, context)) in requests.iter().zip(contexts).enumerate() {
@@ -75,37 +74,34 @@ struct AliasOverlay {
 
 impl AliasOverlay {
     /// Overlay of a single write, which may refer to the document that it creates.
-    fn of_one(request: &WriteRequest, new_id: Option<DocumentId>) -> Self {
+    fn for_single(request: &WriteRequest, new_id: Option<DocumentId>) -> Self {
         let (Some(id), Some(draft)) = (new_id, request.draft()) else {
             return Self::default();
         };
         let is_target = |alias: &&AliasId| draft.references.iter().any(|to| to.alias == **alias);
         let own = draft.aliases.iter().filter(is_target);
-        Self {
-            created: own.map(|alias| (*alias, id.number())).collect(),
-            deleted: HashSet::new(),
-        }
+        Self { created: own.map(|alias| (*alias, id.number())).collect(), deleted: HashSet::new() }
     }
 
-    fn of(
+    fn for_batch(
         requests: &[WriteRequest],
         contexts: &[WriteContext],
         new_ids: &[Option<DocumentId>],
     ) -> Result<Self, IndexedRejection> {
         let mut overlay = Self::default();
-        let mut first: HashMap<LockKey, usize> = HashMap::new();
+        let mut first_uses: HashMap<LockKey, usize> = HashMap::new();
         for (index, (request, context)) in requests.iter().zip(contexts).enumerate() {
             let mut keys = request.lock_set().exclusive;
             keys.extend(
                 context
                     .current
                     .iter()
-                    .flat_map(|current| request.lock_set_of(current).exclusive),
+                    .flat_map(|current| request.found_lock_set(current).exclusive),
             );
             for key in keys {
-                let before = *first.entry(key).or_insert(index);
+                let before = *first_uses.entry(key).or_insert(index);
                 if before != index {
-                    return Err((index, WriteRejection::Twice { before }));
+                    return Err((index, WriteRejection::Duplicate { before }));
                 }
             }
             match (&request.op, new_ids[index], &context.current) {
@@ -131,14 +127,11 @@ impl AliasOverlay {
             return None;
         }
         let references = request.draft().map_or(&[][..], |draft| &draft.references);
-        let targets = references
-            .iter()
-            .zip(&context.targets)
-            .map(|(reference, stored)| {
-                let created = self.created.get(&reference.alias).copied();
-                let stored = stored.filter(|_| !self.deleted.contains(&reference.alias));
-                created.or(stored)
-            });
+        let targets = references.iter().zip(&context.targets).map(|(reference, stored)| {
+            let created = self.created.get(&reference.alias).copied();
+            let stored = stored.filter(|_| !self.deleted.contains(&reference.alias));
+            created.or(stored)
+        });
         Some(targets.collect())
     }
 }

@@ -16,7 +16,7 @@ use crate::core::schema::Schema;
 use crate::error::DocumentsError;
 use crate::model::{AliasId, CollectionId, CollectionName, UnresolvedReference, Violation};
 
-pub use rename::RenamedIdentities;
+pub(crate) use rename::RenamedIdentities;
 
 /// References of one document, at most: each becomes an edge.
 pub(crate) const DOCUMENT_REFERENCES_MAX: usize = 10_000;
@@ -25,7 +25,7 @@ pub(crate) const DOCUMENT_REFERENCES_MAX: usize = 10_000;
 #[derive(Clone, Debug)]
 pub struct Collection {
     definition: Arc<Definition>,
-    families: Vec<IdentityScope>,
+    identity_scopes: Vec<IdentityScope>,
     references: Vec<CompiledReference>,
 }
 
@@ -44,8 +44,8 @@ impl DeclaredCollection {
     /// # Errors
     /// The body lacks a valid identity.
     pub(crate) fn aliases(&self, body: &Value) -> Result<Vec<AliasId>, Violation> {
-        let families = self.collection.families().iter();
-        let aliases = families.map(|family| Ok(family.alias(&family.identity(body)?)));
+        let scopes = self.collection.identity_scopes().iter();
+        let aliases = scopes.map(|family| Ok(family.alias(&family.identity(body)?)));
         aliases.collect()
     }
 }
@@ -53,7 +53,7 @@ impl DeclaredCollection {
 /// A collection in which documents have an alias: their own one first, then the abstract ones that
 /// it extends.
 #[derive(Clone, Debug, PartialEq)]
-pub struct IdentityScope {
+pub(crate) struct IdentityScope {
     /// Name of the collection in which the alias is unique.
     pub collection: CollectionName,
     /// Paths of the identity's parts in the documents, in the order of that collection's identity.
@@ -109,31 +109,26 @@ impl Collection {
     /// # Errors
     /// [`DocumentsError::DefinitionInvalid`]: it does not fit together with the others. Definitions
     /// that were checked together do.
-    pub fn of(
+    pub fn compile(
         definitions: &Definitions,
         definition: &Arc<Definition>,
     ) -> Result<Self, DocumentsError> {
-        let refuse = |what: String| {
+        let invalid = |what: String| {
             let violations = vec![Violation::new("", what)];
             DocumentsError::DefinitionInvalid { violations }
         };
-        let own = IdentityScope {
+        let own_scope = IdentityScope {
             collection: definition.collection.clone(),
-            paths: definition
-                .identity
-                .iter()
-                .map(|part| part.path.clone())
-                .collect(),
-            namespace: Namespace::of(&definition.collection),
+            paths: definition.identity.iter().map(|part| part.path.clone()).collect(),
+            namespace: Namespace::for_collection(&definition.collection),
         };
-        let supers = definitions
-            .supers(definition)
-            .map_err(refuse)?
-            .into_iter()
-            .map(|one| IdentityScope {
-                namespace: Namespace::of(&one.collection),
-                collection: one.collection,
-                paths: one.paths,
+        let abstract_scopes =
+            definitions.abstract_scopes(definition).map_err(invalid)?.into_iter().map(|scope| {
+                IdentityScope {
+                    namespace: Namespace::for_collection(&scope.collection),
+                    collection: scope.collection,
+                    paths: scope.paths,
+                }
             });
         let references: Result<Vec<CompiledReference>, String> = definition
             .references
@@ -142,13 +137,13 @@ impl Collection {
                 let target = definitions.get(&reference.to);
                 let target =
                     target.ok_or_else(|| format!("there is no collection `{}`", reference.to))?;
-                CompiledReference::of(reference, target)
+                CompiledReference::compile(reference, target)
             })
             .collect();
         Ok(Self {
             definition: Arc::clone(definition),
-            families: std::iter::once(own).chain(supers).collect(),
-            references: references.map_err(refuse)?,
+            identity_scopes: std::iter::once(own_scope).chain(abstract_scopes).collect(),
+            references: references.map_err(invalid)?,
         })
     }
 
@@ -169,8 +164,8 @@ impl Collection {
 
     /// The collections in which its documents have an alias: itself, then the abstract ones that it
     /// extends, directly or through another.
-    pub fn families(&self) -> &[IdentityScope] {
-        &self.families
+    pub(crate) fn identity_scopes(&self) -> &[IdentityScope] {
+        &self.identity_scopes
     }
 
     /// For each reference: its name, the collection that it refers to, and its paths with those of
@@ -178,9 +173,9 @@ impl Collection {
     pub(crate) fn references(
         &self,
     ) -> impl Iterator<Item = (&CollectionName, &CollectionName, &[(Path, Path)])> {
-        self.references.iter().map(|prepared| {
-            let reference = &prepared.reference;
-            (&reference.name, &reference.to, prepared.paths.as_slice())
+        self.references.iter().map(|compiled| {
+            let reference = &compiled.reference;
+            (&reference.name, &reference.to, compiled.paths.as_slice())
         })
     }
 
@@ -189,8 +184,8 @@ impl Collection {
     /// # Errors
     /// [`DocumentsError::ValidationFailed`] with all violations found,
     /// [`DocumentsError::PayloadTooLarge`].
-    pub fn read(&self, bytes: &[u8], bytes_max: usize) -> Result<Draft, DocumentsError> {
-        let body = json::read_document(bytes, bytes_max)?;
+    pub fn parse(&self, bytes: &[u8], bytes_max: usize) -> Result<Draft, DocumentsError> {
+        let body = json::parse_document(bytes, bytes_max)?;
         let schema = self.schema().ok_or_else(|| {
             let what = format!(
                 "collection `{}` is abstract: write to a collection that extends it",
@@ -199,35 +194,35 @@ impl Collection {
             DocumentsError::violation(Violation::new("", what))
         })?;
         schema
-            .check(&body)
+            .validate(&body)
             .map_err(|violations| DocumentsError::ValidationFailed { violations })?;
-        self.draft(body)
+        self.derive_draft(body)
     }
 
     /// Validates a body that was produced here, for example by a patch, like one that was sent.
     ///
     /// # Errors
     /// Those of [`Collection::parse`].
-    pub fn take(&self, body: &Value, bytes_max: usize) -> Result<Draft, DocumentsError> {
-        self.read(body.to_string().as_bytes(), bytes_max)
+    pub fn parse_value(&self, body: &Value, bytes_max: usize) -> Result<Draft, DocumentsError> {
+        self.parse(body.to_string().as_bytes(), bytes_max)
     }
 
     /// Derives identity, aliases and targets of a body that matches the schema.
-    fn draft(&self, body: Value) -> Result<Draft, DocumentsError> {
+    fn derive_draft(&self, body: Value) -> Result<Draft, DocumentsError> {
         let mut violations = Vec::new();
-        let mut own = None;
-        let mut aliases = Vec::with_capacity(self.families.len());
-        for family in &self.families {
-            match family.identity(&body) {
+        let mut own_identity = None;
+        let mut aliases = Vec::with_capacity(self.identity_scopes.len());
+        for scope in &self.identity_scopes {
+            match scope.identity(&body) {
                 Ok(identity) => {
-                    aliases.push(family.namespace.alias(&identity));
-                    own.get_or_insert(identity);
+                    aliases.push(scope.namespace.alias(&identity));
+                    own_identity.get_or_insert(identity);
                 }
                 Err(violation) => violations.push(violation),
             }
         }
-        let references = self.targets(&body, &mut violations);
-        if let Some(path) = query::too_long(&self.definition.query, &body) {
+        let references = self.collect_targets(&body, &mut violations);
+        if let Some(path) = query::find_oversized(&self.definition.query, &body) {
             let what = format!(
                 "this value is indexed for queries and may have at most {} bytes \
                  (`query_value_bytes_max`)",
@@ -235,14 +230,10 @@ impl Collection {
             );
             violations.push(Violation::new(path.to_string(), what));
         }
-        match own {
-            Some(identity) if violations.is_empty() => Ok(Draft {
-                text: body.to_string(),
-                body,
-                identity,
-                aliases,
-                references,
-            }),
+        match own_identity {
+            Some(identity) if violations.is_empty() => {
+                Ok(Draft { text: body.to_string(), body, identity, aliases, references })
+            }
             _ => {
                 violations.truncate(super::schema::VIOLATIONS_MAX);
                 Err(DocumentsError::ValidationFailed { violations })
@@ -250,28 +241,28 @@ impl Collection {
         }
     }
 
-    fn targets(&self, body: &Value, violations: &mut Vec<Violation>) -> Vec<Target> {
+    fn collect_targets(&self, body: &Value, violations: &mut Vec<Violation>) -> Vec<Target> {
         let mut targets = Vec::new();
-        for (index, prepared) in self.references.iter().enumerate() {
-            let mut add = |element: &Value, elements: Vec<u32>| match prepared.identity(element) {
+        for (index, compiled) in self.references.iter().enumerate() {
+            let mut add = |element: &Value, elements: Vec<u32>| match compiled.identity(element) {
                 Ok(None) => {}
                 Ok(Some(identity)) => targets.push(Target {
                     reference: index,
-                    alias: prepared.namespace.alias(&identity),
+                    alias: compiled.namespace.alias(&identity),
                     identity,
                     elements,
                 }),
                 Err(what) => {
-                    let (path, _) = &prepared.paths[0];
-                    let what = format!("reference `{}`: {what}", prepared.reference.name);
+                    let (path, _) = &compiled.paths[0];
+                    let what = format!("reference `{}`: {what}", compiled.reference.name);
                     violations.push(Violation::new(path.pointer(&elements), what));
                 }
             };
-            if prepared.elements.is_empty() {
+            if compiled.elements.is_empty() {
                 add(body, Vec::new());
                 continue;
             }
-            for element in path::select(&prepared.elements, body) {
+            for element in path::select(&compiled.elements, body) {
                 add(element.value, element.elements);
             }
             let mut seen = HashSet::new();
@@ -294,20 +285,14 @@ impl Collection {
     }
 
     /// Describes a target for an error message: where the document names it, and its identity.
-    pub fn tell(&self, target: &Target) -> UnresolvedReference {
-        let prepared = &self.references[target.reference];
-        let named = prepared.paths.iter().zip(target.identity.values());
+    pub(crate) fn describe_unresolved(&self, target: &Target) -> UnresolvedReference {
+        let compiled = &self.references[target.reference];
+        let parts = compiled.paths.iter().zip(target.identity.values());
         UnresolvedReference {
-            reference: prepared.reference.name.clone(),
-            to: prepared.reference.to.clone(),
-            pointers: prepared
-                .paths
-                .iter()
-                .map(|(own, _)| own.pointer(&target.elements))
-                .collect(),
-            identity: named
-                .map(|((_, path), value)| (path.to_string(), value))
-                .collect(),
+            reference: compiled.reference.name.clone(),
+            target_collection: compiled.reference.to.clone(),
+            pointers: compiled.paths.iter().map(|(own, _)| own.pointer(&target.elements)).collect(),
+            identity: parts.map(|((_, path), value)| (path.to_string(), value)).collect(),
         }
     }
 }
@@ -317,70 +302,60 @@ impl IdentityScope {
     ///
     /// # Errors
     /// A part is absent or not a valid part of an identity.
-    pub fn identity(&self, body: &Value) -> Result<Identity, Violation> {
-        let absent = |path: &Path| {
-            let what = format!(
-                "it is part of the identity in `{}`, but is missing",
-                self.collection
-            );
+    pub(crate) fn identity(&self, body: &Value) -> Result<Identity, Violation> {
+        let missing_part = |path: &Path| {
+            let what =
+                format!("it is part of the identity in `{}`, but is missing", self.collection);
             Violation::new(path.to_string(), what)
         };
         let parts: Vec<&Value> = self
             .paths
             .iter()
-            .map(|path| path.get(body).ok_or_else(|| absent(path)))
+            .map(|path| path.get(body).ok_or_else(|| missing_part(path)))
             .collect::<Result<_, _>>()?;
-        Identity::of(parts).map_err(|what| Violation::new(self.paths[0].to_string(), what))
+        Identity::from_values(parts).map_err(|what| Violation::new(self.paths[0].to_string(), what))
     }
 
     /// Alias of an identity in this collection.
-    pub fn alias(&self, identity: &Identity) -> AliasId {
+    pub(crate) fn alias(&self, identity: &Identity) -> AliasId {
         self.namespace.alias(identity)
     }
 }
 
 impl CompiledReference {
-    fn of(reference: &Reference, target: &Definition) -> Result<Self, String> {
+    fn compile(reference: &Reference, target: &Definition) -> Result<Self, String> {
         let paths: Option<Vec<(Path, Path)>> = target
             .identity
             .iter()
             .map(|part| {
-                let pair = reference
-                    .pairs
-                    .iter()
-                    .find(|pair| pair.target == part.path)?;
+                let pair = reference.pairs.iter().find(|pair| pair.target == part.path)?;
                 Some((pair.own.clone(), pair.target.clone()))
             })
             .collect();
         let paths = paths.filter(|paths| !paths.is_empty()).ok_or_else(|| {
-            format!(
-                "reference `{}` does not map all paths of an identity",
-                reference.name
-            )
+            format!("reference `{}` does not map all paths of an identity", reference.name)
         })?;
-        let (elements, _) = paths[0].0.at_last_each();
+        let (elements, _) = paths[0].0.split_at_last_each();
         Ok(Self {
             reference: reference.clone(),
-            namespace: Namespace::of(&target.collection),
+            namespace: Namespace::for_collection(&target.collection),
             elements: elements.to_vec(),
-            parts: paths
-                .iter()
-                .map(|(own, _)| own.at_last_each().1.to_vec())
-                .collect(),
+            parts: paths.iter().map(|(own, _)| own.split_at_last_each().1.to_vec()).collect(),
             paths,
         })
     }
 
     /// Identity that an element names; none: it names none.
     fn identity(&self, element: &Value) -> Result<Option<Identity>, String> {
-        let part = |way: &Vec<Segment>| path::get(way, element).filter(|part| !part.is_null());
-        let there = self.parts.iter().filter_map(part);
-        match there.clone().count() {
+        let part =
+            |segments: &Vec<Segment>| path::get(segments, element).filter(|part| !part.is_null());
+        let present = self.parts.iter().filter_map(part);
+        match present.clone().count() {
             0 => Ok(None),
-            count if count == self.parts.len() => Identity::of(there).map(Some),
+            count if count == self.parts.len() => Identity::from_values(present).map(Some),
             _ => {
-                let all = self.parts.iter().zip(&self.paths);
-                let missing = all.filter(|(way, _)| part(way).is_none());
+                let parts = self.parts.iter().zip(&self.paths);
+                let missing = parts.filter(|(way, _)| part(way).is_none());
                 let missing: Vec<String> =
                     missing.map(|(_, (own, _))| format!("`{own}`")).collect();
                 Err(format!(

@@ -40,13 +40,11 @@ impl DefinitionDiff {
     /// Differences between a collection before and after a change.
     pub(crate) fn between(old: &Collection, new: &Collection) -> Self {
         let (before, after) = (old.definition(), new.definition());
-        let bare = |collection: &Collection| {
-            collection
-                .schema()
-                .map(|schema| schema::assertions(schema.source()))
+        let assertions = |collection: &Collection| {
+            collection.schema().map(|schema| schema::strip_annotations(schema.source()))
         };
         let is_same = |a: Option<serde_json::Value>, b: Option<serde_json::Value>| match (a, b) {
-            (Some(a), Some(b)) => crate::core::identity::is_same(&a, &b),
+            (Some(a), Some(b)) => crate::core::identity::is_equivalent(&a, &b),
             (a, b) => a.is_none() && b.is_none(),
         };
         let identity = |collection: &Collection| {
@@ -54,58 +52,56 @@ impl DefinitionDiff {
             parts.map(|part| part.path.clone()).collect::<Vec<Path>>()
         };
         let mutable = after.identity_mutable;
-        let references = (by_name(old), by_name(new));
+        let references = (reference_mappings(old), reference_mappings(new));
         let query = |collection: &Collection| {
             let paths = collection.definition().query.iter();
-            paths
-                .map(|one| (one.path.clone(), one.scalar))
-                .collect::<BTreeMap<_, _>>()
+            paths.map(|one| (one.path.clone(), one.scalar)).collect::<BTreeMap<_, _>>()
         };
         let query = (query(old), query(new));
         // Skip the first, the collection itself: its paths are the identity.
-        let extends = (supers(old), supers(new));
+        let extends = (abstract_paths(old), abstract_paths(new));
         Self {
-            schema: !is_same(bare(old), bare(new)),
+            schema: !is_same(assertions(old), assertions(new)),
             identity: identity(old) != identity(new),
             is_abstract: before.is_abstract != after.is_abstract,
             identity_mutable: (mutable != before.identity_mutable).then_some(mutable),
-            references_added: only_in(&references.1, &references.0),
-            references_removed: only_in(&references.0, &references.1),
-            query_added: only_in(&query.1, &query.0),
-            query_removed: only_in(&query.0, &query.1),
-            extends_added: only_in(&extends.1, &extends.0),
-            extends_removed: only_in(&extends.0, &extends.1),
+            references_added: changed_keys(&references.1, &references.0),
+            references_removed: changed_keys(&references.0, &references.1),
+            query_added: changed_keys(&query.1, &query.0),
+            query_removed: changed_keys(&query.0, &query.1),
+            extends_added: changed_keys(&extends.1, &extends.0),
+            extends_removed: changed_keys(&extends.0, &extends.1),
         }
     }
 
     /// Whether nothing changes for documents and their stored data; the text of the definition may
     /// still differ.
-    pub(crate) fn is_nothing(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// Changes that are rejected regardless of the documents.
-    pub(crate) fn refused(&self) -> Vec<Violation> {
+    pub(crate) fn rejections(&self) -> Vec<Violation> {
         let what =
             "whether a collection is abstract cannot be changed: declare one with another name";
-        let refused = self.is_abstract.then(|| Violation::new("/abstract", what));
-        refused.into_iter().collect()
+        let rejection = self.is_abstract.then(|| Violation::new("/abstract", what));
+        rejection.into_iter().collect()
     }
 
     /// Whether each document must be validated again.
-    pub(crate) fn is_of_bodies(&self) -> bool {
+    pub(crate) fn needs_validation(&self) -> bool {
         self.schema || !self.query_added.is_empty()
     }
 
     /// Collections in which aliases of the documents are added, changed or removed.
-    pub(crate) fn families(&self, own: &CollectionName) -> Vec<CollectionName> {
+    pub(crate) fn changed_scopes(&self, own: &CollectionName) -> Vec<CollectionName> {
         let own = self.identity.then(|| own.clone());
         let extends = self.extends_added.iter().chain(&self.extends_removed);
         own.into_iter().chain(extends.cloned()).collect()
     }
 
     /// Whether documents refer to other targets, or by other paths.
-    pub(crate) fn is_of_references(&self) -> bool {
+    pub(crate) fn has_changed_references(&self) -> bool {
         !(self.references_added.is_empty() && self.references_removed.is_empty())
     }
 }
@@ -113,24 +109,23 @@ impl DefinitionDiff {
 /// Collection and paths of each reference. The order of the paths matters: it determines aliases.
 type ReferenceMappings = BTreeMap<CollectionName, (CollectionName, Vec<(Path, Path)>)>;
 
-fn by_name(collection: &Collection) -> ReferenceMappings {
+fn reference_mappings(collection: &Collection) -> ReferenceMappings {
     let references = collection.references();
-    references
-        .map(|(name, to, paths)| (name.clone(), (to.clone(), paths.to_vec())))
-        .collect()
+    references.map(|(name, to, paths)| (name.clone(), (to.clone(), paths.to_vec()))).collect()
 }
 
-fn supers(collection: &Collection) -> BTreeMap<CollectionName, Vec<Path>> {
-    let families = collection.families().iter().skip(1);
+fn abstract_paths(collection: &Collection) -> BTreeMap<CollectionName, Vec<Path>> {
+    let families = collection.identity_scopes().iter().skip(1);
     let paths = |family: &IdentityScope| (family.collection.clone(), family.paths.clone());
     families.map(paths).collect()
 }
 
 /// Keys of one map that the other lacks or has with another value.
-fn only_in<K: Ord + Clone, V: PartialEq>(one: &BTreeMap<K, V>, other: &BTreeMap<K, V>) -> Vec<K> {
-    let only = one
-        .iter()
-        .filter(|(key, value)| other.get(*key) != Some(*value));
+fn changed_keys<K: Ord + Clone, V: PartialEq>(
+    one: &BTreeMap<K, V>,
+    other: &BTreeMap<K, V>,
+) -> Vec<K> {
+    let only = one.iter().filter(|(key, value)| other.get(*key) != Some(*value));
     only.map(|(key, _)| key.clone()).collect()
 }
 

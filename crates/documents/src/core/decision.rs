@@ -21,13 +21,13 @@ pub enum Condition {
 
 impl Condition {
     /// Whether it holds for a document with this tag, or for no document.
-    pub fn holds(&self, at: Option<Etag>) -> bool {
+    pub fn holds(&self, etag: Option<Etag>) -> bool {
         match self {
             Self::Always => true,
-            Self::IfThere => at.is_some(),
-            Self::IfNotThere => at.is_none(),
-            Self::IfAt(all) => at.is_some_and(|at| all.contains(&at)),
-            Self::IfNotAt(all) => at.is_none_or(|at| !all.contains(&at)),
+            Self::IfThere => etag.is_some(),
+            Self::IfNotThere => etag.is_none(),
+            Self::IfAt(all) => etag.is_some_and(|at| all.contains(&at)),
+            Self::IfNotAt(all) => etag.is_none_or(|at| !all.contains(&at)),
         }
     }
 }
@@ -66,7 +66,7 @@ pub(crate) struct DesiredDocument<'a> {
     /// For each reference, the number of its target.
     pub targets: &'a [Option<DocumentNumber>],
     /// Whether the body equals the current one.
-    pub is_same: bool,
+    pub has_same_body: bool,
     /// Whether the collection allows the identity to change.
     pub is_mutable: bool,
 }
@@ -127,7 +127,7 @@ pub(crate) enum WriteRejection {
     /// The identity must not change.
     Immutable,
     /// An earlier item of the batch concerns the same document or identity.
-    Twice {
+    Duplicate {
         /// Index of the earlier item.
         before: usize,
     },
@@ -144,14 +144,14 @@ pub(crate) enum WriteRejection {
         what: String,
     },
     /// Another document has this alias, in the collection or in an abstract one.
-    Taken {
+    AliasTaken {
         /// Index of the alias.
         alias: usize,
     },
 }
 
 /// Decides on a request for a state.
-pub(crate) fn put(
+pub(crate) fn decide_put(
     current: Option<&CurrentDocument>,
     desired: &DesiredDocument<'_>,
     condition: &Condition,
@@ -170,17 +170,17 @@ pub(crate) fn put(
             Err(WriteRejection::Immutable)
         };
     }
-    if current.is_some() && desired.is_same {
+    if current.is_some() && desired.has_same_body {
         // Its references had targets when it was written, and none of them can have been deleted
         // since.
         return Ok(PlannedWrite::Unchanged);
     }
     let number = current.map(|current| current.id.number());
-    let is_of_another = |owner: &Option<DocumentNumber>| owner.is_some() && *owner != number;
-    if let Some(alias) = desired.alias_owners.iter().position(is_of_another) {
-        return Err(WriteRejection::Taken { alias });
+    let is_taken = |owner: &Option<DocumentNumber>| owner.is_some() && *owner != number;
+    if let Some(alias) = desired.alias_owners.iter().position(is_taken) {
+        return Err(WriteRejection::AliasTaken { alias });
     }
-    let targets = targets(desired.targets).map_err(WriteRejection::Unresolved)?;
+    let targets = require_targets(desired.targets).map_err(WriteRejection::Unresolved)?;
     Ok(match (current, desired.new_id) {
         (None, Some(id)) => PlannedWrite::Create { id, targets },
         _ => PlannedWrite::Change { targets },
@@ -188,7 +188,7 @@ pub(crate) fn put(
 }
 
 /// Decides on a deletion.
-pub(crate) fn remove(
+pub(crate) fn decide_removal(
     current: Option<&CurrentDocument>,
     condition: &Condition,
 ) -> Result<PlannedWrite, WriteRejection> {
@@ -202,7 +202,7 @@ pub(crate) fn remove(
 }
 
 /// Targets of references, sorted and each once; else the indexes of those without one.
-pub(crate) fn targets(
+pub(crate) fn require_targets(
     resolved: &[Option<DocumentNumber>],
 ) -> Result<Vec<DocumentNumber>, Vec<usize>> {
     let missing: Vec<usize> = resolved

@@ -14,7 +14,8 @@ mod check;
 mod declared;
 mod set;
 
-pub use declared::{DEFINITIONS_BYTES_MAX, read, reread};
+pub use declared::parse;
+pub(crate) use declared::parse_stored;
 pub use set::Definitions;
 
 /// Paths of an identity, at most; of a reference's and an extension's as well, since they name one.

@@ -8,7 +8,7 @@
 use crate::model::DocumentNumber;
 
 /// Edges of a row: as many as `egret.document_edge` has columns for.
-pub const WIDTH: usize = 4;
+pub(crate) const EDGE_ROW_WIDTH: usize = 4;
 
 /// The targets of a row, at most [`EDGE_ROW_WIDTH`] and at least one.
 pub type EdgeRow = [DocumentNumber];
@@ -18,9 +18,9 @@ pub(crate) fn removed_targets(
     before: &[DocumentNumber],
     after: &[DocumentNumber],
 ) -> Vec<DocumentNumber> {
-    let after = SortedTargets::of(after);
-    let gone = before.iter().filter(|target| !after.has(**target));
-    gone.copied().collect()
+    let after = SortedTargets::new(after);
+    let removed = before.iter().filter(|target| !after.contains(**target));
+    removed.copied().collect()
 }
 
 /// Orders the targets `after` so that few rows change: those that stay keep their positions, new
@@ -30,57 +30,51 @@ pub(crate) fn assign_slots(
     before: &[DocumentNumber],
     after: &[DocumentNumber],
 ) -> Vec<DocumentNumber> {
-    let (there, wanted) = (SortedTargets::of(before), SortedTargets::of(after));
-    let mut coming = after.iter().filter(|target| !there.has(**target)).copied();
-    let mut all: Vec<Option<DocumentNumber>> = before
+    let (old_targets, new_targets) = (SortedTargets::new(before), SortedTargets::new(after));
+    let mut added = after.iter().filter(|target| !old_targets.contains(**target)).copied();
+    let mut slots: Vec<Option<DocumentNumber>> = before
         .iter()
-        .map(|target| {
-            if wanted.has(*target) {
-                Some(*target)
-            } else {
-                coming.next()
-            }
-        })
+        .map(|target| if new_targets.contains(*target) { Some(*target) } else { added.next() })
         .collect();
-    all.extend(coming.map(Some));
-    let mut place = 0;
-    while place < all.len() {
-        match all[place] {
-            Some(_) => place += 1,
+    slots.extend(added.map(Some));
+    let mut index = 0;
+    while index < slots.len() {
+        match slots[index] {
+            Some(_) => index += 1,
             None => {
-                all.swap_remove(place);
+                slots.swap_remove(index);
             }
         }
     }
-    all.into_iter().flatten().collect()
+    slots.into_iter().flatten().collect()
 }
 
 /// A sorted set of targets for fast lookups: a document may have very many.
 struct SortedTargets(Vec<DocumentNumber>);
 
 impl SortedTargets {
-    fn of(targets: &[DocumentNumber]) -> Self {
+    fn new(targets: &[DocumentNumber]) -> Self {
         let mut sorted = targets.to_vec();
         sorted.sort_unstable();
         Self(sorted)
     }
 
-    fn has(&self, target: DocumentNumber) -> bool {
+    fn contains(&self, target: DocumentNumber) -> bool {
         self.0.binary_search(&target).is_ok()
     }
 }
 
 /// Rows that differ between two orders at the same position: those to delete, and those to insert.
-pub fn changed<'a>(
+pub fn changed_rows<'a>(
     before: &'a [DocumentNumber],
     after: &'a [DocumentNumber],
 ) -> (Vec<&'a EdgeRow>, Vec<&'a EdgeRow>) {
-    let not_in = |these: &'a [DocumentNumber], those: &'a [DocumentNumber]| {
-        let mut others = those.chunks(WIDTH);
-        let rows = these.chunks(WIDTH);
+    let rows_not_in = |these: &'a [DocumentNumber], those: &'a [DocumentNumber]| {
+        let mut others = those.chunks(EDGE_ROW_WIDTH);
+        let rows = these.chunks(EDGE_ROW_WIDTH);
         rows.filter(|row| others.next() != Some(*row)).collect()
     };
-    (not_in(before, after), not_in(after, before))
+    (rows_not_in(before, after), rows_not_in(after, before))
 }
 
 #[cfg(test)]

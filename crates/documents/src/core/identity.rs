@@ -26,26 +26,26 @@ pub(crate) struct Namespace(Uuid);
 
 impl Namespace {
     /// Namespace of a collection.
-    pub(crate) fn of(collection: &CollectionName) -> Self {
-        Self(v5(EGRET_NAMESPACE, collection.as_str()))
+    pub(crate) fn for_collection(collection: &CollectionName) -> Self {
+        Self(uuid_v5(EGRET_NAMESPACE, collection.as_str()))
     }
 
     /// Alias of an identity in the namespace.
     pub(crate) fn alias(&self, identity: &Identity) -> AliasId {
-        AliasId(v5(self.0, &identity.0))
+        AliasId(uuid_v5(self.0, &identity.0))
     }
 }
 
 /// A UUIDv5. Computed here, because the SHA-1 of crate `uuid` does not use the processor's
 /// instructions, and a document may have many aliases.
-pub(crate) fn v5(namespace: Uuid, name: impl AsRef<[u8]>) -> Uuid {
+pub(crate) fn uuid_v5(namespace: Uuid, name: impl AsRef<[u8]>) -> Uuid {
     let mut hash = Sha1::new();
     hash.update(namespace.as_bytes());
     hash.update(name);
     let digest: [u8; 20] = hash.finalize().into();
-    let mut first = [0; 16];
-    first.copy_from_slice(&digest[..16]);
-    Builder::from_sha1_bytes(first).into_uuid()
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    Builder::from_sha1_bytes(bytes).into_uuid()
 }
 
 /// A canonical identity, as JSON text.
@@ -57,7 +57,7 @@ impl Identity {
     ///
     /// # Errors
     /// A value is not a string, number or boolean, or the text is too long.
-    pub fn of<'a>(values: impl IntoIterator<Item = &'a Value>) -> Result<Self, String> {
+    pub fn from_values<'a>(values: impl IntoIterator<Item = &'a Value>) -> Result<Self, String> {
         let mut text = String::with_capacity(64);
         text.push('[');
         for value in values {
@@ -75,9 +75,7 @@ impl Identity {
                 }
             }
             if text.len() >= IDENTITY_BYTES_MAX {
-                return Err(format!(
-                    "an identity has at most {IDENTITY_BYTES_MAX} bytes"
-                ));
+                return Err(format!("an identity has at most {IDENTITY_BYTES_MAX} bytes"));
             }
         }
         text.push(']');
@@ -85,7 +83,7 @@ impl Identity {
     }
 
     /// Wraps the text of an identity that was stored.
-    pub fn stored(text: String) -> Self {
+    pub fn from_stored(text: String) -> Self {
         Self(text)
     }
 
@@ -101,10 +99,7 @@ impl Identity {
 }
 
 fn push_quoted(text: &mut String, string: &str) {
-    if string
-        .bytes()
-        .all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\')
-    {
+    if string.bytes().all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\') {
         text.push('"');
         text.push_str(string);
         text.push('"');
@@ -116,14 +111,12 @@ fn push_quoted(text: &mut String, string: &str) {
 /// Writes a number as RFC 8785 and JavaScript do; 64-bit integers keep all digits. Implemented here
 /// rather than by a library, because aliases are stored and must never change.
 fn push_number(text: &mut String, number: &Number) {
-    let number = whole(number).unwrap_or_else(|| number.clone());
+    let number = to_integer(number).unwrap_or_else(|| number.clone());
     let written = match number.as_f64().filter(|_| number.is_f64()) {
         None => write!(text, "{number}"),
         Some(double) if (1e-6..1e21).contains(&double.abs()) => write!(text, "{double}"),
         Some(double) => {
-            let shortest = format!("{double:e}")
-                .replace('e', "e+")
-                .replace("e+-", "e-");
+            let shortest = format!("{double:e}").replace('e', "e+").replace("e+-", "e-");
             write!(text, "{shortest}")
         }
     };
@@ -131,7 +124,7 @@ fn push_number(text: &mut String, number: &Number) {
 }
 
 /// The 64-bit integer that a double equals, if any. Values read by `json` contain no such double.
-fn whole(number: &Number) -> Option<Number> {
+fn to_integer(number: &Number) -> Option<Number> {
     if !number.is_f64() {
         return None;
     }
@@ -144,17 +137,19 @@ fn whole(number: &Number) -> Option<Number> {
 }
 
 /// Whether two values are equal, ignoring the order of properties and treating `1` and `1.0` alike.
-pub fn is_same(one: &Value, other: &Value) -> bool {
+pub(crate) fn is_equivalent(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {
             one == other
-                || whole(one).as_ref().unwrap_or(one) == whole(other).as_ref().unwrap_or(other)
+                || to_integer(one).as_ref().unwrap_or(one)
+                    == to_integer(other).as_ref().unwrap_or(other)
         }
         (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(a, b)| is_same(a, b))
+            one.len() == other.len() && one.iter().zip(other).all(|(a, b)| is_equivalent(a, b))
         }
         (Value::Object(one), Value::Object(other)) => {
-            let has_same = |(name, value)| other.get(name).is_some_and(|same| is_same(value, same));
+            let has_same =
+                |(name, value)| other.get(name).is_some_and(|same| is_equivalent(value, same));
             one.len() == other.len() && one.iter().all(has_same)
         }
         _ => one == other,

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::core::path;
 use crate::error::DocumentsError;
-use crate::model::{DEPTH_MAX, Violation, cut};
+use crate::model::{DEPTH_MAX, Violation, truncate};
 
 mod number;
 
@@ -40,47 +40,38 @@ pub enum JsonError {
         bytes_max: usize,
     },
     /// The text is malformed or contains a value that is not allowed.
-    Wrong {
+    Malformed {
         /// Offset of the first violation in bytes.
-        at: usize,
+        offset: usize,
         /// The violation; its message contains the offset too.
         violation: Violation,
     },
 }
 
 impl From<JsonError> for DocumentsError {
-    fn from(refusal: JsonError) -> Self {
-        match refusal {
-            JsonError::TooLarge { bytes, bytes_max } => Self::PayloadTooLarge {
-                bytes,
-                bytes_max,
-                limit: "documents.document_bytes_max",
-            },
-            JsonError::Wrong { violation, .. } => Self::violation(violation),
+    fn from(error: JsonError) -> Self {
+        match error {
+            JsonError::TooLarge { bytes, bytes_max } => {
+                Self::PayloadTooLarge { bytes, bytes_max, limit: "documents.document_bytes_max" }
+            }
+            JsonError::Malformed { violation, .. } => Self::violation(violation),
         }
     }
 }
 
 /// Parses a value of any kind. Fails with the first violation.
-pub fn read(bytes: &[u8], bounds: Bounds) -> Result<Value, JsonError> {
-    let too_large = |bytes| JsonError::TooLarge {
-        bytes,
-        bytes_max: bounds.bytes_max,
-    };
+pub fn parse(bytes: &[u8], bounds: Bounds) -> Result<Value, JsonError> {
+    let too_large = |bytes| JsonError::TooLarge { bytes, bytes_max: bounds.bytes_max };
     if bytes.len() > bounds.bytes_max {
         return Err(too_large(bytes.len()));
     }
     let text = std::str::from_utf8(bytes).map_err(|error| {
-        let at = error.valid_up_to();
-        JsonFault::new(at, "the text is not UTF-8").refusal()
+        let offset = error.valid_up_to();
+        JsonFault::new(offset, "the text is not UTF-8").to_error()
     })?;
-    let mut reader = JsonReader {
-        text,
-        at: 0,
-        written_out_bytes: 0,
-        depth_max: bounds.depth_max,
-    };
-    let value = reader.whole().map_err(|fault| fault.refusal())?;
+    let mut reader =
+        JsonReader { text, position: 0, written_out_bytes: 0, depth_max: bounds.depth_max };
+    let value = reader.parse_whole().map_err(|fault| fault.to_error())?;
     let written_out = bytes.len().saturating_add(reader.written_out_bytes);
     if written_out > bounds.bytes_max {
         return Err(too_large(written_out));
@@ -89,16 +80,13 @@ pub fn read(bytes: &[u8], bounds: Bounds) -> Result<Value, JsonError> {
 }
 
 /// Parses a document, which must be an object. Fails with the first violation.
-pub fn read_document(bytes: &[u8], bytes_max: usize) -> Result<Value, JsonError> {
-    let bounds = Bounds {
-        bytes_max,
-        depth_max: DEPTH_MAX,
-    };
-    match read(bytes, bounds)? {
+pub fn parse_document(bytes: &[u8], bytes_max: usize) -> Result<Value, JsonError> {
+    let bounds = Bounds { bytes_max, depth_max: DEPTH_MAX };
+    match parse(bytes, bounds)? {
         value @ Value::Object(_) => Ok(value),
         other => {
             let what = format!("a document must be an object, but this is {}", kind(&other));
-            Err(JsonFault::new(0, what).refusal())
+            Err(JsonFault::new(0, what).to_error())
         }
     }
 }
@@ -118,9 +106,9 @@ pub fn kind(value: &Value) -> &'static str {
 /// A violation with its path, innermost step first: the path is only built once there is a
 /// violation.
 struct JsonFault {
-    at: usize,
+    offset: usize,
     message: String,
-    way: Vec<PointerStep>,
+    steps: Vec<PointerStep>,
 }
 
 enum PointerStep {
@@ -130,40 +118,33 @@ enum PointerStep {
 
 impl JsonFault {
     #[cold]
-    fn new(at: usize, message: impl Into<String>) -> Box<Self> {
-        Box::new(Self {
-            at,
-            message: message.into(),
-            way: Vec::new(),
-        })
+    fn new(offset: usize, message: impl Into<String>) -> Box<Self> {
+        Box::new(Self { offset, message: message.into(), steps: Vec::new() })
     }
 
     #[cold]
     fn within(mut self: Box<Self>, step: PointerStep) -> Box<Self> {
-        self.way.push(step);
+        self.steps.push(step);
         self
     }
 
-    fn refusal(&self) -> JsonError {
+    fn to_error(&self) -> JsonError {
         let mut pointer = String::new();
-        for step in self.way.iter().rev() {
+        for step in self.steps.iter().rev() {
             match step {
                 PointerStep::Property(name) => path::push_escaped(&mut pointer, name),
                 PointerStep::Element(index) => path::push_escaped(&mut pointer, &index.to_string()),
             }
         }
-        let message = format!("{}, at byte {}", self.message, self.at);
-        JsonError::Wrong {
-            at: self.at,
-            violation: Violation::new(pointer, message),
-        }
+        let message = format!("{}, at byte {}", self.message, self.offset);
+        JsonError::Malformed { offset: self.offset, violation: Violation::new(pointer, message) }
     }
 }
 
 type JsonResult<T> = Result<T, Box<JsonFault>>;
 
 /// Bytes that end a run of plain characters in a string.
-const ENDS_RUN: [bool; 256] = {
+const RUN_TERMINATORS: [bool; 256] = {
     let mut ends = [false; 256];
     let mut byte = 0;
     while byte < 0x20 {
@@ -177,15 +158,15 @@ const ENDS_RUN: [bool; 256] = {
 
 struct JsonReader<'a> {
     text: &'a str,
-    at: usize,
+    position: usize,
     /// Additional bytes if every number were written without an exponent.
     written_out_bytes: usize,
     depth_max: usize,
 }
 
 impl<'a> JsonReader<'a> {
-    fn whole(&mut self) -> JsonResult<Value> {
-        let value = self.value(0)?;
+    fn parse_whole(&mut self) -> JsonResult<Value> {
+        let value = self.parse_value(0)?;
         match self.next_byte() {
             None => Ok(value),
             Some(_) => Err(self.unexpected("the end")),
@@ -196,117 +177,120 @@ impl<'a> JsonReader<'a> {
     #[inline]
     fn next_byte(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
-        while let Some(&byte) = bytes.get(self.at) {
+        while let Some(&byte) = bytes.get(self.position) {
             if !matches!(byte, b' ' | b'\n' | b'\r' | b'\t') {
                 return Some(byte);
             }
-            self.at += 1;
+            self.position += 1;
         }
         None
     }
 
     #[cold]
     fn unexpected(&self, wanted: &str) -> Box<JsonFault> {
-        match self.text[self.text.floor_char_boundary(self.at)..]
-            .chars()
-            .next()
-        {
-            Some(found) => JsonFault::new(self.at, format!("expected {wanted}, found {found:?}")),
-            None => JsonFault::new(self.at, format!("expected {wanted}, but the text ends")),
+        match self.text[self.text.floor_char_boundary(self.position)..].chars().next() {
+            Some(found) => {
+                JsonFault::new(self.position, format!("expected {wanted}, found {found:?}"))
+            }
+            None => JsonFault::new(self.position, format!("expected {wanted}, but the text ends")),
         }
     }
 
-    fn value(&mut self, depth: usize) -> JsonResult<Value> {
+    fn parse_value(&mut self, depth: usize) -> JsonResult<Value> {
         match self.next_byte() {
-            Some(b'"') => Ok(Value::String(self.string()?)),
-            Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b'"') => Ok(Value::String(self.parse_string()?)),
+            Some(b'-' | b'0'..=b'9') => self.parse_number(),
             Some(open @ (b'{' | b'[')) => {
                 if depth == self.depth_max {
                     let what = format!("it is nested deeper than {depth} levels");
-                    return Err(JsonFault::new(self.at, what));
+                    return Err(JsonFault::new(self.position, what));
                 }
-                self.at += 1;
+                self.position += 1;
                 match open {
-                    b'{' => self.object(depth + 1),
-                    _ => self.array(depth + 1),
+                    b'{' => self.parse_object(depth + 1),
+                    _ => self.parse_array(depth + 1),
                 }
             }
-            Some(b't') => self.word("true", Value::Bool(true)),
-            Some(b'f') => self.word("false", Value::Bool(false)),
-            Some(b'n') => self.word("null", Value::Null),
+            Some(b't') => self.parse_literal("true", Value::Bool(true)),
+            Some(b'f') => self.parse_literal("false", Value::Bool(false)),
+            Some(b'n') => self.parse_literal("null", Value::Null),
             _ => Err(self.unexpected("a value")),
         }
     }
 
-    fn word(&mut self, word: &str, value: Value) -> JsonResult<Value> {
-        if !self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
+    fn parse_literal(&mut self, word: &str, value: Value) -> JsonResult<Value> {
+        if !self.text.as_bytes()[self.position..].starts_with(word.as_bytes()) {
             return Err(self.unexpected("a value"));
         }
-        self.at += word.len();
+        self.position += word.len();
         Ok(value)
     }
 
-    fn array(&mut self, depth: usize) -> JsonResult<Value> {
+    fn parse_array(&mut self, depth: usize) -> JsonResult<Value> {
         let mut elements = Vec::new();
         if self.next_byte() == Some(b']') {
-            self.at += 1;
+            self.position += 1;
             return Ok(Value::Array(elements));
         }
         loop {
             let element = self
-                .value(depth)
+                .parse_value(depth)
                 .map_err(|fault| fault.within(PointerStep::Element(elements.len())))?;
             elements.push(element);
             match self.next_byte() {
-                Some(b',') => self.at += 1,
+                Some(b',') => self.position += 1,
                 Some(b']') => break,
                 _ => return Err(self.unexpected("`,` or `]`")),
             }
         }
-        self.at += 1;
+        self.position += 1;
         Ok(Value::Array(elements))
     }
 
-    fn object(&mut self, depth: usize) -> JsonResult<Value> {
+    fn parse_object(&mut self, depth: usize) -> JsonResult<Value> {
         let mut properties = Map::new();
         if self.next_byte() == Some(b'}') {
-            self.at += 1;
+            self.position += 1;
             return Ok(Value::Object(properties));
         }
         loop {
-            self.property(&mut properties, depth)?;
+            self.parse_property(&mut properties, depth)?;
             match self.next_byte() {
-                Some(b',') => self.at += 1,
+                Some(b',') => self.position += 1,
                 Some(b'}') => break,
                 _ => return Err(self.unexpected("`,` or `}`")),
             }
         }
-        self.at += 1;
+        self.position += 1;
         Ok(Value::Object(properties))
     }
 
-    fn property(&mut self, properties: &mut Map<String, Value>, depth: usize) -> JsonResult<()> {
+    fn parse_property(
+        &mut self,
+        properties: &mut Map<String, Value>,
+        depth: usize,
+    ) -> JsonResult<()> {
         if self.next_byte() != Some(b'"') {
             return Err(self.unexpected("the name of a property"));
         }
-        let name_at = self.at;
-        let name = self.string()?;
+        let name_at = self.position;
+        let name = self.parse_string()?;
         if name.len() > NAME_BYTES_MAX {
-            let name = cut(&name, 20);
+            let name = truncate(&name, 20);
             let what =
                 format!("the name of property `{name}` has more than {NAME_BYTES_MAX} bytes");
             return Err(JsonFault::new(name_at, what));
         }
         match properties.entry(name) {
-            Entry::Vacant(place) => {
+            Entry::Vacant(entry) => {
                 if self.next_byte() != Some(b':') {
                     return Err(self.unexpected("`:`"));
                 }
-                self.at += 1;
-                match self.value(depth) {
-                    Ok(value) => place.insert(value),
+                self.position += 1;
+                match self.parse_value(depth) {
+                    Ok(value) => entry.insert(value),
                     Err(fault) => {
-                        return Err(fault.within(PointerStep::Property(place.key().clone())));
+                        return Err(fault.within(PointerStep::Property(entry.key().clone())));
                     }
                 };
                 Ok(())
@@ -318,64 +302,64 @@ impl<'a> JsonReader<'a> {
         }
     }
 
-    fn number(&mut self) -> JsonResult<Value> {
-        let from = self.at;
+    fn parse_number(&mut self) -> JsonResult<Value> {
+        let from = self.position;
         let length = number::length(&self.text.as_bytes()[from..]).map_err(|after| {
-            self.at = from + after;
+            self.position = from + after;
             self.unexpected("a digit")
         })?;
-        self.at += length;
-        let text = &self.text[from..self.at];
+        self.position += length;
+        let text = &self.text[from..self.position];
         let (number, written_out_bytes) =
-            number::read(text).map_err(|what| JsonFault::new(from, what))?;
-        let more = written_out_bytes.saturating_sub(length);
-        self.written_out_bytes = self.written_out_bytes.saturating_add(more);
+            number::parse(text).map_err(|what| JsonFault::new(from, what))?;
+        let extra_bytes = written_out_bytes.saturating_sub(length);
+        self.written_out_bytes = self.written_out_bytes.saturating_add(extra_bytes);
         Ok(Value::Number(number))
     }
 
     /// Parses a string, from its opening to its closing quote.
-    fn string(&mut self) -> JsonResult<String> {
-        let opening = self.at;
-        self.at += 1;
-        let run = self.run(opening)?;
-        if self.text.as_bytes()[self.at] == b'"' {
-            self.at += 1;
+    fn parse_string(&mut self) -> JsonResult<String> {
+        let opening = self.position;
+        self.position += 1;
+        let run = self.parse_run(opening)?;
+        if self.text.as_bytes()[self.position] == b'"' {
+            self.position += 1;
             return Ok(run.to_owned());
         }
         let mut string = run.to_owned();
         loop {
-            match self.text.as_bytes()[self.at] {
+            match self.text.as_bytes()[self.position] {
                 b'"' => {
-                    self.at += 1;
+                    self.position += 1;
                     return Ok(string);
                 }
-                b'\\' => string.push(self.escaped()?),
+                b'\\' => string.push(self.parse_escape()?),
                 control => {
                     let what = format!("a control character, U+{control:04X}, is not escaped");
-                    return Err(JsonFault::new(self.at, what));
+                    return Err(JsonFault::new(self.position, what));
                 }
             }
-            string.push_str(self.run(opening)?);
+            string.push_str(self.parse_run(opening)?);
         }
     }
 
     /// Everything before the next quote, backslash or control character, which must follow.
     #[inline]
-    fn run(&mut self, opening: usize) -> JsonResult<&'a str> {
-        let from = self.at;
+    fn parse_run(&mut self, opening: usize) -> JsonResult<&'a str> {
+        let from = self.position;
         let rest = &self.text.as_bytes()[from..];
-        let length = rest.iter().position(|byte| ENDS_RUN[usize::from(*byte)]);
+        let length = rest.iter().position(|byte| RUN_TERMINATORS[usize::from(*byte)]);
         let Some(length) = length else {
             return Err(JsonFault::new(opening, "this string does not end"));
         };
-        self.at += length;
-        Ok(&self.text[from..self.at])
+        self.position += length;
+        Ok(&self.text[from..self.position])
     }
 
     /// Parses an escape sequence, from the backslash on.
-    fn escaped(&mut self) -> JsonResult<char> {
-        let at = self.at;
-        self.at += 2;
+    fn parse_escape(&mut self) -> JsonResult<char> {
+        let at = self.position;
+        self.position += 2;
         Ok(match self.text.as_bytes().get(at + 1) {
             Some(b'"') => '"',
             Some(b'\\') => '\\',
@@ -385,7 +369,7 @@ impl<'a> JsonReader<'a> {
             Some(b'n') => '\n',
             Some(b'r') => '\r',
             Some(b't') => '\t',
-            Some(b'u') => return self.code_point(at),
+            Some(b'u') => return self.parse_code_point(at),
             _ => {
                 let what = "a backslash must be followed by one of `\"\\/bfnrtu`";
                 return Err(JsonFault::new(at, what));
@@ -394,37 +378,37 @@ impl<'a> JsonReader<'a> {
     }
 
     /// Parses `\uXXXX`, or a pair of them for surrogates; `at` is the offset of the backslash.
-    fn code_point(&mut self, at: usize) -> JsonResult<char> {
-        let unit = self.hexadecimal(at)?;
+    fn parse_code_point(&mut self, at: usize) -> JsonResult<char> {
+        let unit = self.parse_hex_digits(at)?;
         if unit == 0 {
             return Err(JsonFault::new(at, "U+0000 cannot be stored"));
         }
         if let Some(character) = char::from_u32(unit) {
             return Ok(character);
         }
-        let lone = || JsonFault::new(at, "half of a surrogate pair is not a character");
-        let low_at = self.at;
+        let lone_surrogate = || JsonFault::new(at, "half of a surrogate pair is not a character");
+        let low_at = self.position;
         if unit > 0xDBFF || !self.text.as_bytes()[low_at..].starts_with(b"\\u") {
-            return Err(lone());
+            return Err(lone_surrogate());
         }
-        self.at += 2;
-        let low = self.hexadecimal(low_at)?;
+        self.position += 2;
+        let low = self.parse_hex_digits(low_at)?;
         if !(0xDC00..=0xDFFF).contains(&low) {
-            return Err(lone());
+            return Err(lone_surrogate());
         }
         let point = 0x1_0000 + ((unit - 0xD800) << 10) + (low - 0xDC00);
-        char::from_u32(point).ok_or_else(lone)
+        char::from_u32(point).ok_or_else(lone_surrogate)
     }
 
     /// Parses four hexadecimal digits; `at` is the offset of their escape sequence.
-    fn hexadecimal(&mut self, at: usize) -> JsonResult<u32> {
-        let digits = self.text.as_bytes().get(self.at..self.at + 4);
+    fn parse_hex_digits(&mut self, at: usize) -> JsonResult<u32> {
+        let digits = self.text.as_bytes().get(self.position..self.position + 4);
         let unit = digits.and_then(|digits| {
-            digits.iter().try_fold(0, |unit, digit| {
-                Some(unit * 16 + char::from(*digit).to_digit(16)?)
-            })
+            digits
+                .iter()
+                .try_fold(0, |unit, digit| Some(unit * 16 + char::from(*digit).to_digit(16)?))
         });
-        self.at += 4;
+        self.position += 4;
         unit.ok_or_else(|| JsonFault::new(at, "`\\u` must be followed by four hexadecimal digits"))
     }
 }

@@ -18,8 +18,8 @@ mod answers;
 mod parameters;
 mod schemas;
 
-use answers::{JSON, NDJSON, answers, done, json_of, written};
-use parameters::shared;
+use answers::{JSON, NDJSON, empty_response, json_response, responses, write_response};
+use parameters::parameter_ref;
 
 /// Tag under which all operations are listed.
 const TAG: &str = "documents";
@@ -32,7 +32,7 @@ pub struct OpenApiContext<'a> {
     /// Documents of a page, at most.
     pub page_max: u32,
     /// Documents of a page if a request sets no limit.
-    pub page_usual: u32,
+    pub page_default: u32,
     /// Operations of a batch, at most.
     pub batch_max: u32,
 }
@@ -49,86 +49,86 @@ pub struct OpenApiFragment {
 
 /// The collections that are not abstract.
 struct ConcreteCollections<'a> {
-    served: &'a OpenApiContext<'a>,
-    each: Vec<(&'a Collection, &'a Arc<Schema>)>,
+    context: &'a OpenApiContext<'a>,
+    collections: Vec<(&'a Collection, &'a Arc<Schema>)>,
 }
 
 impl<'a> ConcreteCollections<'a> {
     /// Collections whose documents a reference to this name can target: the collection itself, or
     /// those that extend it if it is abstract.
-    fn named(&self, name: &CollectionName) -> impl Iterator<Item = &'a CollectionName> {
-        let all = self.each.iter().map(|(collection, _)| *collection);
+    fn targets_of(&self, name: &CollectionName) -> impl Iterator<Item = &'a CollectionName> {
+        let all = self.collections.iter().map(|(collection, _)| *collection);
         let named = all.filter(move |collection| {
-            let mut families = collection.families().iter();
+            let mut families = collection.identity_scopes().iter();
             families.any(|family| family.collection == *name)
         });
         named.map(Collection::name)
     }
 
     /// Collections whose documents may refer to those of one.
-    fn referring(&self, to: &Collection) -> Vec<&'a CollectionName> {
-        let may = |collection: &Collection| {
+    fn referrers_of(&self, to: &Collection) -> Vec<&'a CollectionName> {
+        let refers = |collection: &Collection| {
             collection.references().any(|(_, target, _)| {
-                let mut families = to.families().iter();
+                let mut families = to.identity_scopes().iter();
                 families.any(|family| family.collection == *target)
             })
         };
-        let all = self.each.iter().map(|(collection, _)| *collection);
-        let referring = all.filter(|collection| may(collection));
+        let all = self.collections.iter().map(|(collection, _)| *collection);
+        let referring = all.filter(|collection| refers(collection));
         referring.map(Collection::name).collect()
     }
 }
 
 /// Describes collections. Abstract ones have no documents of their own and are left out.
 pub fn describe<'a>(
-    served: &'a OpenApiContext<'a>,
+    context: &'a OpenApiContext<'a>,
     collections: impl IntoIterator<Item = &'a Collection>,
 ) -> OpenApiFragment {
     let collections = collections.into_iter();
-    let all = ConcreteCollections {
-        served,
-        each: collections
+    let concrete = ConcreteCollections {
+        context,
+        collections: collections
             .filter_map(|collection| Some((collection, collection.schema()?)))
             .collect(),
     };
-    let mut described = OpenApiFragment::default();
-    if all.each.is_empty() {
-        return described;
+    let mut fragment = OpenApiFragment::default();
+    if concrete.collections.is_empty() {
+        return fragment;
     }
-    for (collection, _) in &all.each {
-        described.paths.extend(paths_of(&all, collection));
+    for (collection, _) in &concrete.collections {
+        fragment.paths.extend(collection_paths(&concrete, collection));
     }
-    described.paths.extend(paths_of_all());
+    fragment.paths.extend(shared_paths());
     let components = [
-        ("schemas", schemas::all(&all)),
-        ("parameters", parameters::all(served)),
-        ("responses", answers::problems()),
+        ("schemas", schemas::all_schemas(&concrete)),
+        ("parameters", parameters::all(context)),
+        ("responses", answers::problem_responses()),
     ];
     let components = components.map(|(name, each)| (name.to_owned(), Value::Object(each)));
-    described.components.extend(components);
-    described
+    fragment.components.extend(components);
+    fragment
 }
 
 /// Path items of a collection.
-fn paths_of(all: &ConcreteCollections<'_>, collection: &Collection) -> Vec<(String, Value)> {
+fn collection_paths(
+    concrete: &ConcreteCollections<'_>,
+    collection: &Collection,
+) -> Vec<(String, Value)> {
     let name = collection.name();
     let documents = format!("/v1/documents/{name}");
     let document = format!("{documents}/{{id}}");
     let bulk = format!("/v1/collections/{name}");
     let mut paths = vec![
-        (
-            documents,
-            json!({"post": upsert(collection), "get": list(collection)}),
-        ),
+        (documents, json!({"post": upsert(collection), "get": list(collection)})),
         (
             document.clone(),
-            at_id(json!({
+            with_id_parameter(json!({
                 "get": get(collection), "put": put(name), "patch": patch(name), "delete": delete(collection),
             })),
         ),
         (
             format!("{document}/referrers"),
-            at_id(json!({"get": referrers(all, collection)})),
+            with_id_parameter(json!({"get": referrers(concrete, collection)})),
         ),
         (format!("{bulk}/import"), json!({"post": import(name)})),
         (format!("{bulk}/export"), json!({"get": export(name)})),
@@ -137,11 +137,11 @@ fn paths_of(all: &ConcreteCollections<'_>, collection: &Collection) -> Vec<(Stri
     if history != History::default() {
         paths.push((
             format!("{document}/versions"),
-            at_id(json!({"get": versions(name)})),
+            with_id_parameter(json!({"get": versions(name)})),
         ));
         paths.push((
             format!("{document}/restore"),
-            at_id(json!({"post": restore(name)})),
+            with_id_parameter(json!({"post": restore(name)})),
         ));
     }
     if history.deleted {
@@ -151,8 +151,8 @@ fn paths_of(all: &ConcreteCollections<'_>, collection: &Collection) -> Vec<(Stri
 }
 
 /// A path item with the document's id as parameter.
-fn at_id(mut item: Value) -> Value {
-    item["parameters"] = json!([shared(parameters::ID)]);
+fn with_id_parameter(mut item: Value) -> Value {
+    item["parameters"] = json!([parameter_ref(parameters::ID)]);
     item
 }
 
@@ -172,13 +172,13 @@ fn body(media_type: &str, schema: Value) -> Value {
 }
 
 /// References to shared parameters, with `database`, which every operation takes.
-fn with(names: &[&str]) -> Vec<Value> {
+fn parameter_refs(names: &[&str]) -> Vec<Value> {
     let all = names.iter().copied().chain([parameters::DATABASE]);
-    all.map(shared).collect()
+    all.map(parameter_ref).collect()
 }
 
 /// Parameters of every write of a single document.
-const OF_WRITE: &[&str] = &[
+const WRITE_PARAMETERS: &[&str] = &[
     parameters::IF_MATCH,
     parameters::IF_NONE_MATCH,
     parameters::IDEMPOTENCY_KEY,
@@ -194,31 +194,25 @@ const READ_PROBLEMS: &[&str] = &["400", "404"];
 fn upsert(collection: &Collection) -> Value {
     let name = collection.name();
     let identity = &collection.definition().identity;
-    let identity: Vec<String> = identity
-        .iter()
-        .map(|part| format!("`{}`", part.path))
-        .collect();
+    let identity: Vec<String> = identity.iter().map(|part| format!("`{}`", part.path)).collect();
     let summary = format!("Create or replace a document of {name} by its identity");
     let mut upsert = operation("upsert", name, "write", &summary);
     upsert["description"] = json!(format!(
         "The identity is {}. A document with the same identity is replaced; an unchanged one is not written.",
         identity.join(", ")
     ));
-    upsert["parameters"] = json!(with(OF_WRITE));
-    upsert["requestBody"] = body(JSON, schemas::to(&schemas::document(name)));
-    let answer = |description: &str| {
-        let mut answer = written(name, description);
+    upsert["parameters"] = json!(parameter_refs(WRITE_PARAMETERS));
+    upsert["requestBody"] = body(JSON, schemas::schema_ref(&schemas::document_schema_name(name)));
+    let response = |description: &str| {
+        let mut answer = write_response(name, description);
         answer["headers"]["Location"] = answers::location();
         answer
     };
-    let good = [
-        (
-            "200",
-            answer("The document existed, and now has the content that was sent."),
-        ),
-        ("201", answer("The document was created.")),
+    let successes = [
+        ("200", response("The document existed, and now has the content that was sent.")),
+        ("201", response("The document was created.")),
     ];
-    upsert["responses"] = answers(good, WRITE_PROBLEMS);
+    upsert["responses"] = responses(successes, WRITE_PROBLEMS);
     upsert
 }
 
@@ -241,21 +235,21 @@ fn list(collection: &Collection) -> Value {
             paths.join(", ")
         ))
     };
-    let mut taken = vec![parameters::identity(&collection.definition().identity)];
-    taken.extend(parameters::of_query(query));
-    taken.extend(parameters::embed(collection));
-    taken.extend(with(&[
+    let mut taken = vec![parameters::identity_parameter(&collection.definition().identity)];
+    taken.extend(parameters::query_parameters(query));
+    taken.extend(parameters::embed_parameter(collection));
+    taken.extend(parameter_refs(&[
         parameters::FIELDS,
         parameters::COUNT,
         parameters::CURSOR,
         parameters::LIMIT,
     ]));
     list["parameters"] = json!(taken);
-    let page = json_of(
+    let page = json_response(
         "A page of documents.",
-        schemas::counted(schemas::to(&schemas::found(name))),
+        schemas::counted_page(schemas::schema_ref(&schemas::found_schema_name(name))),
     );
-    list["responses"] = answers([("200", page)], READ_PROBLEMS);
+    list["responses"] = responses([("200", page)], READ_PROBLEMS);
     list
 }
 
@@ -267,95 +261,81 @@ fn get(collection: &Collection) -> Value {
          to these paths. With `embed` or `meta` it is wrapped in an object that also has the \
          embedded documents or the metadata."
     );
-    let mut taken: Vec<Value> = parameters::embed(collection).into_iter().collect();
-    taken.extend(with(&[
+    let mut listed: Vec<Value> = parameters::embed_parameter(collection).into_iter().collect();
+    listed.extend(parameter_refs(&[
         parameters::FIELDS,
         parameters::META,
         parameters::IF_NONE_MATCH,
     ]));
-    get["parameters"] = json!(taken);
-    let shapes = [
-        schemas::document(name),
-        schemas::found(name),
+    get["parameters"] = json!(listed);
+    let variants = [
+        schemas::document_schema_name(name),
+        schemas::found_schema_name(name),
         schemas::PART.to_owned(),
     ];
-    let shapes = shapes.map(|shape| schemas::to(&shape));
-    let mut found = json_of("The document.", json!({"anyOf": shapes}));
+    let shapes = variants.map(|shape| schemas::schema_ref(&shape));
+    let mut found = json_response("The document.", json!({"anyOf": shapes}));
     found["headers"] = answers::etag();
     // Embedded documents change independently: no version of the document covers them.
     found["headers"]["ETag"]["required"] = json!(false);
     found["headers"]["ETag"]["description"] =
         json!("The document's version. The header is absent if other documents are embedded.");
-    let known = done("The document's version matches `If-None-Match`.");
-    get["responses"] = answers([("200", found), ("304", known)], READ_PROBLEMS);
+    let not_modified = empty_response("The document's version matches `If-None-Match`.");
+    get["responses"] = responses([("200", found), ("304", not_modified)], READ_PROBLEMS);
     get
 }
 
 fn put(name: &CollectionName) -> Value {
-    let mut put = operation(
-        "put",
-        name,
-        "write",
-        &format!("Replace a document of {name}"),
-    );
-    put["parameters"] = json!(with(OF_WRITE));
-    put["requestBody"] = body(JSON, schemas::to(&schemas::document(name)));
-    put["responses"] = answers(
-        [("204", done("The document has the content that was sent."))],
+    let mut put = operation("put", name, "write", &format!("Replace a document of {name}"));
+    put["parameters"] = json!(parameter_refs(WRITE_PARAMETERS));
+    put["requestBody"] = body(JSON, schemas::schema_ref(&schemas::document_schema_name(name)));
+    put["responses"] = responses(
+        [("204", empty_response("The document has the content that was sent."))],
         WRITE_PROBLEMS,
     );
     put
 }
 
 fn patch(name: &CollectionName) -> Value {
-    let mut patch = operation(
-        "patch",
-        name,
-        "write",
-        &format!("Patch a document of {name}"),
-    );
+    let mut patch = operation("patch", name, "write", &format!("Patch a document of {name}"));
     patch["description"] = json!(
         "The body is a merge patch (RFC 7386) or a JSON patch (RFC 6902). If another write is \
          committed first, the patch is applied to the result of that write. The token must also \
          have the right to read the document."
     );
-    patch["parameters"] = json!(with(OF_WRITE));
+    patch["parameters"] = json!(parameter_refs(WRITE_PARAMETERS));
     patch["requestBody"] = json!({"required": true, "content": {
         "application/merge-patch+json": {"schema": {"type": "object"}},
-        "application/json-patch+json": {"schema": schemas::to(schemas::JSON_PATCH)},
+        "application/json-patch+json": {"schema": schemas::schema_ref(schemas::JSON_PATCH)},
     }});
-    patch["responses"] = answers([("204", done("The document was patched."))], WRITE_PROBLEMS);
+    patch["responses"] =
+        responses([("204", empty_response("The document was patched."))], WRITE_PROBLEMS);
     patch
 }
 
 fn delete(collection: &Collection) -> Value {
     let name = collection.name();
-    let mut delete = operation(
-        "delete",
-        name,
-        "write",
-        &format!("Delete a document of {name}"),
-    );
-    delete["parameters"] = json!(with(OF_WRITE));
+    let mut delete = operation("delete", name, "write", &format!("Delete a document of {name}"));
+    delete["parameters"] = json!(parameter_refs(WRITE_PARAMETERS));
     let mut gone = json!({"description": "The document was deleted."});
     if collection.definition().history.deleted {
         let restored = json!({"operationId": format!("restore_{name}"), "parameters": {"id": "$request.path.id"}});
         gone["links"] = json!({"restore": restored});
     }
-    delete["responses"] = answers([("204", gone)], &["400", "404", "409", "412"]);
+    delete["responses"] = responses([("204", gone)], &["400", "404", "409", "412"]);
     delete
 }
 
-fn referrers(all: &ConcreteCollections<'_>, collection: &Collection) -> Value {
+fn referrers(concrete: &ConcreteCollections<'_>, collection: &Collection) -> Value {
     let name = collection.name();
     let summary = format!("List the documents that refer to a document of {name}");
     let mut referrers = operation("referrers", name, "read", &summary);
     referrers["description"] =
         json!("The list has documents of all collections, in the order of their creation.");
-    referrers["parameters"] = json!(with(&[parameters::CURSOR, parameters::LIMIT]));
-    let page = schemas::page(schemas::referring(&all.referring(collection)));
-    let page = json_of("A page of documents, each with its `collection`.", page);
-    referrers["responses"] = answers([("200", page)], READ_PROBLEMS);
+    referrers["parameters"] = json!(parameter_refs(&[parameters::CURSOR, parameters::LIMIT]));
+    let page = schemas::page(schemas::referring_schema(&concrete.referrers_of(collection)));
+    let page = json_response("A page of documents, each with its `collection`.", page);
+    referrers["responses"] = responses([("200", page)], READ_PROBLEMS);
     referrers
 }
 
@@ -370,35 +350,28 @@ fn versions(name: &CollectionName) -> Value {
         "The list has as many earlier versions as the collection keeps, the latest first. It is \
          also available for a deleted document."
     );
-    versions["parameters"] = json!(with(&[parameters::CURSOR, parameters::LIMIT]));
-    let page = json_of("A page of versions.", schemas::to(schemas::VERSIONS));
-    versions["responses"] = answers([("200", page)], READ_PROBLEMS);
+    versions["parameters"] = json!(parameter_refs(&[parameters::CURSOR, parameters::LIMIT]));
+    let page = json_response("A page of versions.", schemas::schema_ref(schemas::VERSIONS));
+    versions["responses"] = responses([("200", page)], READ_PROBLEMS);
     versions
 }
 
 fn restore(name: &CollectionName) -> Value {
-    let mut restore = operation(
-        "restore",
-        name,
-        "write",
-        &format!("Restore a document of {name}"),
-    );
+    let mut restore = operation("restore", name, "write", &format!("Restore a document of {name}"));
     restore["description"] = json!(
         "A deleted document is restored with its id, if all documents that it refers to exist. \
          An existing document gets the content of an earlier version."
     );
-    restore["parameters"] = json!(with(&[parameters::VERSION, parameters::IDEMPOTENCY_KEY]));
-    let good = [
+    restore["parameters"] =
+        json!(parameter_refs(&[parameters::VERSION, parameters::IDEMPOTENCY_KEY]));
+    let successes = [
         (
             "200",
-            written(
-                name,
-                "The document existed, and now has the content of that version.",
-            ),
+            write_response(name, "The document existed, and now has the content of that version."),
         ),
-        ("201", written(name, "The deleted document was restored.")),
+        ("201", write_response(name, "The deleted document was restored.")),
     ];
-    restore["responses"] = answers(good, &["400", "404", "409", "412", "413"]);
+    restore["responses"] = responses(successes, &["400", "404", "409", "412", "413"]);
     restore
 }
 
@@ -408,12 +381,12 @@ fn deleted(name: &CollectionName) -> Value {
     deleted["description"] = json!(
         "The list has the deleted documents that can be restored, in the order of their creation."
     );
-    deleted["parameters"] = json!(with(&[parameters::CURSOR, parameters::LIMIT]));
-    let page = json_of(
+    deleted["parameters"] = json!(parameter_refs(&[parameters::CURSOR, parameters::LIMIT]));
+    let page = json_response(
         "A page of documents in their last version.",
-        schemas::to(schemas::VERSIONS),
+        schemas::schema_ref(schemas::VERSIONS),
     );
-    deleted["responses"] = answers([("200", page)], READ_PROBLEMS);
+    deleted["responses"] = responses([("200", page)], READ_PROBLEMS);
     deleted
 }
 
@@ -424,11 +397,11 @@ fn import(name: &CollectionName) -> Value {
          created. A rejected line does not affect the others, and lines that are sent again change \
          nothing."
     );
-    import["parameters"] = json!(with(&[parameters::DURABILITY]));
+    import["parameters"] = json!(parameter_refs(&[parameters::DURABILITY]));
     let lines = json!({"type": "string", "description": "One document per line."});
     import["requestBody"] = body(NDJSON, lines);
-    let told = json_of("The outcome of the lines.", schemas::to(schemas::IMPORTED));
-    import["responses"] = answers([("200", told)], &["400", "404", "413", "415"]);
+    let result = json_response("The outcome of the lines.", schemas::schema_ref(schemas::IMPORTED));
+    import["responses"] = responses([("200", result)], &["400", "404", "413", "415"]);
     import
 }
 
@@ -438,24 +411,24 @@ fn export(name: &CollectionName) -> Value {
         "All documents are returned from one snapshot, in the order of their creation, one per \
          line. If an error occurs, the last line is incomplete."
     );
-    export["parameters"] = json!(with(&[parameters::META]));
+    export["parameters"] = json!(parameter_refs(&[parameters::META]));
     let lines = json!({"description": "The documents.", "content": {NDJSON: {"schema": {"type": "string"}}}});
-    export["responses"] = answers([("200", lines)], READ_PROBLEMS);
+    export["responses"] = responses([("200", lines)], READ_PROBLEMS);
     export
 }
 
 /// Operations that are not specific to one collection.
-fn paths_of_all() -> [(String, Value); 2] {
+fn shared_paths() -> [(String, Value); 2] {
     let batch = json!({
         "operationId": "batch",
         "tags": [TAG],
         "summary": "Write several documents",
         "description": "The operations may concern any collections. With `atomic`, all or none are done, and each may refer to documents that others create. Otherwise each is done separately, in the given order where one depends on another.",
         "security": [{"token": ["documents:write"]}],
-        "parameters": with(&[parameters::IDEMPOTENCY_KEY, parameters::DURABILITY]),
-        "requestBody": body(JSON, schemas::to(schemas::BATCH)),
-        "responses": answers(
-            [("200", json_of("The outcome of each operation.", schemas::to(schemas::BATCHED)))],
+        "parameters": parameter_refs(&[parameters::IDEMPOTENCY_KEY, parameters::DURABILITY]),
+        "requestBody": body(JSON, schemas::schema_ref(schemas::BATCH)),
+        "responses": responses(
+            [("200", json_response("The outcome of each operation.", schemas::schema_ref(schemas::BATCHED)))],
             WRITE_PROBLEMS,
         ),
     });
@@ -465,9 +438,9 @@ fn paths_of_all() -> [(String, Value); 2] {
         "summary": "List changes of documents",
         "description": "Changes are listed in the order of their commits: a client that continues after the `position` of each response misses none. `/v1/document-changes/events` sends the same changes as they happen.",
         "security": [{"token": ["documents:read"]}],
-        "parameters": with(&[parameters::COLLECTION, parameters::AFTER, parameters::LIMIT]),
-        "responses": answers(
-            [("200", json_of("Changes.", schemas::to(schemas::CHANGES)))],
+        "parameters": parameter_refs(&[parameters::COLLECTION, parameters::AFTER, parameters::LIMIT]),
+        "responses": responses(
+            [("200", json_response("Changes.", schemas::schema_ref(schemas::CHANGES)))],
             &["400", "404", "410"],
         ),
     });

@@ -7,17 +7,17 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::core::identity::is_same;
+use crate::core::identity::is_equivalent;
 use crate::core::json;
-use crate::core::path::unescaped;
-use crate::model::{DEPTH_MAX, Violation, cut};
+use crate::core::path::unescape;
+use crate::model::{DEPTH_MAX, Violation, truncate};
 
 /// Budget of a JSON patch: a value moved costs one, and so do 16 bytes of a string and 16 elements
 /// of an array that are shifted.
 pub(crate) const PATCH_STEPS_MAX: usize = 2_000_000;
 
 /// Applies a merge patch. The result need not be an object.
-pub fn merge(target: &mut Value, patch: Value) {
+pub(crate) fn apply_merge_patch(target: &mut Value, patch: Value) {
     let Value::Object(changes) = patch else {
         *target = patch;
         return;
@@ -33,7 +33,7 @@ pub fn merge(target: &mut Value, patch: Value) {
             Value::Null => {
                 properties.shift_remove(&name);
             }
-            change => merge(properties.entry(name).or_insert(Value::Null), change),
+            change => apply_merge_patch(properties.entry(name).or_insert(Value::Null), change),
         }
     }
 }
@@ -65,13 +65,13 @@ impl TryFrom<String> for Pointer {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let shown = cut(&text, 100);
+        let shown = truncate(&text, 100);
         let tokens = match text.strip_prefix('/') {
             None if text.is_empty() => Ok(Vec::new()),
             None => Err("it must be empty or begin with `/`".to_owned()),
             Some(rest) => rest
                 .split('/')
-                .map(|token| unescaped(token).map(|token| token.into_owned()))
+                .map(|token| unescape(token).map(|token| token.into_owned()))
                 .collect(),
         };
         match tokens {
@@ -87,21 +87,16 @@ impl JsonPatch {
     ///
     /// # Errors
     /// The first invalid operation; the pointer is into the patch.
-    pub(crate) fn read(patch: Value) -> Result<Self, Violation> {
+    pub(crate) fn parse(patch: Value) -> Result<Self, Violation> {
         let Value::Array(operations) = patch else {
-            let what = format!(
-                "a JSON patch must be an array of operations, not {}",
-                json::kind(&patch)
-            );
+            let what =
+                format!("a JSON patch must be an array of operations, not {}", json::kind(&patch));
             return Err(Violation::new("", what));
         };
-        let operations = operations
-            .into_iter()
-            .enumerate()
-            .map(|(index, operation)| {
-                serde_json::from_value(operation)
-                    .map_err(|error| Violation::new(format!("/{index}"), error.to_string()))
-            });
+        let operations = operations.into_iter().enumerate().map(|(index, operation)| {
+            serde_json::from_value(operation)
+                .map_err(|error| Violation::new(format!("/{index}"), error.to_string()))
+        });
         operations.collect::<Result<_, _>>().map(Self)
     }
 
@@ -111,10 +106,10 @@ impl JsonPatch {
     /// The first operation that fails; the pointer is into the patch. The target is then
     /// incomplete.
     pub(crate) fn apply(self, target: &mut Value) -> Result<(), Violation> {
-        let mut steps = PatchBudget(PATCH_STEPS_MAX);
+        let mut budget = PatchBudget(PATCH_STEPS_MAX);
         for (index, operation) in self.0.into_iter().enumerate() {
             operation
-                .apply(target, &mut steps)
+                .apply(target, &mut budget)
                 .map_err(|what| Violation::new(format!("/{index}"), what))?;
         }
         Ok(())
@@ -125,7 +120,7 @@ impl JsonPatch {
 struct PatchBudget(usize);
 
 impl PatchBudget {
-    fn take(&mut self, steps: usize) -> Result<(), String> {
+    fn spend(&mut self, steps: usize) -> Result<(), String> {
         self.0 = self.0.checked_sub(steps).ok_or_else(|| {
             format!("the patch needs more than {PATCH_STEPS_MAX} steps (`patch_steps_max`): replace the whole document instead")
         })?;
@@ -134,12 +129,12 @@ impl PatchBudget {
 }
 
 impl Operation {
-    fn apply(self, target: &mut Value, steps: &mut PatchBudget) -> Result<(), String> {
+    fn apply(self, target: &mut Value, budget: &mut PatchBudget) -> Result<(), String> {
         match self {
-            Self::Add { path, value } => add(target, &path, value, steps),
-            Self::Remove { path } => remove(target, &path, steps).map(drop),
+            Self::Add { path, value } => add(target, &path, value, budget),
+            Self::Remove { path } => remove(target, &path, budget).map(drop),
             Self::Replace { path, value } => {
-                fits(&path, &value, steps)?;
+                check_depth(&path, &value, budget)?;
                 *find_mut(target, &path)? = value;
                 Ok(())
             }
@@ -152,17 +147,17 @@ impl Operation {
                 if from == path {
                     return find(target, &from).map(drop);
                 }
-                let value = remove(target, &from, steps)?;
-                add(target, &path, value, steps)
+                let value = remove(target, &from, budget)?;
+                add(target, &path, value, budget)
             }
             Self::Copy { from, path } => {
                 let value = find(target, &from)?;
-                steps.take(parts(value))?;
+                budget.spend(move_cost(value))?;
                 let value = value.clone();
-                add(target, &path, value, steps)
+                add(target, &path, value, budget)
             }
             Self::Test { path, value } => {
-                if is_same(find(target, &path)?, &value) {
+                if is_equivalent(find(target, &path)?, &value) {
                     Ok(())
                 } else {
                     Err(format!("the test fails: `{}` has another value", path.text))
@@ -177,14 +172,14 @@ fn add(
     target: &mut Value,
     path: &Pointer,
     value: Value,
-    steps: &mut PatchBudget,
+    budget: &mut PatchBudget,
 ) -> Result<(), String> {
-    fits(path, &value, steps)?;
-    let Some((last, way)) = path.tokens.split_last() else {
+    check_depth(path, &value, budget)?;
+    let Some((last, parent_tokens)) = path.tokens.split_last() else {
         *target = value;
         return Ok(());
     };
-    match walk_mut(target, way) {
+    match walk_mut(target, parent_tokens) {
         Some(Value::Object(properties)) => {
             properties.insert(last.clone(), value);
             Ok(())
@@ -192,7 +187,7 @@ fn add(
         Some(Value::Array(elements)) => {
             let index = match last.as_str() {
                 "-" => Some(elements.len()),
-                token => index(token).filter(|index| *index <= elements.len()),
+                token => parse_index(token).filter(|index| *index <= elements.len()),
             };
             let index = index.ok_or_else(|| {
                 format!(
@@ -201,7 +196,7 @@ fn add(
                     elements.len()
                 )
             })?;
-            steps.take((elements.len() - index) / 16)?;
+            budget.spend((elements.len() - index) / 16)?;
             elements.insert(index, value);
             Ok(())
         }
@@ -212,80 +207,77 @@ fn add(
     }
 }
 
-fn remove(target: &mut Value, path: &Pointer, steps: &mut PatchBudget) -> Result<Value, String> {
-    let Some((last, way)) = path.tokens.split_last() else {
+fn remove(target: &mut Value, path: &Pointer, budget: &mut PatchBudget) -> Result<Value, String> {
+    let Some((last, parent_tokens)) = path.tokens.split_last() else {
         return Ok(std::mem::take(target));
     };
-    let removed = match walk_mut(target, way) {
+    let removed = match walk_mut(target, parent_tokens) {
         Some(Value::Object(properties)) => {
             // The order of properties has no meaning, and preserving it would cost a pass over the
             // object.
             properties.swap_remove(last)
         }
-        Some(Value::Array(elements)) => match index(last).filter(|index| *index < elements.len()) {
-            Some(index) => {
-                steps.take((elements.len() - index) / 16)?;
-                Some(elements.remove(index))
+        Some(Value::Array(elements)) => {
+            match parse_index(last).filter(|index| *index < elements.len()) {
+                Some(index) => {
+                    budget.spend((elements.len() - index) / 16)?;
+                    Some(elements.remove(index))
+                }
+                None => None,
             }
-            None => None,
-        },
+        }
         _ => None,
     };
-    removed.ok_or_else(|| absent(path))
+    removed.ok_or_else(|| not_found_message(path))
 }
 
 fn find<'a>(target: &'a Value, path: &Pointer) -> Result<&'a Value, String> {
-    let found = path
-        .tokens
-        .iter()
-        .try_fold(target, |value, token| match value {
-            Value::Object(properties) => properties.get(token),
-            Value::Array(elements) => elements.get(index(token)?),
-            _ => None,
-        });
-    found.ok_or_else(|| absent(path))
+    let found = path.tokens.iter().try_fold(target, |value, token| match value {
+        Value::Object(properties) => properties.get(token),
+        Value::Array(elements) => elements.get(parse_index(token)?),
+        _ => None,
+    });
+    found.ok_or_else(|| not_found_message(path))
 }
 
 fn find_mut<'a>(target: &'a mut Value, path: &Pointer) -> Result<&'a mut Value, String> {
-    walk_mut(target, &path.tokens).ok_or_else(|| absent(path))
+    walk_mut(target, &path.tokens).ok_or_else(|| not_found_message(path))
 }
 
-fn absent(path: &Pointer) -> String {
+fn not_found_message(path: &Pointer) -> String {
     format!("there is nothing at `{}`", path.text)
 }
 
-fn walk_mut<'a>(target: &'a mut Value, way: &[String]) -> Option<&'a mut Value> {
-    way.iter().try_fold(target, |value, token| match value {
+fn walk_mut<'a>(target: &'a mut Value, tokens: &[String]) -> Option<&'a mut Value> {
+    tokens.iter().try_fold(target, |value, token| match value {
         Value::Object(properties) => properties.get_mut(token),
-        Value::Array(elements) => elements.get_mut(index(token)?),
+        Value::Array(elements) => elements.get_mut(parse_index(token)?),
         _ => None,
     })
 }
 
 /// Parses an index as RFC 6901 has it: digits without a leading zero.
-fn index(token: &str) -> Option<usize> {
+fn parse_index(token: &str) -> Option<usize> {
     let is_plain = token == "0" || !token.starts_with('0');
     let is_number = is_plain && token.bytes().all(|byte| byte.is_ascii_digit());
     token.parse().ok().filter(|_| is_number)
 }
 
 /// Checks that a value is not nested too deep at its new place.
-fn fits(path: &Pointer, value: &Value, steps: &mut PatchBudget) -> Result<(), String> {
-    steps.take(parts(value))?;
+fn check_depth(path: &Pointer, value: &Value, budget: &mut PatchBudget) -> Result<(), String> {
+    budget.spend(move_cost(value))?;
     if path.tokens.len() + depth(value) > DEPTH_MAX {
-        return Err(format!(
-            "the document would be nested deeper than {DEPTH_MAX}"
-        ));
+        return Err(format!("the document would be nested deeper than {DEPTH_MAX}"));
     }
     Ok(())
 }
 
 /// Cost of moving a value.
-fn parts(value: &Value) -> usize {
+fn move_cost(value: &Value) -> usize {
     match value {
         Value::String(string) => 1 + string.len() / 16,
-        Value::Array(elements) => 1 + elements.iter().map(parts).sum::<usize>(),
-        Value::Object(properties) => 1 + properties.values().map(parts).sum::<usize>(),
+        Value::Array(elements) => 1 + elements.iter().map(move_cost).sum::<usize>(),
+        Value::Object(properties) => 1 + properties.values().map(move_cost).sum::<usize>(),
         _ => 1,
     }
 }

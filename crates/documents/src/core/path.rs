@@ -10,7 +10,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::model::{DEPTH_MAX, cut};
+use crate::model::{DEPTH_MAX, truncate};
 
 /// Bytes of a path, at most.
 pub const PATH_BYTES_MAX: usize = 1_024;
@@ -77,36 +77,32 @@ impl Path {
     }
 
     /// The steps up to and including its last `*`, and those after it.
-    pub(crate) fn at_last_each(&self) -> (&[Segment], &[Segment]) {
+    pub(crate) fn split_at_last_each(&self) -> (&[Segment], &[Segment]) {
         let each = self.0.iter().rposition(|segment| *segment == Segment::Each);
         self.0.split_at(each.map_or(0, |each| each + 1))
     }
 }
 
 /// The value at a path of properties.
-pub(crate) fn get<'a>(way: &[Segment], document: &'a Value) -> Option<&'a Value> {
-    way.iter()
-        .try_fold(document, |value, segment| match segment {
-            Segment::Property(name) => value.as_object()?.get(name),
-            Segment::Each => None,
-        })
+pub(crate) fn get<'a>(segments: &[Segment], document: &'a Value) -> Option<&'a Value> {
+    segments.iter().try_fold(document, |value, segment| match segment {
+        Segment::Property(name) => value.as_object()?.get(name),
+        Segment::Each => None,
+    })
 }
 
 /// All places to which these steps lead.
-pub(crate) fn select<'a>(way: &[Segment], document: &'a Value) -> Vec<PathMatch<'a>> {
-    let start = PathMatch {
-        elements: Vec::new(),
-        value: document,
-    };
+pub(crate) fn select<'a>(segments: &[Segment], document: &'a Value) -> Vec<PathMatch<'a>> {
+    let start = PathMatch { elements: Vec::new(), value: document };
     let mut selected = vec![start];
-    for (at, segment) in way.iter().enumerate() {
+    for (index, segment) in segments.iter().enumerate() {
         if *segment == Segment::Each {
             selected = selected.iter().flat_map(elements).collect();
             continue;
         }
-        selected.retain_mut(|place| match get(&way[at..=at], place.value) {
+        selected.retain_mut(|path_match| match get(&segments[index..=index], path_match.value) {
             Some(value) => {
-                place.value = value;
+                path_match.value = value;
                 true
             }
             None => false,
@@ -116,10 +112,10 @@ pub(crate) fn select<'a>(way: &[Segment], document: &'a Value) -> Vec<PathMatch<
 }
 
 fn elements<'a>(array: &PathMatch<'a>) -> impl Iterator<Item = PathMatch<'a>> + use<'a> {
-    let way = array.elements.clone();
+    let prefix = array.elements.clone();
     let values = array.value.as_array().map_or(&[][..], Vec::as_slice);
     (0..).zip(values).map(move |(index, value)| {
-        let mut elements = way.clone();
+        let mut elements = prefix.clone();
         elements.push(index);
         PathMatch { elements, value }
     })
@@ -137,11 +133,9 @@ impl FromStr for Path {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let shown = cut(text, 100);
+        let shown = truncate(text, 100);
         if text.len() > PATH_BYTES_MAX {
-            return Err(format!(
-                "path `{shown}` has more than {PATH_BYTES_MAX} bytes"
-            ));
+            return Err(format!("path `{shown}` has more than {PATH_BYTES_MAX} bytes"));
         }
         let Some(rest) = text.strip_prefix('/') else {
             return Err(format!(
@@ -153,7 +147,7 @@ impl FromStr for Path {
             .split('/')
             .map(|token| match token {
                 "*" => Ok(Segment::Each),
-                token => Ok(Segment::Property(unescaped(token)?.into_owned())),
+                token => Ok(Segment::Property(unescape(token)?.into_owned())),
             })
             .collect::<Result<Vec<Segment>, String>>()
             .map_err(|what| format!("`{shown}` is not a path: {what}"))?;
@@ -201,7 +195,7 @@ pub(crate) fn push_escaped(pointer: &mut String, token: &str) {
 ///
 /// # Errors
 /// A `~` is followed by neither `0` nor `1`.
-pub(crate) fn unescaped(token: &str) -> Result<Cow<'_, str>, String> {
+pub(crate) fn unescape(token: &str) -> Result<Cow<'_, str>, String> {
     if !token.contains('~') {
         return Ok(Cow::Borrowed(token));
     }

@@ -13,7 +13,7 @@ use super::definition::{Definition, QueryPath};
 use super::path::Path;
 use super::schema::Scalar;
 use crate::error::DocumentsError;
-use crate::model::{DocumentNumber, cut};
+use crate::model::{DocumentNumber, truncate};
 
 /// Filters of a query, at most.
 pub(crate) const FILTERS_MAX: usize = 32;
@@ -46,7 +46,7 @@ pub struct Filter {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Test {
     /// The value compares in this way with a constant.
-    Is(Comparison, Value),
+    Compare(Comparison, Value),
     /// The value is one of these constants.
     In(Vec<Value>),
     /// The string begins with this prefix.
@@ -111,30 +111,24 @@ impl Query {
     ///
     /// # Errors
     /// [`DocumentsError::QueryInvalid`].
-    pub fn read(definition: &Definition, wording: &QueryText<'_>) -> Result<Self, DocumentsError> {
-        if wording.filters.len() > FILTERS_MAX {
+    pub fn parse(
+        definition: &Definition,
+        query_text: &QueryText<'_>,
+    ) -> Result<Self, DocumentsError> {
+        if query_text.filters.len() > FILTERS_MAX {
             let what = format!("a query may have at most {FILTERS_MAX} conditions (`filters_max`)");
             return Err(invalid(what));
         }
-        let filters: Result<Vec<Filter>, String> = wording
-            .filters
-            .iter()
-            .map(|text| Filter::read(definition, text))
-            .collect();
-        let order = wording
+        let filters: Result<Vec<Filter>, String> =
+            query_text.filters.iter().map(|text| Filter::parse(definition, text)).collect();
+        let order = query_text
             .sort
-            .map(|text| Order::read(definition, text))
+            .map(|text| Order::parse(definition, text))
             .transpose()
             .map_err(invalid)?;
-        let after = wording
-            .cursor
-            .map(|text| PageCursor::read(text, order.as_ref()))
-            .transpose();
-        Ok(Self {
-            filters: filters.map_err(invalid)?,
-            order,
-            after: after.map_err(invalid)?,
-        })
+        let after =
+            query_text.cursor.map(|text| PageCursor::decode(text, order.as_ref())).transpose();
+        Ok(Self { filters: filters.map_err(invalid)?, order, after: after.map_err(invalid)? })
     }
 }
 
@@ -144,36 +138,31 @@ fn invalid(reason: String) -> DocumentsError {
 
 /// Splits a filter into the query path it begins with, and the rest.
 fn split_path<'a>(definition: &Definition, text: &'a str) -> Result<(QueryPath, &'a str), String> {
-    let known = definition.query.iter().filter_map(|one| {
+    let candidates = definition.query.iter().filter_map(|one| {
         let rest = text.strip_prefix(one.path.to_string().as_str())?;
         let ends = rest.is_empty() || rest.starts_with([' ', '=', '!', '<', '>']);
         ends.then_some((one, rest))
     });
     // `/a` is also a prefix of the path `/a b`: prefer the longest.
-    let longest = known.min_by_key(|(_, rest)| rest.len());
-    longest
-        .map(|(path, rest)| (path.clone(), rest))
-        .ok_or_else(|| {
-            let declared: Vec<String> = definition
-                .query
-                .iter()
-                .map(|one| format!("`{}`", one.path))
-                .collect();
-            let declared = if declared.is_empty() {
-                "it declares none".to_owned()
-            } else {
-                format!("it declares: {}", declared.join(", "))
-            };
-            let asked = cut(text, 100);
-            format!(
-                "`{asked}` does not begin with a path that `{}` declares in `query`; {declared}",
-                definition.collection
-            )
-        })
+    let longest = candidates.min_by_key(|(_, rest)| rest.len());
+    longest.map(|(path, rest)| (path.clone(), rest)).ok_or_else(|| {
+        let declared: Vec<String> =
+            definition.query.iter().map(|one| format!("`{}`", one.path)).collect();
+        let declared = if declared.is_empty() {
+            "it declares none".to_owned()
+        } else {
+            format!("it declares: {}", declared.join(", "))
+        };
+        let shown = truncate(text, 100);
+        format!(
+            "`{shown}` does not begin with a path that `{}` declares in `query`; {declared}",
+            definition.collection
+        )
+    })
 }
 
 impl Filter {
-    fn read(definition: &Definition, text: &str) -> Result<Self, String> {
+    fn parse(definition: &Definition, text: &str) -> Result<Self, String> {
         let (path, rest) = split_path(definition, text.trim_start())?;
         let rest = rest.trim();
         const OPERATORS: [(&str, Comparison); 6] = [
@@ -188,15 +177,17 @@ impl Filter {
             .iter()
             .find_map(|(sign, comparison)| Some((*comparison, rest.strip_prefix(sign)?)));
         let test = match (operator, rest.split_once(' ').unwrap_or((rest, ""))) {
-            (Some((comparison, value)), _) => Test::Is(comparison, scalar(&path, value.trim())?),
-            (None, ("in", list)) => Test::In(list_of(&path, list.trim())?),
-            (None, ("prefix", value)) => Test::Prefix(prefix(&path, value.trim())?),
+            (Some((comparison, value)), _) => {
+                Test::Compare(comparison, parse_scalar(&path, value.trim())?)
+            }
+            (None, ("in", list)) => Test::In(parse_list(&path, list.trim())?),
+            (None, ("prefix", value)) => Test::Prefix(parse_prefix(&path, value.trim())?),
             (None, ("exists", "" | "true")) => Test::Exists(true),
             (None, ("exists", "false")) => Test::Exists(false),
             _ => {
-                let asked = cut(text, 100);
+                let shown = truncate(text, 100);
                 return Err(format!(
-                    "`{asked}`: the path must be followed by one of =, !=, <, <=, >, >=, in, \
+                    "`{shown}`: the path must be followed by one of =, !=, <, <=, >, >=, in, \
                      prefix and exists"
                 ));
             }
@@ -206,7 +197,7 @@ impl Filter {
 }
 
 /// Parses a constant of the path's type.
-fn scalar(path: &QueryPath, text: &str) -> Result<Value, String> {
+fn parse_scalar(path: &QueryPath, text: &str) -> Result<Value, String> {
     let json: Option<Value> = serde_json::from_str(text).ok();
     let value = match (path.scalar, json) {
         (Scalar::String, Some(Value::String(string))) => Some(Value::String(string)),
@@ -214,25 +205,19 @@ fn scalar(path: &QueryPath, text: &str) -> Result<Value, String> {
         (_, Some(value)) => Some(value),
         (_, None) => None,
     };
-    value
-        .filter(|value| fits(path.scalar, value))
-        .ok_or_else(|| wrong(path, text))
+    value.filter(|value| matches_type(path.scalar, value)).ok_or_else(|| type_mismatch(path, text))
 }
 
-fn wrong(path: &QueryPath, text: &str) -> String {
-    let wanted = match path.scalar {
+fn type_mismatch(path: &QueryPath, text: &str) -> String {
+    let expected = match path.scalar {
         Scalar::String => "a string",
         Scalar::Integer | Scalar::Number => "a number",
         Scalar::Boolean => "true or false",
     };
-    format!(
-        "`{}` is {wanted}, but `{}` is not",
-        path.path,
-        cut(text, 100)
-    )
+    format!("`{}` is {expected}, but `{}` is not", path.path, truncate(text, 100))
 }
 
-fn fits(scalar: Scalar, value: &Value) -> bool {
+fn matches_type(scalar: Scalar, value: &Value) -> bool {
     match scalar {
         // PostgreSQL cannot store U+0000.
         Scalar::String => value.as_str().is_some_and(|text| !text.contains('\0')),
@@ -241,80 +226,75 @@ fn fits(scalar: Scalar, value: &Value) -> bool {
     }
 }
 
-fn list_of(path: &QueryPath, text: &str) -> Result<Vec<Value>, String> {
+fn parse_list(path: &QueryPath, text: &str) -> Result<Vec<Value>, String> {
     let list: Vec<Value> = serde_json::from_str(text).map_err(|_| {
-        format!(
-            "`in` must be followed by a JSON array, but `{}` is not one",
-            cut(text, 100)
-        )
+        format!("`in` must be followed by a JSON array, but `{}` is not one", truncate(text, 100))
     })?;
     if list.len() > VALUES_MAX {
-        return Err(format!(
-            "`in` takes at most {VALUES_MAX} values (`values_max`)"
-        ));
+        return Err(format!("`in` takes at most {VALUES_MAX} values (`values_max`)"));
     }
-    match list.iter().find(|value| !fits(path.scalar, value)) {
-        Some(other) => Err(wrong(path, &other.to_string())),
+    match list.iter().find(|value| !matches_type(path.scalar, value)) {
+        Some(other) => Err(type_mismatch(path, &other.to_string())),
         None => Ok(list),
     }
 }
 
-fn prefix(path: &QueryPath, text: &str) -> Result<String, String> {
-    match (path.scalar, scalar(path, text)?) {
+fn parse_prefix(path: &QueryPath, text: &str) -> Result<String, String> {
+    match (path.scalar, parse_scalar(path, text)?) {
         (Scalar::String, Value::String(prefix)) if !prefix.is_empty() => Ok(prefix),
         (Scalar::String, _) => {
             Err("`prefix` must be followed by a string that is not empty".to_owned())
         }
-        _ => Err(format!(
-            "`prefix` needs a path to strings, but `{}` is not one",
-            path.path
-        )),
+        _ => Err(format!("`prefix` needs a path to strings, but `{}` is not one", path.path)),
     }
 }
 
 impl Order {
-    fn read(definition: &Definition, text: &str) -> Result<Self, String> {
-        let bare = text.strip_prefix('-');
-        let (path, rest) = split_path(definition, bare.unwrap_or(text))?;
+    fn parse(definition: &Definition, text: &str) -> Result<Self, String> {
+        let descending_path = text.strip_prefix('-');
+        let (path, rest) = split_path(definition, descending_path.unwrap_or(text))?;
         if !rest.is_empty() {
             return Err(format!(
                 "`{}` is not a sort: give a path, with `-` before it for descending order",
-                cut(text, 100)
+                truncate(text, 100)
             ));
         }
-        Ok(Self {
-            path,
-            is_descending: bare.is_some(),
-        })
+        Ok(Self { path, is_descending: descending_path.is_some() })
     }
 }
 
 impl PageCursor {
     /// Cursor after a document, in an order.
-    pub fn of(order: Option<&Order>, body: &Value, number: DocumentNumber) -> Self {
+    pub(crate) fn after_document(
+        order: Option<&Order>,
+        body: &Value,
+        number: DocumentNumber,
+    ) -> Self {
         let value = order.and_then(|order| order.path.path.get(body));
         Self {
             value: value.cloned().unwrap_or(Value::Null),
             number,
-            order: order.map(Order::text).unwrap_or_default(),
+            order: order.map(Order::to_text).unwrap_or_default(),
         }
     }
 
     /// Encodes the cursor for clients.
-    pub fn cursor(&self) -> String {
+    pub fn encode(&self) -> String {
         let json = serde_json::to_vec(self).expect("a cursor can be written as JSON");
         BASE64_URL_SAFE_NO_PAD.encode(json)
     }
 
-    fn read(cursor: &str, order: Option<&Order>) -> Result<Self, String> {
+    fn decode(cursor: &str, order: Option<&Order>) -> Result<Self, String> {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).ok();
         let after: Option<Self> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let is_of_order = |after: &Self| {
-            let fits =
-                |order: &Order| after.value.is_null() || fits(order.path.scalar, &after.value);
-            after.order == order.map(Order::text).unwrap_or_default() && order.is_none_or(fits)
+        let is_valid = |after: &Self| {
+            let value_matches = |order: &Order| {
+                after.value.is_null() || matches_type(order.path.scalar, &after.value)
+            };
+            after.order == order.map(Order::to_text).unwrap_or_default()
+                && order.is_none_or(value_matches)
         };
-        after.filter(is_of_order).ok_or_else(|| {
+        after.filter(is_valid).ok_or_else(|| {
             "the cursor is not from a page with this sort: send the `next` of the previous page \
              unchanged"
                 .to_owned()
@@ -323,19 +303,19 @@ impl PageCursor {
 }
 
 impl Order {
-    fn text(&self) -> String {
+    fn to_text(&self) -> String {
         let sign = if self.is_descending { "-" } else { "" };
         format!("{sign}{}", self.path.path)
     }
 }
 
 /// The first query path whose string in a document is too long for its index.
-pub(crate) fn too_long<'a>(paths: &'a [QueryPath], body: &Value) -> Option<&'a Path> {
-    let too_long = |one: &&QueryPath| {
+pub(crate) fn find_oversized<'a>(paths: &'a [QueryPath], body: &Value) -> Option<&'a Path> {
+    let is_oversized = |one: &&QueryPath| {
         let value = one.path.get(body).and_then(Value::as_str);
         value.is_some_and(|text| text.len() > QUERY_VALUE_BYTES_MAX)
     };
-    paths.iter().find(too_long).map(|one| &one.path)
+    paths.iter().find(is_oversized).map(|one| &one.path)
 }
 
 #[cfg(test)]

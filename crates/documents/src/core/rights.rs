@@ -37,29 +37,29 @@ pub enum Reach {
     #[default]
     All,
     /// Only the collections with these names.
-    Of(BTreeSet<CollectionName>),
+    Only(BTreeSet<CollectionName>),
 }
 
 impl Reach {
-    fn has(&self, collection: &CollectionName) -> bool {
+    fn contains(&self, collection: &CollectionName) -> bool {
         match self {
             Self::All => true,
-            Self::Of(names) => names.contains(collection),
+            Self::Only(names) => names.contains(collection),
         }
     }
 }
 
 impl Rights {
     /// Whether the caller may access documents of a collection, apart from claims.
-    pub fn may(&self, action: Action, collection: &CollectionName) -> bool {
+    pub fn allows(&self, action: Action, collection: &CollectionName) -> bool {
         match action {
-            Action::Read => self.read.has(collection),
-            Action::Write => self.write.has(collection),
+            Action::Read => self.read.contains(collection),
+            Action::Write => self.write.contains(collection),
         }
     }
 
     /// Claims that are checked for documents of a collection.
-    fn deciding<'a>(&self, definition: &'a Definition) -> &'a [Claim] {
+    fn checked_claims<'a>(&self, definition: &'a Definition) -> &'a [Claim] {
         match self.claims {
             Some(_) => &definition.claims,
             None => &[],
@@ -67,18 +67,24 @@ impl Rights {
     }
 
     /// Whether the caller may access all documents of a collection, without a check of claims.
-    pub fn is_whole(&self, definition: &Definition) -> bool {
-        self.deciding(definition).is_empty()
+    pub(crate) fn is_unrestricted(&self, definition: &Definition) -> bool {
+        self.checked_claims(definition).is_empty()
     }
 
     /// Name of a claim for a document that the caller lacks, if there is one.
-    pub fn missing<'a>(&self, definition: &'a Definition, body: &Value) -> Option<&'a str> {
-        let has = |claim: &Claim| {
-            let found = claim.path.path.get(body).and_then(text);
-            found.is_some_and(|value| self.values(claim).is_some_and(|all| all.contains(&value)))
+    pub(crate) fn missing_claim<'a>(
+        &self,
+        definition: &'a Definition,
+        body: &Value,
+    ) -> Option<&'a str> {
+        let has_claim = |claim: &Claim| {
+            let found = claim.path.path.get(body).and_then(claim_text);
+            found.is_some_and(|value| {
+                self.claim_values(claim).is_some_and(|all| all.contains(&value))
+            })
         };
-        let claims = self.deciding(definition).iter();
-        let missing = claims.clone().find(|claim| !has(claim));
+        let claims = self.checked_claims(definition).iter();
+        let missing = claims.clone().find(|claim| !has_claim(claim));
         missing.map(|claim| claim.name.as_str())
     }
 
@@ -91,23 +97,25 @@ impl Rights {
         definition: &Definition,
         body: &Value,
     ) -> Result<(), DocumentsError> {
-        match self.missing(definition, body) {
+        match self.missing_claim(definition, body) {
             Some(claim) => Err(DocumentsError::claim_missing(claim)),
             None => Ok(()),
         }
     }
 
-    fn values(&self, claim: &Claim) -> Option<&BTreeSet<String>> {
+    fn claim_values(&self, claim: &Claim) -> Option<&BTreeSet<String>> {
         self.claims.as_ref()?.get(&claim.name)
     }
 
     /// Filters for the documents that the caller's claims allow.
-    pub fn filters(&self, definition: &Definition) -> Vec<Filter> {
-        let each = self.deciding(definition).iter().map(|claim| {
-            let values = self.values(claim).into_iter().flatten();
+    pub(crate) fn claim_filters(&self, definition: &Definition) -> Vec<Filter> {
+        let each = self.checked_claims(definition).iter().map(|claim| {
+            let values = self.claim_values(claim).into_iter().flatten();
             Filter {
                 path: claim.path.clone(),
-                test: Test::In(values.filter_map(|value| typed(claim, value)).collect()),
+                test: Test::In(
+                    values.filter_map(|value| parse_claim_value(claim, value)).collect(),
+                ),
             }
         });
         each.collect()
@@ -115,7 +123,7 @@ impl Rights {
 }
 
 /// Text of a value, as claims have it.
-fn text(value: &Value) -> Option<String> {
+fn claim_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
@@ -124,19 +132,13 @@ fn text(value: &Value) -> Option<String> {
 }
 
 /// Value of a claim in the type of its path; none if the text is not of that type.
-fn typed(claim: &Claim, value: &str) -> Option<Value> {
-    let read = match claim.path.scalar {
+fn parse_claim_value(claim: &Claim, value: &str) -> Option<Value> {
+    let parsed = match claim.path.scalar {
         Scalar::String => return Some(Value::String(value.to_owned())),
         Scalar::Integer | Scalar::Number | Scalar::Boolean => serde_json::from_str::<Value>(value),
     };
     let is_number = !matches!(claim.path.scalar, Scalar::Boolean);
-    read.ok().filter(|read| {
-        if is_number {
-            read.is_number()
-        } else {
-            read.is_boolean()
-        }
-    })
+    parsed.ok().filter(|read| if is_number { read.is_number() } else { read.is_boolean() })
 }
 
 #[cfg(test)]

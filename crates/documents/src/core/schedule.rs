@@ -25,7 +25,7 @@ pub(crate) enum LockKey {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LockSet {
     /// Exclusive lock on the whole database: the write runs when no other does.
-    pub database: bool,
+    pub locks_database: bool,
     /// Keys that it locks exclusively.
     pub exclusive: Vec<LockKey>,
     /// Keys that it locks shared.
@@ -34,11 +34,8 @@ pub(crate) struct LockSet {
 
 impl LockSet {
     /// Lock set of a write that runs alone.
-    pub(crate) fn database() -> Self {
-        Self {
-            database: true,
-            ..Self::default()
-        }
+    pub(crate) fn whole_database() -> Self {
+        Self { locks_database: true, ..Self::default() }
     }
 
     /// Removes duplicates; an exclusive lock on a key includes a shared one.
@@ -48,15 +45,14 @@ impl LockSet {
         self.shared.sort_unstable();
         self.shared.dedup();
         let exclusive = &self.exclusive;
-        self.shared
-            .retain(|key| exclusive.binary_search(key).is_err());
+        self.shared.retain(|key| exclusive.binary_search(key).is_err());
     }
 
     /// Adds the locks of another set.
-    pub(crate) fn extend(&mut self, more: Self) {
-        self.database |= more.database;
-        self.exclusive.extend(more.exclusive);
-        self.shared.extend(more.shared);
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.locks_database |= other.locks_database;
+        self.exclusive.extend(other.exclusive);
+        self.shared.extend(other.shared);
     }
 }
 
@@ -75,28 +71,25 @@ enum LockState {
 #[derive(Debug, Default)]
 struct LockTable {
     keys: HashMap<LockKey, LockState>,
-    database: bool,
+    is_database_locked: bool,
 }
 
 impl LockTable {
     fn is_free_for(&self, locks: &LockSet) -> bool {
-        if self.database {
+        if self.is_database_locked {
             return false;
         }
-        if locks.database {
+        if locks.locks_database {
             return self.keys.is_empty();
         }
         let is_shared =
             |key: &LockKey| matches!(self.keys.get(key), None | Some(LockState::Shared(_)));
-        locks
-            .exclusive
-            .iter()
-            .all(|key| !self.keys.contains_key(key))
+        locks.exclusive.iter().all(|key| !self.keys.contains_key(key))
             && locks.shared.iter().all(is_shared)
     }
 
-    fn hold(&mut self, locks: &LockSet) {
-        self.database |= locks.database;
+    fn acquire(&mut self, locks: &LockSet) {
+        self.is_database_locked |= locks.locks_database;
         for key in &locks.exclusive {
             self.keys.insert(*key, LockState::Exclusive);
         }
@@ -110,8 +103,8 @@ impl LockTable {
     }
 
     fn release(&mut self, locks: &LockSet) {
-        if locks.database {
-            self.database = false;
+        if locks.locks_database {
+            self.is_database_locked = false;
         }
         for key in &locks.shared {
             if let Some(LockState::Shared(count)) = self.keys.get_mut(key) {
@@ -148,8 +141,8 @@ pub(crate) struct ConflictScheduler<T> {
     waiting: BTreeMap<Ticket, QueueEntry<T>>,
     waiting_weight: usize,
     running: HashMap<Ticket, RunningEntry>,
-    held: LockTable,
-    next: u64,
+    lock_table: LockTable,
+    next_ticket: u64,
 }
 
 impl<T> Default for ConflictScheduler<T> {
@@ -158,8 +151,8 @@ impl<T> Default for ConflictScheduler<T> {
             waiting: BTreeMap::new(),
             waiting_weight: 0,
             running: HashMap::new(),
-            held: LockTable::default(),
-            next: 0,
+            lock_table: LockTable::default(),
+            next_ticket: 0,
         }
     }
 }
@@ -173,13 +166,9 @@ impl<T> ConflictScheduler<T> {
 
     /// Queues a write, or a request of several with their number as weight.
     pub(crate) fn push(&mut self, locks: LockSet, weight: usize, write: T) {
-        let ticket = Ticket(self.next);
-        self.next += 1;
-        let entry = QueueEntry {
-            locks,
-            weight,
-            write,
-        };
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        let entry = QueueEntry { locks, weight, write };
         self.enqueue(ticket, entry);
     }
 
@@ -191,36 +180,30 @@ impl<T> ConflictScheduler<T> {
     /// Admits the next group: the first waiting writes that conflict neither with running ones, nor
     /// with each other, nor with earlier ones that keep waiting; at most of weight `weight_max`, or
     /// a single one that exceeds it.
-    pub(crate) fn take(&mut self, weight_max: usize) -> Vec<(Ticket, T)> {
+    pub(crate) fn admit(&mut self, weight_max: usize) -> Vec<(Ticket, T)> {
         let (mut tickets, mut weight) = (Vec::new(), 0);
-        let mut blocked = QueuedLocks::default();
+        let mut queued_locks = QueuedLocks::default();
         for (ticket, entry) in &self.waiting {
             let is_full = !tickets.is_empty() && weight + entry.weight > weight_max;
-            if is_full || blocked.database || self.held.database {
+            if is_full || queued_locks.has_database_lock || self.lock_table.is_database_locked {
                 break;
             }
-            let is_alone = self.running.is_empty() && tickets.is_empty();
-            let is_free = self.held.is_free_for(&entry.locks)
-                && blocked.is_free_for(&entry.locks)
-                && (is_alone || !entry.locks.database);
+            let is_idle = self.running.is_empty() && tickets.is_empty();
+            let is_free = self.lock_table.is_free_for(&entry.locks)
+                && queued_locks.is_free_for(&entry.locks)
+                && (is_idle || !entry.locks.locks_database);
             if is_free {
-                self.held.hold(&entry.locks);
+                self.lock_table.acquire(&entry.locks);
                 tickets.push(*ticket);
                 weight += entry.weight;
                 continue;
             }
-            blocked.add(&entry.locks);
+            queued_locks.add(&entry.locks);
         }
         let admitted = tickets.into_iter().map(|ticket| {
-            let entry = self
-                .waiting
-                .remove(&ticket)
-                .expect("the ticket was just found there");
+            let entry = self.waiting.remove(&ticket).expect("the ticket was just found there");
             self.waiting_weight -= entry.weight;
-            let running = RunningEntry {
-                locks: entry.locks,
-                weight: entry.weight,
-            };
+            let running = RunningEntry { locks: entry.locks, weight: entry.weight };
             self.running.insert(ticket, running);
             (ticket, entry.write)
         });
@@ -231,66 +214,61 @@ impl<T> ConflictScheduler<T> {
     /// succeeded. Those that failed must be put back, and so must later ones that conflict with
     /// them.
     #[must_use]
-    pub(crate) fn extend(&mut self, group: &[(Ticket, LockSet)]) -> Vec<bool> {
-        let mut blocked: Option<QueuedLocks> = None;
-        let granted = group.iter().map(|(ticket, more)| {
+    pub(crate) fn extend_locks(&mut self, group: &[(Ticket, LockSet)]) -> Vec<bool> {
+        let mut queued_locks: Option<QueuedLocks> = None;
+        let granted = group.iter().map(|(ticket, added)| {
             // Usually all succeed, and no `queued_locks` are needed.
-            if blocked.is_none() && self.extend_one(*ticket, more) {
+            if queued_locks.is_none() && self.try_extend(*ticket, added) {
                 return true;
             }
             let running = self.running.get(ticket);
-            let mut all = running.map(|entry| entry.locks.clone()).unwrap_or_default();
-            all.extend(more.clone());
-            let blocked = blocked.get_or_insert_default();
-            let is_granted = blocked.is_free_for(&all) && self.extend_one(*ticket, more);
+            let mut combined = running.map(|entry| entry.locks.clone()).unwrap_or_default();
+            combined.extend(added.clone());
+            let blocked = queued_locks.get_or_insert_default();
+            let is_granted = blocked.is_free_for(&combined) && self.try_extend(*ticket, added);
             if !is_granted {
-                blocked.add(&all);
+                blocked.add(&combined);
             }
             is_granted
         });
         granted.collect()
     }
 
-    fn extend_one(&mut self, ticket: Ticket, more: &LockSet) -> bool {
-        let mut more = more.clone();
+    fn try_extend(&mut self, ticket: Ticket, added: &LockSet) -> bool {
+        let mut more = added.clone();
         let Some(RunningEntry { locks, .. }) = self.running.get_mut(&ticket) else {
             return false;
         };
-        if locks.database {
+        if locks.locks_database {
             return true;
         }
         more.exclusive.retain(|key| !locks.exclusive.contains(key));
-        more.shared
-            .retain(|key| !locks.shared.contains(key) && !locks.exclusive.contains(key));
-        if !self.held.is_free_for(&more) {
+        more.shared.retain(|key| !locks.shared.contains(key) && !locks.exclusive.contains(key));
+        if !self.lock_table.is_free_for(&more) {
             return false;
         }
-        self.held.hold(&more);
+        self.lock_table.acquire(&more);
         locks.extend(more);
         true
     }
 
     /// Puts a running write back into its position of the queue, with an extended lock set.
-    pub(crate) fn put_back(&mut self, ticket: Ticket, write: T, more: LockSet) {
-        let RunningEntry { mut locks, weight } = self.end(ticket);
-        locks.extend(more);
-        let entry = QueueEntry {
-            locks,
-            weight,
-            write,
-        };
+    pub(crate) fn put_back(&mut self, ticket: Ticket, write: T, added: LockSet) {
+        let RunningEntry { mut locks, weight } = self.remove_running(ticket);
+        locks.extend(added);
+        let entry = QueueEntry { locks, weight, write };
         self.enqueue(ticket, entry);
     }
 
     /// Whether a running write holds the exclusive lock on the database.
     pub(crate) fn holds_database(&self, ticket: Ticket) -> bool {
         let running = self.running.get(&ticket);
-        running.is_some_and(|entry| entry.locks.database)
+        running.is_some_and(|entry| entry.locks.locks_database)
     }
 
     /// Ends a write and releases its locks.
     pub(crate) fn release(&mut self, ticket: Ticket) {
-        self.end(ticket);
+        self.remove_running(ticket);
     }
 
     /// Removes all waiting writes from the queue.
@@ -300,9 +278,9 @@ impl<T> ConflictScheduler<T> {
         waiting.into_values().map(|entry| entry.write).collect()
     }
 
-    fn end(&mut self, ticket: Ticket) -> RunningEntry {
+    fn remove_running(&mut self, ticket: Ticket) -> RunningEntry {
         let running = self.running.remove(&ticket).unwrap_or_default();
-        self.held.release(&running.locks);
+        self.lock_table.release(&running.locks);
         running
     }
 }
@@ -310,14 +288,14 @@ impl<T> ConflictScheduler<T> {
 /// Locks of waiting writes.
 #[derive(Default)]
 struct QueuedLocks {
-    database: bool,
+    has_database_lock: bool,
     exclusive: HashSet<LockKey>,
     shared: HashSet<LockKey>,
 }
 
 impl QueuedLocks {
     fn is_free_for(&self, locks: &LockSet) -> bool {
-        if locks.database {
+        if locks.locks_database {
             return self.exclusive.is_empty() && self.shared.is_empty();
         }
         let mut exclusive = locks.exclusive.iter();
@@ -327,7 +305,7 @@ impl QueuedLocks {
     }
 
     fn add(&mut self, locks: &LockSet) {
-        self.database |= locks.database;
+        self.has_database_lock |= locks.locks_database;
         self.exclusive.extend(&locks.exclusive);
         self.shared.extend(&locks.shared);
     }

@@ -10,7 +10,7 @@ use std::fmt;
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
 
-use crate::model::{Violation, cut};
+use crate::model::{Violation, truncate};
 
 mod graph;
 mod messages;
@@ -54,9 +54,9 @@ impl Schema {
     /// # Errors
     /// Violations, at most [`VIOLATIONS_MAX`]; pointers are into the schema.
     pub fn compile(source: &Value) -> Result<Self, Vec<Violation>> {
-        let one = |violation| Err(vec![violation]);
-        if let Some(deep) = deeper_than(source, SCHEMA_DEPTH_MAX) {
-            return one(deep);
+        let single = |violation| Err(vec![violation]);
+        if let Some(deep) = find_too_deep(source, SCHEMA_DEPTH_MAX) {
+            return single(deep);
         }
         let bytes = source.to_string().len();
         if bytes > SCHEMA_BYTES_MAX {
@@ -64,14 +64,14 @@ impl Schema {
                 "the schema has {bytes} bytes, more than the maximum of {SCHEMA_BYTES_MAX} \
                  (`schema_bytes_max`)"
             );
-            return one(Violation::new("", what));
+            return single(Violation::new("", what));
         }
         if !source.is_object() {
-            return one(Violation::new("", "the schema must be an object"));
+            return single(Violation::new("", "the schema must be an object"));
         }
-        let mut violations = match SchemaGraph::of(source) {
-            Ok(graph) => match graph.bounded() {
-                Ok(()) => return Self::of_graph(source, &graph),
+        let mut violations = match SchemaGraph::build(source) {
+            Ok(graph) => match graph.check_bounds() {
+                Ok(()) => return Self::compile_graph(source, &graph),
                 Err(violation) => vec![violation],
             },
             Err(violations) => violations,
@@ -80,7 +80,7 @@ impl Schema {
         Err(violations)
     }
 
-    fn of_graph(source: &Value, graph: &SchemaGraph<'_>) -> Result<Self, Vec<Violation>> {
+    fn compile_graph(source: &Value, graph: &SchemaGraph<'_>) -> Result<Self, Vec<Violation>> {
         let options = jsonschema::options_for::<BudgetedJson>()
             .with_draft(Draft::Draft202012)
             .offline()
@@ -91,20 +91,16 @@ impl Schema {
                     .dfa_size_limit(PATTERN_BYTES_MAX),
             );
         // The validator gets no `$id`: it would resolve references relative to it.
-        let mut nameless = source.clone();
-        if let Some(object) = nameless.as_object_mut() {
+        let mut schema_without_id = source.clone();
+        if let Some(object) = schema_without_id.as_object_mut() {
             object.remove("$id");
             object.remove("$schema");
         }
         let validator = options
-            .build(&nameless)
-            .map_err(|error| vec![messages::of_schema(&error)])?;
+            .build(&schema_without_id)
+            .map_err(|error| vec![messages::schema_violation(&error)])?;
         let pattern_positions = graph.schemas().map(largest_pattern).max().unwrap_or(0);
-        Ok(Self {
-            source: source.clone(),
-            validator,
-            pattern_positions,
-        })
+        Ok(Self { source: source.clone(), validator, pattern_positions })
     }
 
     /// The schema as it was declared.
@@ -114,46 +110,34 @@ impl Schema {
 
     /// Types and required properties that the schema guarantees.
     pub(crate) fn shape(&self) -> SchemaShape<'_> {
-        let graph = SchemaGraph::of(&self.source)
+        let graph = SchemaGraph::build(&self.source)
             .expect("the graph of this schema was built when it was compiled");
-        SchemaShape::of(&self.source, graph)
+        SchemaShape::new(&self.source, graph)
     }
 
     /// Validates a document.
     ///
     /// # Errors
     /// Violations, at most [`VIOLATIONS_MAX`].
-    pub fn check(&self, document: &Value) -> Result<(), Vec<Violation>> {
-        let gauge = self.gauge(u64::MAX);
-        let is_valid = self.validator.is_valid(BudgetedValue {
-            value: document,
-            gauge: &gauge,
-        });
-        if gauge.is_used_up() {
+    pub fn validate(&self, document: &Value) -> Result<(), Vec<Violation>> {
+        let budget = self.new_budget(u64::MAX);
+        let is_valid = self.validator.is_valid(BudgetedValue { value: document, budget: &budget });
+        if budget.is_exhausted() {
             let what = format!(
                 "validating this document takes more than {VALIDATION_STEPS_MAX} steps \
                  (`validation_steps_max`): send a smaller document, or simplify the schema"
             );
             return Err(vec![Violation::new("", what)]);
         }
-        if is_valid {
-            Ok(())
-        } else {
-            Err(self.violations(document))
-        }
+        if is_valid { Ok(()) } else { Err(self.violations(document)) }
     }
 
     /// Violations of a document that is not valid.
     fn violations(&self, document: &Value) -> Vec<Violation> {
-        let gauge = self.gauge(ERRORS_MAX);
-        let errors = self.validator.iter_errors(BudgetedValue {
-            value: document,
-            gauge: &gauge,
-        });
-        let mut violations: Vec<Violation> = errors
-            .take(VIOLATIONS_MAX)
-            .map(|error| messages::violation(&error))
-            .collect();
+        let budget = self.new_budget(ERRORS_MAX);
+        let errors = self.validator.iter_errors(BudgetedValue { value: document, budget: &budget });
+        let mut violations: Vec<Violation> =
+            errors.take(VIOLATIONS_MAX).map(|error| messages::violation(&error)).collect();
         if violations.is_empty() {
             let what = "it does not match the schema; finding the violations takes too much work";
             violations.push(Violation::new("", what));
@@ -161,7 +145,7 @@ impl Schema {
         violations
     }
 
-    fn gauge(&self, errors: u64) -> WorkBudget {
+    fn new_budget(&self, errors: u64) -> WorkBudget {
         WorkBudget::new(VALIDATION_STEPS_MAX, errors, self.pattern_positions)
     }
 }
@@ -175,12 +159,12 @@ impl PartialEq for Schema {
 
 impl fmt::Debug for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Schema({})", cut(&self.source.to_string(), 200))
+        write!(f, "Schema({})", truncate(&self.source.to_string(), 200))
     }
 }
 
 /// The schema without annotations, which no check depends on: titles, descriptions and the like.
-pub(crate) fn assertions(schema: &Value) -> Value {
+pub(crate) fn strip_annotations(schema: &Value) -> Value {
     const ANNOTATIONS: [&str; 10] = [
         "$comment",
         "$id",
@@ -193,19 +177,19 @@ pub(crate) fn assertions(schema: &Value) -> Value {
         "readOnly",
         "writeOnly",
     ];
-    let mut bare = schema.clone();
-    graph::for_each_mut(&mut bare, &mut |object| {
+    let mut stripped = schema.clone();
+    graph::for_each_mut(&mut stripped, &mut |object| {
         object.retain(|keyword, _| !ANNOTATIONS.contains(&keyword.as_str()));
     });
-    bare
+    stripped
 }
 
 /// The schema embedded at a pointer of a larger document, with its references adjusted.
-pub(crate) fn moved(schema: &Schema, pointer: &str) -> Value {
-    let graph = SchemaGraph::of(&schema.source)
+pub(crate) fn rebase(schema: &Schema, pointer: &str) -> Value {
+    let graph = SchemaGraph::build(&schema.source)
         .expect("the graph of this schema was built when it was compiled");
-    let mut moved = schema.source.clone();
-    graph::for_each_mut(&mut moved, &mut |object| {
+    let mut rebased = schema.source.clone();
+    graph::for_each_mut(&mut rebased, &mut |object| {
         for keyword in ["$id", "$schema", "$anchor"] {
             object.remove(keyword);
         }
@@ -215,34 +199,27 @@ pub(crate) fn moved(schema: &Schema, pointer: &str) -> Value {
                 Some(fragment) if fragment.is_empty() || fragment.starts_with('/') => {
                     format!("#{pointer}{fragment}")
                 }
-                _ => format!(
-                    "#{pointer}{}",
-                    graph.pointer_of(reference).unwrap_or_default()
-                ),
+                _ => format!("#{pointer}{}", graph.resolve_pointer(reference).unwrap_or_default()),
             };
         }
     });
-    moved
+    rebased
 }
 
 /// Positions of the largest pattern directly in one schema.
 fn largest_pattern(schema: &Value) -> u64 {
-    let one = schema.get("pattern").and_then(Value::as_str);
-    let named = schema
+    let own_pattern = schema.get("pattern").and_then(Value::as_str);
+    let name_patterns = schema
         .get("patternProperties")
         .and_then(Value::as_object)
         .into_iter()
         .flat_map(|all| all.keys())
         .map(String::as_str);
-    one.into_iter()
-        .chain(named)
-        .map(pattern::positions)
-        .max()
-        .unwrap_or(0)
+    own_pattern.into_iter().chain(name_patterns).map(pattern::positions).max().unwrap_or(0)
 }
 
 /// The violation of a value that is nested too deep.
-fn deeper_than(value: &Value, depth_max: usize) -> Option<Violation> {
+fn find_too_deep(value: &Value, depth_max: usize) -> Option<Violation> {
     let is_container = matches!(value, Value::Array(_) | Value::Object(_));
     if depth_max == 0 && is_container {
         let what = format!(
@@ -251,12 +228,12 @@ fn deeper_than(value: &Value, depth_max: usize) -> Option<Violation> {
         return Some(Violation::new("", what));
     }
     match value {
-        Value::Array(elements) => elements
-            .iter()
-            .find_map(|inner| deeper_than(inner, depth_max - 1)),
-        Value::Object(properties) => properties
-            .values()
-            .find_map(|inner| deeper_than(inner, depth_max - 1)),
+        Value::Array(elements) => {
+            elements.iter().find_map(|inner| find_too_deep(inner, depth_max - 1))
+        }
+        Value::Object(properties) => {
+            properties.values().find_map(|inner| find_too_deep(inner, depth_max - 1))
+        }
         _ => None,
     }
 }

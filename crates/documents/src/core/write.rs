@@ -6,9 +6,10 @@ use uuid::Uuid;
 
 use super::collection::{DeclaredCollection, Draft};
 use super::decision::{
-    Condition, CurrentDocument, DesiredDocument, PlannedWrite, WriteRejection, put, remove,
+    Condition, CurrentDocument, DesiredDocument, PlannedWrite, WriteRejection, decide_put,
+    decide_removal,
 };
-use super::identity::v5;
+use super::identity::uuid_v5;
 use super::rights::Rights;
 use super::schedule::{LockKey, LockSet};
 use crate::error::DocumentsError;
@@ -61,11 +62,9 @@ impl<Body> WriteOp<Body> {
         Ok(match self {
             Self::Put(id, body) => WriteOp::Put(id, convert(body)?),
             Self::Delete(id) => WriteOp::Delete(id),
-            Self::Restore { id, body, version } => WriteOp::Restore {
-                id,
-                body: convert(body)?,
-                version,
-            },
+            Self::Restore { id, body, version } => {
+                WriteOp::Restore { id, body: convert(body)?, version }
+            }
         })
     }
 }
@@ -95,7 +94,7 @@ pub(crate) struct WriteContext {
     /// The document that the write concerns, if it exists.
     pub current: Option<CurrentDocument>,
     /// Whether its body equals the requested one.
-    pub is_same: bool,
+    pub has_same_body: bool,
     /// Name of a claim for that document that the caller lacks.
     pub missing_claim: Option<String>,
     /// Id and description of that document, if it is damaged.
@@ -123,16 +122,13 @@ pub(crate) struct IdempotentRequest {
     /// Hash of the idempotency key and the author.
     pub key: Uuid,
     /// Fingerprint of the request's content.
-    pub print: Uuid,
+    pub fingerprint: Uuid,
 }
 
 impl IdempotentRequest {
     /// Key for one operation of a batch whose operations are executed independently.
-    pub(crate) fn at(self, index: usize) -> Self {
-        Self {
-            key: v5(self.key, index.to_string()),
-            ..self
-        }
+    pub(crate) fn for_operation(self, index: usize) -> Self {
+        Self { key: uuid_v5(self.key, index.to_string()), ..self }
     }
 }
 
@@ -147,9 +143,8 @@ impl WriteRequest {
     ) -> Result<(), DocumentsError> {
         if let WriteOp::Put(_, draft) | WriteOp::Restore { body: draft, .. } = &mut self.op {
             // Its size was checked when it was sent.
-            **draft = declared.collection.take(&draft.body, usize::MAX)?;
-            self.rights
-                .check_claims(declared.collection.definition(), &draft.body)?;
+            **draft = declared.collection.parse_value(&draft.body, usize::MAX)?;
+            self.rights.check_claims(declared.collection.definition(), &draft.body)?;
         }
         self.declared = declared;
         Ok(())
@@ -176,16 +171,13 @@ impl WriteRequest {
     }
 
     /// Further locks, now that the document is known.
-    pub(crate) fn lock_set_of(&self, current: &CurrentDocument) -> LockSet {
+    pub(crate) fn found_lock_set(&self, current: &CurrentDocument) -> LockSet {
         let mut exclusive = vec![self.document_key(current.id)];
         if let WriteOp::Delete(_) = self.op {
             let aliases = current.aliases.iter();
             exclusive.extend(aliases.map(|alias| self.alias_key(*alias)));
         }
-        LockSet {
-            exclusive,
-            ..LockSet::default()
-        }
+        LockSet { exclusive, ..LockSet::default() }
     }
 
     fn alias_key(&self, alias: AliasId) -> LockKey {
@@ -215,9 +207,7 @@ impl WriteRequest {
             // were none.
             return Err(match self.op.document_id() {
                 Some(_) => WriteRejection::NotFound,
-                None => WriteRejection::Denied {
-                    claim: claim.clone(),
-                },
+                None => WriteRejection::Denied { claim: claim.clone() },
             });
         }
         let is_mutable = self.declared.collection.definition().identity_mutable;
@@ -226,19 +216,19 @@ impl WriteRequest {
             aliases,
             alias_owners: &context.alias_owners,
             targets,
-            is_same: context.is_same,
+            has_same_body: context.has_same_body,
             is_mutable,
         };
         match &self.op {
-            WriteOp::Put(_, draft) => put(current, &desired(&draft.aliases), &self.condition),
-            WriteOp::Delete(_) => remove(current, &self.condition),
+            WriteOp::Put(_, draft) => {
+                decide_put(current, &desired(&draft.aliases), &self.condition)
+            }
+            WriteOp::Delete(_) => decide_removal(current, &self.condition),
             WriteOp::Restore { body, version, .. } => match (current, &context.deleted) {
                 // Another write has restored it meanwhile.
-                (Some(current), _) => Err(WriteRejection::Mismatch {
-                    at: Some(current.etag()),
-                }),
+                (Some(current), _) => Err(WriteRejection::Mismatch { at: Some(current.etag()) }),
                 (None, Some(deleted)) if deleted.version == *version => {
-                    put(None, &desired(&body.aliases), &Condition::Always)
+                    decide_put(None, &desired(&body.aliases), &Condition::Always)
                 }
                 (None, _) => Err(WriteRejection::NotFound),
             },
@@ -246,28 +236,25 @@ impl WriteRequest {
     }
 
     /// The error for a rejection of this write.
-    pub(crate) fn error(&self, rejection: WriteRejection) -> DocumentsError {
+    pub(crate) fn rejection_error(&self, rejection: WriteRejection) -> DocumentsError {
         let collection = &self.declared.collection;
         match rejection {
             WriteRejection::Unresolved(indexes) => {
                 let targets = self.draft().map_or(&[][..], |draft| &draft.references);
-                let unresolved = indexes
-                    .iter()
-                    .map(|index| collection.tell(&targets[*index]));
-                DocumentsError::UnresolvedReference {
-                    references: unresolved.collect(),
-                }
+                let unresolved =
+                    indexes.iter().map(|index| collection.describe_unresolved(&targets[*index]));
+                DocumentsError::UnresolvedReference { references: unresolved.collect() }
             }
             WriteRejection::Mismatch { at } => DocumentsError::VersionMismatch { at },
-            WriteRejection::Immutable => DocumentsError::IdentityImmutable {
-                collection: collection.name().clone(),
-            },
+            WriteRejection::Immutable => {
+                DocumentsError::IdentityImmutable { collection: collection.name().clone() }
+            }
             WriteRejection::Damaged { id, what } => DocumentsError::Damaged { id, what },
             WriteRejection::Denied { claim } => DocumentsError::claim_missing(&claim),
-            WriteRejection::Taken { alias } => DocumentsError::IdentityConflict {
-                collection: collection.families()[alias].collection.clone(),
+            WriteRejection::AliasTaken { alias } => DocumentsError::IdentityConflict {
+                collection: collection.identity_scopes()[alias].collection.clone(),
             },
-            WriteRejection::Twice { before } => DocumentsError::Twice { before },
+            WriteRejection::Duplicate { before } => DocumentsError::DuplicateOperation { before },
             WriteRejection::NotFound => DocumentsError::NotFound {
                 collection: collection.name().clone(),
                 id: self.op.document_id(),

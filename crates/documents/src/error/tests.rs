@@ -11,12 +11,8 @@ fn error_messages_codes_and_kinds() {
         all.collect::<Vec<_>>()
     };
     let errors = [
-        DocumentsError::DefinitionInvalid {
-            violations: violations(1),
-        },
-        DocumentsError::ValidationFailed {
-            violations: violations(3),
-        },
+        DocumentsError::DefinitionInvalid { violations: violations(1) },
+        DocumentsError::ValidationFailed { violations: violations(3) },
         DocumentsError::PayloadTooLarge {
             bytes: 12,
             bytes_max: 10,
@@ -25,14 +21,7 @@ fn error_messages_codes_and_kinds() {
     ];
     let lines: Vec<String> = errors
         .iter()
-        .map(|error| {
-            format!(
-                "{} {:?} {}: {error}",
-                error.code(),
-                error.kind(),
-                error.retryable()
-            )
-        })
+        .map(|error| format!("{} {:?} {}: {error}", error.code(), error.kind(), error.retryable()))
         .collect();
     expect![[r#"
         definition_invalid Invalid false: the definition is not valid: /0: must be a string
@@ -50,7 +39,7 @@ fn rejected_values_are_not_retryable() {
     for code in ["22P02", "22003", "54000", "54001"] {
         let error = said(code);
         assert_eq!((error.kind(), error.retryable()), (Kind::Invalid, false));
-        assert!(error.is_of_write(), "{code}");
+        assert!(error.is_caused_by_write(), "{code}");
     }
     for code in ["40001", "53100", "57P01", "58030"] {
         let error = said(code);
@@ -60,15 +49,13 @@ fn rejected_values_are_not_retryable() {
 
 #[test]
 fn only_errors_with_a_code_are_attributed_to_the_server() {
-    let not_running = egret_postgres::PostgresError::NotRunning {
-        reason: "stopped".to_owned(),
-    };
+    let not_running = egret_postgres::PostgresError::NotRunning { reason: "stopped".to_owned() };
     let error = DocumentsError::from(not_running);
     assert_eq!(error.to_string(), "PostgreSQL is not ready: stopped");
     let removed = DocumentsError::Removed {
         missing: "relation \"egret.document\" does not exist".to_owned(),
     };
-    let error = removed.of_damaged_schema();
+    let error = removed.into_damaged_schema();
     let message = "PostgreSQL reports: relation \"egret.document\" does not exist";
     assert_eq!(error.to_string(), message);
 }

@@ -25,14 +25,6 @@ fn a_long_violation_is_cut_between_characters() {
 
 #[test]
 fn the_id_of_a_document_is_a_uuid_of_version_7() {
-    assert!(
-        "0197a3c2-7a53-7c11-9d2e-3f1c5a7b9d10"
-            .parse::<DocumentId>()
-            .is_ok()
-    );
-    assert!(
-        "0197a3c2-7a53-4c11-9d2e-3f1c5a7b9d10"
-            .parse::<DocumentId>()
-            .is_err()
-    );
+    assert!("0197a3c2-7a53-7c11-9d2e-3f1c5a7b9d10".parse::<DocumentId>().is_ok());
+    assert!("0197a3c2-7a53-4c11-9d2e-3f1c5a7b9d10".parse::<DocumentId>().is_err());
 }

@@ -24,7 +24,7 @@ pub struct CollectionRow {
 }
 
 /// All collections, by number.
-pub async fn collections(
+pub(crate) async fn read_collections(
     client: &impl GenericClient,
 ) -> Result<Vec<CollectionRow>, DocumentsError> {
     let sql = "SELECT collection_id, definition, version, created_at, changed_at FROM egret.collection ORDER BY collection_id";
@@ -40,7 +40,7 @@ pub async fn collections(
 }
 
 /// A fingerprint that changes whenever a collection does: number of collections, sum of versions.
-pub async fn state(client: &impl GenericClient) -> Result<(i64, i64), DocumentsError> {
+pub async fn fingerprint(client: &impl GenericClient) -> Result<(i64, i64), DocumentsError> {
     let sql = "SELECT count(*), coalesce(sum(version), 0)::bigint FROM egret.collection";
     let row = client.query_one(sql, &[]).await?;
     Ok((row.get(0), row.get(1)))
@@ -48,22 +48,20 @@ pub async fn state(client: &impl GenericClient) -> Result<(i64, i64), DocumentsE
 
 /// Locks collections against other changes until the transaction ends; documents can still be
 /// written.
-pub async fn lock(transaction: &Transaction<'_>) -> Result<(), DocumentsError> {
+pub(crate) async fn lock_collections(transaction: &Transaction<'_>) -> Result<(), DocumentsError> {
     let sql = "LOCK TABLE egret.collection IN SHARE ROW EXCLUSIVE MODE";
     Ok(transaction.batch_execute(sql).await?)
 }
 
 /// Stores a new collection, or the new definition of an existing one.
-pub async fn remember(
+pub(crate) async fn put_collection(
     transaction: &Transaction<'_>,
     name: &CollectionName,
     definition: &Value,
 ) -> Result<(), DocumentsError> {
     let sql = "INSERT INTO egret.collection AS c (name, definition) VALUES ($1, $2) \
          ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, version = c.version + 1, changed_at = now()";
-    transaction
-        .execute(sql, &[&name.as_str(), definition])
-        .await?;
+    transaction.execute(sql, &[&name.as_str(), definition]).await?;
     Ok(())
 }
 
@@ -87,7 +85,7 @@ pub async fn count(client: &Client) -> Result<Option<i64>, DocumentsError> {
 }
 
 /// All tenants that have or had documents, by name.
-pub async fn tenants(
+pub(crate) async fn read_tenants(
     client: &impl GenericClient,
 ) -> Result<BTreeMap<String, TenantId>, DocumentsError> {
     let sql = "SELECT name, tenant_id FROM egret.document_tenant";
@@ -97,9 +95,12 @@ pub async fn tenants(
 }
 
 /// Number of a tenant, which is assigned on first use.
-pub async fn tenant(client: &Client, name: &str) -> Result<TenantId, DocumentsError> {
-    let made = "INSERT INTO egret.document_tenant (name) VALUES ($1) ON CONFLICT DO NOTHING";
-    client.execute(made, &[&name]).await?;
+pub(crate) async fn get_or_create_tenant(
+    client: &Client,
+    name: &str,
+) -> Result<TenantId, DocumentsError> {
+    let insert_sql = "INSERT INTO egret.document_tenant (name) VALUES ($1) ON CONFLICT DO NOTHING";
+    client.execute(insert_sql, &[&name]).await?;
     // A separate statement, to see a row that another session has just inserted.
     let sql = "SELECT tenant_id FROM egret.document_tenant WHERE name = $1";
     Ok(TenantId(client.query_one(sql, &[&name]).await?.get(0)))

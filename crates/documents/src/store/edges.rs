@@ -3,7 +3,7 @@
 use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Error as PgError, GenericClient};
 
-use crate::core::edges::{EdgeRow, WIDTH};
+use crate::core::edges::{EDGE_ROW_WIDTH, EdgeRow};
 use crate::model::{CollectionId, CollectionKey, DocumentNumber, TenantId};
 
 /// Keys of rows of edges, or single edges, column by column.
@@ -34,8 +34,8 @@ pub(crate) struct EdgeRows {
     collections: Vec<CollectionId>,
     sources: Vec<DocumentNumber>,
     /// First target of each row.
-    firsts: Vec<DocumentNumber>,
-    others: [Vec<Option<DocumentNumber>>; WIDTH - 1],
+    first_targets: Vec<DocumentNumber>,
+    other_targets: [Vec<Option<DocumentNumber>>; EDGE_ROW_WIDTH - 1],
 }
 
 impl EdgeRows {
@@ -44,25 +44,17 @@ impl EdgeRows {
         self.tenants.push(key.tenant);
         self.collections.push(key.collection);
         self.sources.push(source);
-        self.firsts.push(row[0]);
-        for (place, others) in (1..).zip(&mut self.others) {
-            others.push(row.get(place).copied());
+        self.first_targets.push(row[0]);
+        for (index, others) in (1..).zip(&mut self.other_targets) {
+            others.push(row.get(index).copied());
         }
     }
 
     /// The columns, in the order of the table.
-    pub(crate) fn columns(&self) -> [&(dyn ToSql + Sync); 3 + WIDTH] {
-        let [second, third, fourth] = &self.others;
+    pub(crate) fn columns(&self) -> [&(dyn ToSql + Sync); 3 + EDGE_ROW_WIDTH] {
+        let [second, third, fourth] = &self.other_targets;
         let (tenants, collections) = (&self.tenants, &self.collections);
-        [
-            tenants,
-            collections,
-            &self.sources,
-            &self.firsts,
-            second,
-            third,
-            fourth,
-        ]
+        [tenants, collections, &self.sources, &self.first_targets, second, third, fourth]
     }
 
     /// Inserts the rows into the table.

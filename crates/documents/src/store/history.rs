@@ -8,12 +8,12 @@ use super::jsonb::ReceivedJson;
 use crate::model::DocumentId;
 
 /// Versions of a document before a given one, the latest first.
-pub(crate) const VERSIONS: &str = "SELECT v.id, v.version, v.body, v.modified_at, v.modified_by, v.trace_id, v.replaced_at, v.replaced_by, v.is_deleted \
+pub(crate) const VERSIONS_SQL: &str = "SELECT v.id, v.version, v.body, v.modified_at, v.modified_by, v.trace_id, v.replaced_at, v.replaced_by, v.is_deleted \
      FROM egret.document_version AS v \
      WHERE v.tenant_id = $1 AND v.collection_id = $2 AND v.number = $3 AND v.version < $4 ORDER BY v.version DESC LIMIT $5";
 
 /// Deleted documents that can be restored, in order of creation.
-pub const DELETED: &str = "SELECT v.id, v.version, v.body, v.modified_at, v.modified_by, v.trace_id, v.replaced_at, v.replaced_by, v.is_deleted \
+pub(crate) const DELETED_SQL: &str = "SELECT v.id, v.version, v.body, v.modified_at, v.modified_by, v.trace_id, v.replaced_at, v.replaced_by, v.is_deleted \
      FROM egret.document_version AS v \
      WHERE v.tenant_id = $1 AND v.collection_id = $2 AND v.number > $3 AND v.is_deleted ORDER BY v.number LIMIT $4";
 
@@ -42,9 +42,9 @@ pub struct Version {
 
 impl Version {
     /// Reads a version from a row.
-    pub fn of(row: &Row) -> Self {
+    pub(crate) fn from_row(row: &Row) -> Self {
         Self {
-            id: DocumentId::stored(row.get(0)),
+            id: DocumentId::from_stored(row.get(0)),
             version: row.get(1),
             body: row.get::<_, ReceivedJson>(2).0,
             modified_at: row.get(3),

@@ -8,10 +8,8 @@ use egret_postgres::tokio_postgres::Client;
 use crate::error::DocumentsError;
 
 /// The engine's part of schema `egret`.
-const MIGRATIONS: &[Migration] = &[Migration {
-    name: "documents",
-    sql: include_str!("install/migration_1.sql"),
-}];
+const MIGRATIONS: &[Migration] =
+    &[Migration { name: "documents", sql: include_str!("install/migration_1.sql") }];
 
 /// Installs or migrates the engine's part of schema `egret`. New tables get this number of
 /// partitions, and foreign keys for references if `is_strict`.
@@ -25,9 +23,7 @@ pub async fn install(
         .expect("the number of partitions is clamped");
     // A concurrent installation that holds the lock later finds the partitions.
     let transaction = client.transaction().await?;
-    transaction
-        .batch_execute("LOCK TABLE egret.collection IN EXCLUSIVE MODE")
-        .await?;
+    transaction.batch_execute("LOCK TABLE egret.collection IN EXCLUSIVE MODE").await?;
     let sql = "SELECT egret.document_partitions($1, $2) WHERE NOT EXISTS \
          (SELECT FROM pg_catalog.pg_inherits WHERE inhparent = 'egret.document'::regclass)";
     transaction.query(sql, &[&partitions, &is_strict]).await?;
@@ -38,10 +34,10 @@ pub async fn install(
 const PARTITIONS_MAX: u32 = 256;
 
 /// Whether a database has no documents any more, or does not exist. False if that is unknown.
-pub async fn is_gone(databases: &Databases, database: &str) -> bool {
+pub async fn is_removed(databases: &Databases, database: &str) -> bool {
     match databases.client(database).await {
         Ok(client) => matches!(is_installed(&client).await, Ok(false)),
-        Err(error) => databases::is_gone(&error),
+        Err(error) => databases::is_database_missing(&error),
     }
 }
 
@@ -52,8 +48,8 @@ pub(crate) async fn check_removal(
     databases: &Databases,
     database: &str,
 ) -> DocumentsError {
-    if error.is_removed() && !is_gone(databases, database).await {
-        return error.of_damaged_schema();
+    if error.is_removed() && !is_removed(databases, database).await {
+        return error.into_damaged_schema();
     }
     error
 }
@@ -62,10 +58,10 @@ pub(crate) async fn check_removal(
 /// another owner.
 pub async fn is_installed(client: &Client) -> Result<bool, DocumentsError> {
     let sql = "SELECT pg_catalog.to_regclass('egret.document') IS NOT NULL";
-    let found = client.query_one(sql, &[]).await?.get(0);
-    if found {
+    let exists = client.query_one(sql, &[]).await?.get(0);
+    if exists {
         // Tables in a schema of another owner are not read.
-        migrate::check_owner(client).await?;
+        migrate::check_schema_owner(client).await?;
     }
-    Ok(found)
+    Ok(exists)
 }

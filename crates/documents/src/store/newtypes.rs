@@ -41,10 +41,4 @@ macro_rules! stored_as {
     )+};
 }
 
-stored_as!(
-    TenantId(i32),
-    CollectionId(i32),
-    DocumentNumber(i64),
-    Epoch(i64),
-    FeedPosition(i64)
-);
+stored_as!(TenantId(i32), CollectionId(i32), DocumentNumber(i64), Epoch(i64), FeedPosition(i64));

@@ -49,21 +49,19 @@ impl Sql {
         self.values.iter().map(Parameter::value).collect()
     }
 
-    fn add(&mut self, parameter: Parameter) -> usize {
+    fn add_parameter(&mut self, parameter: Parameter) -> usize {
         self.values.push(parameter);
         self.values.len()
     }
 
     fn push(&mut self, text: std::fmt::Arguments<'_>) {
-        self.text
-            .write_fmt(text)
-            .expect("writing to a string cannot fail");
+        self.text.write_fmt(text).expect("writing to a string cannot fail");
     }
 }
 
 /// Part of an order: documents with a value come before those without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OrderPart {
+pub(crate) enum OrderPart {
     /// Documents that have a value at the path of the order.
     Valued,
     /// Documents that have none.
@@ -76,16 +74,10 @@ pub enum OrderPart {
 pub fn expression(path: &QueryPath, body: &str) -> String {
     let segments = path.path.segments();
     let mut text = body.to_owned();
-    for (place, segment) in segments.iter().enumerate() {
-        let Segment::Property(name) = segment else {
-            unreachable!("query paths have no `*`")
-        };
-        let operator = if place + 1 == segments.len() {
-            "->>"
-        } else {
-            "->"
-        };
-        text = format!("({text} {operator} {}::text)", quoted(name));
+    for (index, segment) in segments.iter().enumerate() {
+        let Segment::Property(name) = segment else { unreachable!("query paths have no `*`") };
+        let operator = if index + 1 == segments.len() { "->>" } else { "->" };
+        text = format!("({text} {operator} {}::text)", quote_literal(name));
     }
     match path.scalar {
         Scalar::String => format!("({text} COLLATE \"C\")"),
@@ -95,7 +87,7 @@ pub fn expression(path: &QueryPath, body: &str) -> String {
 }
 
 /// A string literal. Backslashes are literal whatever `standard_conforming_strings` is set to.
-fn quoted(text: &str) -> String {
+fn quote_literal(text: &str) -> String {
     let text = text.replace('\'', "''");
     if text.contains('\\') {
         format!("E'{}'", text.replace('\\', "\\\\"))
@@ -105,7 +97,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// SQL type to which a parameter for a path is cast.
-fn read_as(scalar: Scalar) -> &'static str {
+fn cast_type(scalar: Scalar) -> &'static str {
     match scalar {
         Scalar::String => "text",
         Scalar::Integer | Scalar::Number => "numeric",
@@ -113,7 +105,7 @@ fn read_as(scalar: Scalar) -> &'static str {
     }
 }
 
-fn text_of(value: &Value) -> String {
+fn parameter_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
@@ -121,42 +113,33 @@ fn text_of(value: &Value) -> String {
 }
 
 /// One page of a part of the order: at most `limit` documents.
-pub fn page(query: &Query, place: CollectionKey, part: OrderPart, limit: i64) -> Sql {
+pub(crate) fn page_sql(query: &Query, key: CollectionKey, part: OrderPart, limit: i64) -> Sql {
     let mut sql = Sql::default();
     sql.push(format_args!("SELECT 1, {COLUMNS}"));
-    from(&mut sql, query, place);
+    push_from(&mut sql, query, key);
     let order = query.order.as_ref();
     if let Some(order) = order {
         let is_null = match part {
             OrderPart::Valued => "IS NOT NULL",
             OrderPart::Valueless => "IS NULL",
         };
-        sql.push(format_args!(
-            " AND {} {is_null}",
-            expression(&order.path, "d.body")
-        ));
+        sql.push(format_args!(" AND {} {is_null}", expression(&order.path, "d.body")));
     }
-    let (sign, direction) = if order.is_some_and(|order| order.is_descending) {
-        ("<", " DESC")
-    } else {
-        (">", "")
-    };
+    let (sign, direction) =
+        if order.is_some_and(|order| order.is_descending) { ("<", " DESC") } else { (">", "") };
     match (&query.after, order, part) {
         (Some(after), Some(order), OrderPart::Valued) => {
-            let value = sql.add(Parameter::Text(text_of(&after.value)));
-            let number = sql.add(Parameter::Number(after.number.0));
-            let (own, kind) = (
-                expression(&order.path, "d.body"),
-                read_as(order.path.scalar),
-            );
+            let value = sql.add_parameter(Parameter::Text(parameter_text(&after.value)));
+            let number = sql.add_parameter(Parameter::Number(after.number.0));
+            let (expr, cast) = (expression(&order.path, "d.body"), cast_type(order.path.scalar));
             sql.push(format_args!(
-                " AND ({own}, d.number) {sign} (${value}::text::{kind}, ${number}::bigint)"
+                " AND ({expr}, d.number) {sign} (${value}::text::{cast}, ${number}::bigint)"
             ));
         }
         // All documents without a value come after the last one with a value: no condition.
         (Some(after), Some(_), OrderPart::Valueless) if !after.value.is_null() => {}
         (Some(after), ..) => {
-            let number = sql.add(Parameter::Number(after.number.0));
+            let number = sql.add_parameter(Parameter::Number(after.number.0));
             sql.push(format_args!(" AND d.number {sign} ${number}::bigint"));
         }
         (None, ..) => {}
@@ -170,55 +153,56 @@ pub fn page(query: &Query, place: CollectionKey, part: OrderPart, limit: i64) ->
 }
 
 /// Exact number of matching documents.
-pub fn count(query: &Query, place: CollectionKey) -> Sql {
+pub(crate) fn count_sql(query: &Query, key: CollectionKey) -> Sql {
     let mut sql = Sql::default();
     sql.text.push_str("SELECT count(*)");
-    from(&mut sql, query, place);
+    push_from(&mut sql, query, key);
     sql
 }
 
 /// The planner's estimate of the number of matching documents.
-pub fn plan(query: &Query, place: CollectionKey) -> Sql {
+pub(crate) fn estimate_sql(query: &Query, key: CollectionKey) -> Sql {
     let mut sql = Sql::default();
     sql.text.push_str("EXPLAIN (FORMAT JSON) SELECT 1");
-    from(&mut sql, query, place);
+    push_from(&mut sql, query, key);
     sql
 }
 
-fn from(sql: &mut Sql, query: &Query, place: CollectionKey) {
+fn push_from(sql: &mut Sql, query: &Query, key: CollectionKey) {
     // Tenant and collection are literals: only then the planner can use the partial indexes of the
     // collection's paths.
     sql.push(format_args!(
         " FROM egret.document AS d WHERE d.tenant_id = {} AND d.collection_id = {}",
-        place.tenant.0, place.collection.0
+        key.tenant.0, key.collection.0
     ));
     for filter in &query.filters {
         sql.text.push_str(" AND ");
-        condition(sql, filter);
+        push_condition(sql, filter);
     }
 }
 
-fn condition(sql: &mut Sql, filter: &Filter) {
-    let own = expression(&filter.path, "d.body");
-    let kind = read_as(filter.path.scalar);
+fn push_condition(sql: &mut Sql, filter: &Filter) {
+    let expr = expression(&filter.path, "d.body");
+    let cast = cast_type(filter.path.scalar);
     match &filter.test {
-        Test::Exists(true) => sql.push(format_args!("{own} IS NOT NULL")),
-        Test::Exists(false) => sql.push(format_args!("{own} IS NULL")),
+        Test::Exists(true) => sql.push(format_args!("{expr} IS NOT NULL")),
+        Test::Exists(false) => sql.push(format_args!("{expr} IS NULL")),
         Test::In(list) => {
-            let list = sql.add(Parameter::List(list.iter().map(text_of).collect()));
-            sql.push(format_args!("{own} = ANY (${list}::text[]::{kind}[])"));
+            let list =
+                sql.add_parameter(Parameter::List(list.iter().map(parameter_text).collect()));
+            sql.push(format_args!("{expr} = ANY (${list}::text[]::{cast}[])"));
         }
         Test::Prefix(prefix) => {
-            let first = sql.add(Parameter::Text(prefix.clone()));
+            let first = sql.add_parameter(Parameter::Text(prefix.clone()));
             sql.push(format_args!(
-                "{own} >= ${first}::text AND pg_catalog.starts_with({own}, ${first}::text)"
+                "{expr} >= ${first}::text AND pg_catalog.starts_with({expr}, ${first}::text)"
             ));
-            if let Some(end) = end_of(prefix) {
-                let end = sql.add(Parameter::Text(end));
-                sql.push(format_args!(" AND {own} < ${end}::text"));
+            if let Some(end) = prefix_end(prefix) {
+                let end = sql.add_parameter(Parameter::Text(end));
+                sql.push(format_args!(" AND {expr} < ${end}::text"));
             }
         }
-        Test::Is(comparison, value) => {
+        Test::Compare(comparison, value) => {
             let sign = match comparison {
                 Comparison::Equal => "=",
                 Comparison::NotEqual => "<>",
@@ -227,15 +211,15 @@ fn condition(sql: &mut Sql, filter: &Filter) {
                 Comparison::Greater => ">",
                 Comparison::GreaterOrEqual => ">=",
             };
-            let value = sql.add(Parameter::Text(text_of(value)));
-            sql.push(format_args!("{own} {sign} ${value}::text::{kind}"));
+            let value = sql.add_parameter(Parameter::Text(parameter_text(value)));
+            sql.push(format_args!("{expr} {sign} ${value}::text::{cast}"));
         }
     }
 }
 
 /// The first string after all strings with this prefix, by code point; none if there is no such
 /// string.
-fn end_of(prefix: &str) -> Option<String> {
+fn prefix_end(prefix: &str) -> Option<String> {
     let mut head = prefix.to_owned();
     while let Some(last) = head.pop() {
         // Surrogates are not characters: skip them.
@@ -255,8 +239,8 @@ fn end_of(prefix: &str) -> Option<String> {
 /// however large it is.
 #[derive(Clone, Debug)]
 pub struct PageBudget {
-    documents: u32,
-    bytes: u64,
+    documents_left: u32,
+    bytes_left: u64,
     is_empty: bool,
     is_full: bool,
 }
@@ -265,16 +249,16 @@ impl PageBudget {
     /// Budget of an empty page.
     pub fn new(documents_max: u32, bytes_max: ByteSize) -> Self {
         Self {
-            documents: documents_max,
-            bytes: bytes_max.bytes(),
+            documents_left: documents_max,
+            bytes_left: bytes_max.bytes(),
             is_empty: true,
             is_full: false,
         }
     }
 
     /// Number of rows to request: one more than fits, to find out whether there are more.
-    pub fn asked(&self) -> i64 {
-        i64::from(self.documents) + 1
+    pub(crate) fn rows_to_request(&self) -> i64 {
+        i64::from(self.documents_left) + 1
     }
 
     /// Whether a document did not fit.
@@ -284,13 +268,13 @@ impl PageBudget {
 
     /// Takes a document of this size if it fits. Once one did not fit no later one does, so that a
     /// page has no gap.
-    fn takes(&mut self, bytes: usize) -> bool {
+    fn try_take(&mut self, bytes: usize) -> bool {
         let bytes = bytes as u64;
-        let fits = self.documents > 0 && (self.is_empty || bytes <= self.bytes);
+        let fits = self.documents_left > 0 && (self.is_empty || bytes <= self.bytes_left);
         self.is_full |= !fits;
         if !self.is_full {
-            self.documents -= 1;
-            self.bytes = self.bytes.saturating_sub(bytes);
+            self.documents_left -= 1;
+            self.bytes_left = self.bytes_left.saturating_sub(bytes);
             self.is_empty = false;
         }
         !self.is_full
@@ -298,36 +282,36 @@ impl PageBudget {
 }
 
 /// Rows that the server sends at once before more are requested. Usual pages need one request.
-pub(crate) const ROWS_TOGETHER: i32 = 128;
+pub(crate) const FETCH_ROWS: i32 = 128;
 
 /// The first rows of a statement, within the budget. Rows beyond it are discarded as they arrive.
-pub async fn rows(
+pub async fn read_rows(
     client: &Client,
     statement: &Statement,
     values: &[&(dyn ToSql + Sync)],
-    room: &mut PageBudget,
+    budget: &mut PageBudget,
 ) -> Result<Vec<Row>, PgError> {
     let mut rows = Vec::new();
-    let sent = client.query_raw(statement, values.iter().copied()).await?;
-    collect(sent, &mut rows, room).await?;
+    let stream = client.query_raw(statement, values.iter().copied()).await?;
+    collect_rows(stream, &mut rows, budget).await?;
     Ok(rows)
 }
 
 /// Like [`read_rows`], for many rows: they are fetched in portions of [`FETCH_ROWS`] until
 /// the budget is used up. The session must not be in a transaction.
-pub(crate) async fn rows_by_parts(
+pub(crate) async fn read_rows_in_parts(
     client: &mut Client,
     statement: &Statement,
     values: &[&(dyn ToSql + Sync)],
-    room: &mut PageBudget,
+    budget: &mut PageBudget,
 ) -> Result<Vec<Row>, PgError> {
     let mut rows = Vec::new();
     let transaction = client.transaction().await?;
     let portal = transaction.bind(statement, values).await?;
     loop {
-        let sent = transaction.query_portal_raw(&portal, ROWS_TOGETHER).await?;
-        let sent = collect(sent, &mut rows, room).await?;
-        if room.is_full() || sent.rows < ROWS_TOGETHER as u64 {
+        let stream = transaction.query_portal_raw(&portal, FETCH_ROWS).await?;
+        let totals = collect_rows(stream, &mut rows, budget).await?;
+        if budget.is_full() || totals.rows < FETCH_ROWS as u64 {
             break;
         }
     }
@@ -337,10 +321,10 @@ pub(crate) async fn rows_by_parts(
 }
 
 /// Size of a chunk in bytes.
-const PORTION_BYTES: ByteSize = ByteSize::mib(4);
+const CHUNK_BYTES: ByteSize = ByteSize::mib(4);
 
 /// Documents of the first chunk, at most: their size is not known yet.
-const PORTION_FIRST: u32 = 32;
+const FIRST_CHUNK_DOCUMENTS_MAX: u32 = 32;
 
 /// Reads documents in chunks that fit into memory.
 #[derive(Clone, Debug)]
@@ -348,16 +332,13 @@ pub struct BoundedChunks {
     documents_max: u32,
     /// Documents to request next: as many as fit by the size of the last ones, and at most twice as
     /// many as last time.
-    documents: u32,
+    next_documents: u32,
 }
 
 impl BoundedChunks {
     /// Chunks of at most so many documents, which also bounds what the server sends beyond a chunk.
     pub fn new(documents_max: u32) -> Self {
-        Self {
-            documents_max,
-            documents: documents_max.min(PORTION_FIRST),
-        }
+        Self { documents_max, next_documents: documents_max.min(FIRST_CHUNK_DOCUMENTS_MAX) }
     }
 
     /// The next rows of a statement, empty at the end. Its last parameter, after `values`, is the
@@ -368,17 +349,17 @@ impl BoundedChunks {
         statement: &S,
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, PgError> {
-        let asked = i64::from(self.documents);
-        let mut all = values.to_vec();
-        all.push(&asked);
-        let mut room = PageBudget::new(self.documents, PORTION_BYTES);
+        let limit = i64::from(self.next_documents);
+        let mut parameters = values.to_vec();
+        parameters.push(&limit);
+        let mut budget = PageBudget::new(self.next_documents, CHUNK_BYTES);
         let mut rows = Vec::new();
-        let sent = client.query_raw(statement, all.iter().copied()).await?;
-        let sent = collect(sent, &mut rows, &mut room).await?;
-        let each = (sent.bytes / sent.rows.max(1)).max(1);
-        let fitting = u32::try_from(PORTION_BYTES.bytes() / each).unwrap_or(u32::MAX);
-        let most = self.documents.saturating_mul(2).min(self.documents_max);
-        self.documents = fitting.clamp(1, most);
+        let stream = client.query_raw(statement, parameters.iter().copied()).await?;
+        let totals = collect_rows(stream, &mut rows, &mut budget).await?;
+        let row_bytes = (totals.bytes / totals.rows.max(1)).max(1);
+        let fitting = u32::try_from(CHUNK_BYTES.bytes() / row_bytes).unwrap_or(u32::MAX);
+        let next_max = self.next_documents.saturating_mul(2).min(self.documents_max);
+        self.next_documents = fitting.clamp(1, next_max);
         Ok(rows)
     }
 }
@@ -391,21 +372,21 @@ struct StreamTotals {
 }
 
 /// Collects the rows that fit into the budget, and counts all.
-async fn collect(
-    sent: RowStream,
+async fn collect_rows(
+    stream: RowStream,
     rows: &mut Vec<Row>,
-    room: &mut PageBudget,
+    budget: &mut PageBudget,
 ) -> Result<StreamTotals, PgError> {
-    let mut sent = pin!(sent);
-    let mut all = StreamTotals::default();
+    let mut sent = pin!(stream);
+    let mut totals = StreamTotals::default();
     while let Some(row) = sent.try_next().await? {
-        all.rows += 1;
-        all.bytes += row.raw_size_bytes() as u64;
-        if room.takes(row.raw_size_bytes()) {
+        totals.rows += 1;
+        totals.bytes += row.raw_size_bytes() as u64;
+        if budget.try_take(row.raw_size_bytes()) {
             rows.push(row);
         }
     }
-    Ok(all)
+    Ok(totals)
 }
 
 #[cfg(test)]

@@ -37,13 +37,13 @@ pub(crate) fn by_number_sql() -> String {
 }
 
 /// Numbers of documents by alias.
-pub const RESOLVE: &str = "SELECT w.place::integer, a.number \
+pub(crate) const RESOLVE_ALIASES_SQL: &str = "SELECT w.place::integer, a.number \
      FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, alias, place) \
      CROSS JOIN LATERAL (SELECT * FROM egret.document_alias AS a WHERE a.tenant_id = w.tenant_id AND a.alias = w.alias OFFSET 0) AS a";
 
 /// Documents by alias, documents by number and numbers by alias in one statement. Each row has its
 /// kind, and rows of the third kind have the number.
-pub(crate) fn look_sql() -> String {
+pub(crate) fn look_up_sql() -> String {
     format!(
         "SELECT w.place::integer, {COLUMNS}, 0, NULL::bigint \
          FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, alias, place) \
@@ -64,7 +64,7 @@ pub(crate) fn look_sql() -> String {
 
 /// Referrers of documents: for each the first ones, and their number, counted up to one over a
 /// limit. References of a document to itself do not count, nor do those from excluded documents.
-pub const REFERRERS: &str = "SELECT w.place::integer, counted.referrers, d.collection_id, d.id \
+pub(crate) const COUNT_REFERRERS_SQL: &str = "SELECT w.place::integer, counted.referrers, d.collection_id, d.id \
      FROM unnest($1::integer[], $2::bigint[]) WITH ORDINALITY AS w (tenant_id, number, place) \
      CROSS JOIN LATERAL (SELECT count(*) AS referrers FROM ( \
          SELECT FROM egret.document_reference AS e \
@@ -76,74 +76,69 @@ pub const REFERRERS: &str = "SELECT w.place::integer, counted.referrers, d.colle
      WHERE counted.referrers > 0";
 
 /// Stored replies to idempotent requests.
-pub(crate) const ANSWERS: &str = "SELECT w.place::integer, r.print, r.kinds, r.ids, r.versions \
+pub(crate) const STORED_REPLIES_SQL: &str = "SELECT w.place::integer, r.print, r.kinds, r.ids, r.versions \
      FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, key, place) \
      CROSS JOIN LATERAL (SELECT * FROM egret.document_request AS r WHERE r.tenant_id = w.tenant_id AND r.key = w.key OFFSET 0) AS r";
 
 /// Last versions of deleted documents.
-pub const DELETED: &str = "SELECT w.place::integer, v.version, v.created_by \
+pub(crate) const DELETED_SQL: &str = "SELECT w.place::integer, v.version, v.created_by \
      FROM unnest($1::integer[], $2::integer[], $3::bigint[]) WITH ORDINALITY AS w (tenant_id, collection_id, number, place) \
      CROSS JOIN LATERAL (SELECT v.version, v.created_by FROM egret.document_version AS v \
          WHERE v.tenant_id = w.tenant_id AND v.collection_id = w.collection_id AND v.number = w.number AND v.is_deleted OFFSET 0) AS v";
 
 /// Stored reply to an idempotent request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredReply {
+pub(crate) struct StoredReply {
     /// Fingerprint of the request's content.
-    pub print: Uuid,
+    pub fingerprint: Uuid,
     /// Receipts of its writes.
-    pub written: Vec<WriteReceipt>,
+    pub receipts: Vec<WriteReceipt>,
 }
 
 /// Stored replies by idempotency key, in the order of the keys; none where there is none.
-pub async fn answers(
+pub(crate) async fn stored_replies(
     client: &Client,
     statement: &Statement,
     tenants: &[TenantId],
     keys: &[Uuid],
 ) -> Result<Vec<Option<StoredReply>>, PgError> {
-    let mut all = vec![None; keys.len()];
+    let mut replies = vec![None; keys.len()];
     for row in client.query(statement, &[&tenants, &keys]).await? {
-        all[place(&row)] = Some(StoredReply::of(&row));
+        replies[key_index(&row)] = Some(StoredReply::from_row(&row));
     }
-    Ok(all)
+    Ok(replies)
 }
 
 impl StoredReply {
-    pub fn of(row: &Row) -> Self {
+    pub(crate) fn from_row(row: &Row) -> Self {
         let (kinds, ids): (Vec<i8>, Vec<Uuid>) = (row.get(2), row.get(3));
         let versions: Vec<i32> = row.get(4);
-        let each = kinds.into_iter().zip(ids).zip(versions);
-        let written = each.filter_map(|((kind, id), version)| {
+        let rows = kinds.into_iter().zip(ids).zip(versions);
+        let receipts = rows.filter_map(|((kind, id), version)| {
             Some(WriteReceipt {
-                id: DocumentId::stored(id),
+                id: DocumentId::from_stored(id),
                 version,
-                done: WriteOutcome::of(kind)?,
+                outcome: WriteOutcome::from_letter(kind)?,
             })
         });
-        Self {
-            print: row.get(1),
-            written: written.collect(),
-        }
+        Self { fingerprint: row.get(1), receipts: receipts.collect() }
     }
 }
 
 /// Last versions and creators of deleted documents, in the order of the numbers; none where there
 /// is none.
-pub async fn deleted(
+pub(crate) async fn deleted_documents(
     client: &Client,
     statement: &Statement,
-    asked: NumberKeys<'_>,
+    keys: NumberKeys<'_>,
 ) -> Result<Vec<Option<DeletedDocument>>, PgError> {
-    let mut all = vec![None; asked.numbers.len()];
-    let values: [&(dyn ToSql + Sync); 3] = [&asked.tenants, &asked.collections, &asked.numbers];
+    let mut documents = vec![None; keys.numbers.len()];
+    let values: [&(dyn ToSql + Sync); 3] = [&keys.tenants, &keys.collections, &keys.numbers];
     for row in client.query(statement, &values).await? {
-        all[place(&row)] = Some(DeletedDocument {
-            version: row.get(1),
-            creator: row.get(2),
-        });
+        documents[key_index(&row)] =
+            Some(DeletedDocument { version: row.get(1), creator: row.get(2) });
     }
-    Ok(all)
+    Ok(documents)
 }
 
 /// A document as it is stored.
@@ -171,10 +166,10 @@ pub struct StoredDocument {
 
 impl StoredDocument {
     /// Reads a document from a row, from its second column on.
-    pub fn of(row: &Row) -> Self {
+    pub(crate) fn from_row(row: &Row) -> Self {
         Self {
             collection: row.get(1),
-            id: DocumentId::stored(row.get(2)),
+            id: DocumentId::from_stored(row.get(2)),
             version: row.get(3),
             targets: row.get(4),
             body: row.get::<_, ReceivedJson>(5).0,
@@ -189,27 +184,25 @@ impl StoredDocument {
     ///
     /// # Errors
     /// [`DocumentsError::Damaged`]: the stored text is not valid JSON.
-    pub fn value(&self) -> Result<Value, DocumentsError> {
-        serde_json::from_str(&self.body).map_err(|error| DocumentsError::Damaged {
-            id: self.id,
-            what: error.to_string(),
-        })
+    pub fn parse_body(&self) -> Result<Value, DocumentsError> {
+        serde_json::from_str(&self.body)
+            .map_err(|error| DocumentsError::Damaged { id: self.id, what: error.to_string() })
     }
 }
 
 /// Referrers of a document, counted up to a limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReferrerCounts {
+pub(crate) struct ReferrerCounts {
     /// Number of referrers, at most the limit.
     pub count: i64,
     /// Whether there are more than the limit.
-    pub is_more: bool,
+    pub has_more: bool,
     /// The first referrers, by id.
     pub first: Vec<(CollectionId, DocumentId)>,
 }
 
 /// Index in the list of keys: the statement counts from one.
-fn place(row: &Row) -> usize {
+fn key_index(row: &Row) -> usize {
     usize::try_from(row.get::<_, i32>(0) - 1).expect("the statement counts from one")
 }
 
@@ -217,22 +210,22 @@ fn place(row: &Row) -> usize {
 pub async fn by_alias(
     client: &Client,
     statement: &Statement,
-    asked: AliasKeys<'_>,
+    keys: AliasKeys<'_>,
 ) -> Result<Vec<Option<StoredDocument>>, PgError> {
-    let values: [&(dyn ToSql + Sync); 2] = [&asked.tenants, &asked.aliases];
+    let values: [&(dyn ToSql + Sync); 2] = [&keys.tenants, &keys.aliases];
     let rows = client.query(statement, &values).await?;
-    Ok(stored(asked.tenants.len(), &rows))
+    Ok(parse_documents(keys.tenants.len(), &rows))
 }
 
 /// Documents by number, in the order of the numbers; none where there is none.
 pub async fn by_number(
     client: &Client,
     statement: &Statement,
-    asked: NumberKeys<'_>,
+    keys: NumberKeys<'_>,
 ) -> Result<Vec<Option<StoredDocument>>, PgError> {
-    let values: [&(dyn ToSql + Sync); 3] = [&asked.tenants, &asked.collections, &asked.numbers];
+    let values: [&(dyn ToSql + Sync); 3] = [&keys.tenants, &keys.collections, &keys.numbers];
     let rows = client.query(statement, &values).await?;
-    Ok(stored(asked.tenants.len(), &rows))
+    Ok(parse_documents(keys.tenants.len(), &rows))
 }
 
 /// Aliases to look up, column by column.
@@ -258,7 +251,7 @@ pub struct LookupQuery<'a> {
     /// Collections and numbers whose documents are read.
     pub by_number: NumberKeys<'a>,
     /// Aliases whose documents' numbers are read.
-    pub numbers: AliasKeys<'a>,
+    pub alias_numbers: AliasKeys<'a>,
 }
 
 /// Result of a look-up, each kind in the order of its keys.
@@ -269,16 +262,16 @@ pub struct LookupRows {
     /// Documents found by number.
     pub by_number: Vec<Option<StoredDocument>>,
     /// Numbers found by alias.
-    pub numbers: Vec<Option<DocumentNumber>>,
+    pub alias_numbers: Vec<Option<DocumentNumber>>,
 }
 
 /// Executes a look-up by one statement.
-pub async fn look(
+pub async fn look_up(
     client: &Client,
     statement: &Statement,
-    asked: LookupQuery<'_>,
+    query: LookupQuery<'_>,
 ) -> Result<LookupRows, PgError> {
-    let (by_alias, by_number, numbers) = (asked.by_alias, asked.by_number, asked.numbers);
+    let (by_alias, by_number, numbers) = (query.by_alias, query.by_number, query.alias_numbers);
     let values: [&(dyn ToSql + Sync); 7] = [
         &by_alias.tenants,
         &by_alias.aliases,
@@ -288,49 +281,49 @@ pub async fn look(
         &numbers.tenants,
         &numbers.aliases,
     ];
-    let mut seen = LookupRows {
+    let mut rows = LookupRows {
         by_alias: vec![None; by_alias.aliases.len()],
         by_number: vec![None; by_number.numbers.len()],
-        numbers: vec![None; numbers.aliases.len()],
+        alias_numbers: vec![None; numbers.aliases.len()],
     };
     for row in client.query(statement, &values).await? {
-        let place = place(&row);
+        let index = key_index(&row);
         match row.get::<_, i32>(10) {
-            0 => seen.by_alias[place] = Some(StoredDocument::of(&row)),
-            1 => seen.by_number[place] = Some(StoredDocument::of(&row)),
-            _ => seen.numbers[place] = row.get(11),
+            0 => rows.by_alias[index] = Some(StoredDocument::from_row(&row)),
+            1 => rows.by_number[index] = Some(StoredDocument::from_row(&row)),
+            _ => rows.alias_numbers[index] = row.get(11),
         }
     }
-    Ok(seen)
+    Ok(rows)
 }
 
 /// Documents at the indexes that the rows have in their first column.
-pub fn stored(count: usize, rows: &[Row]) -> Vec<Option<StoredDocument>> {
-    let mut all = Vec::new();
-    all.resize_with(count, || None);
+pub(crate) fn parse_documents(count: usize, rows: &[Row]) -> Vec<Option<StoredDocument>> {
+    let mut documents = Vec::new();
+    documents.resize_with(count, || None);
     for row in rows {
-        all[place(row)] = Some(StoredDocument::of(row));
+        documents[key_index(row)] = Some(StoredDocument::from_row(row));
     }
-    all
+    documents
 }
 
 /// Numbers of documents by alias, in the order of the aliases; none where there is none.
-pub async fn resolve(
+pub(crate) async fn resolve_aliases(
     client: &Client,
     statement: &Statement,
-    asked: AliasKeys<'_>,
+    keys: AliasKeys<'_>,
 ) -> Result<Vec<Option<DocumentNumber>>, PgError> {
-    let mut all = vec![None; asked.aliases.len()];
-    let values: [&(dyn ToSql + Sync); 2] = [&asked.tenants, &asked.aliases];
+    let mut numbers = vec![None; keys.aliases.len()];
+    let values: [&(dyn ToSql + Sync); 2] = [&keys.tenants, &keys.aliases];
     for row in client.query(statement, &values).await? {
-        all[place(&row)] = Some(row.get(1));
+        numbers[key_index(&row)] = Some(row.get(1));
     }
-    Ok(all)
+    Ok(numbers)
 }
 
 /// Referrers of documents, except those in `ignored`: of each at most `first_max` are listed and
 /// `count_max` counted.
-pub async fn referrers(
+pub(crate) async fn count_referrers(
     client: &Client,
     statement: &Statement,
     tenants: &[TenantId],
@@ -339,21 +332,21 @@ pub async fn referrers(
     first_max: i64,
     count_max: i64,
 ) -> Result<Vec<ReferrerCounts>, PgError> {
-    let mut all = vec![ReferrerCounts::default(); numbers.len()];
+    let mut counts = vec![ReferrerCounts::default(); numbers.len()];
     let values: [&(dyn ToSql + Sync); 5] = [&tenants, &numbers, &first_max, &count_max, &ignored];
     for row in client.query(statement, &values).await? {
-        let one = &mut all[place(&row)];
+        let one = &mut counts[key_index(&row)];
         let count: i64 = row.get(1);
-        (one.count, one.is_more) = (count.min(count_max), count > count_max);
+        (one.count, one.has_more) = (count.min(count_max), count > count_max);
         // A dangling edge, whose source does not exist, counts, but cannot be listed.
         let id: Option<Uuid> = row.get(3);
-        let named = id.map(|id| (row.get(2), DocumentId::stored(id)));
-        one.first.extend(named);
+        let listed = id.map(|id| (row.get(2), DocumentId::from_stored(id)));
+        one.first.extend(listed);
     }
-    for one in &mut all {
+    for one in &mut counts {
         one.first.sort_by_key(|(_, id)| id.uuid());
     }
-    Ok(all)
+    Ok(counts)
 }
 
 /// Documents of a collection after a number, in order.
@@ -366,7 +359,7 @@ pub(crate) fn export_sql(key: CollectionKey) -> String {
 }
 
 /// The documents that refer to one, ordered by number, after a number. Dangling edges do not count.
-pub(crate) fn referring_sql() -> String {
+pub(crate) fn referrers_sql() -> String {
     format!(
         "SELECT 1, {COLUMNS} FROM egret.document_reference AS e \
          CROSS JOIN LATERAL (SELECT * FROM egret.document AS d \

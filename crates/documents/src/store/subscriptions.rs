@@ -30,7 +30,7 @@ pub enum Destination {
 
 impl Destination {
     /// Kind and target as stored.
-    fn parts(&self) -> (&'static str, &str) {
+    fn kind_and_target(&self) -> (&'static str, &str) {
         match self {
             Self::Webhook(url) => ("webhook", url),
             Self::Queue(queue) => ("queue", queue),
@@ -40,7 +40,7 @@ impl Destination {
 
 const COLUMNS: &str = "tenant_id, name, collection_id, kind, target, position, created_at";
 
-fn of(row: &Row) -> Subscription {
+fn parse_row(row: &Row) -> Subscription {
     let (kind, target): (String, String) = (row.get(3), row.get(4));
     Subscription {
         tenant: row.get(0),
@@ -56,9 +56,9 @@ fn of(row: &Row) -> Subscription {
 }
 
 /// All subscriptions, ordered by tenant and name.
-pub async fn all(client: &Client) -> Result<Vec<Subscription>, PgError> {
+pub async fn read_all(client: &Client) -> Result<Vec<Subscription>, PgError> {
     let sql = format!("SELECT {COLUMNS} FROM egret.document_subscription ORDER BY tenant_id, name");
-    Ok(client.query(&sql, &[]).await?.iter().map(of).collect())
+    Ok(client.query(&sql, &[]).await?.iter().map(parse_row).collect())
 }
 
 /// Creates or replaces a subscription. Without a position, a new one starts at the end of the feed,
@@ -77,11 +77,10 @@ pub async fn put(
          ON CONFLICT (tenant_id, name) DO UPDATE SET collection_id = excluded.collection_id, kind = excluded.kind, \
              target = excluded.target, position = coalesce($6, s.position) RETURNING {COLUMNS}"
     );
-    let (kind, target) = destination.parts();
-    let row = client
-        .query_one(&sql, &[&tenant, &name, &collection, &kind, &target, &after])
-        .await?;
-    Ok(of(&row))
+    let (kind, target) = destination.kind_and_target();
+    let row =
+        client.query_one(&sql, &[&tenant, &name, &collection, &kind, &target, &after]).await?;
+    Ok(parse_row(&row))
 }
 
 /// Deletes a subscription. Returns whether it existed.
@@ -91,20 +90,13 @@ pub async fn remove(client: &Client, tenant: TenantId, name: &str) -> Result<boo
 }
 
 /// Advances the position of a subscription, unless it was changed meanwhile.
-pub async fn advance(
+pub(crate) async fn advance_position(
     client: &Client,
     subscription: &Subscription,
     position: FeedPosition,
 ) -> Result<(), PgError> {
     let sql = "UPDATE egret.document_subscription SET position = $4 WHERE tenant_id = $1 AND name = $2 AND position = $3";
-    let Subscription {
-        tenant,
-        name,
-        position: before,
-        ..
-    } = subscription;
-    client
-        .execute(sql, &[tenant, name, before, &position])
-        .await?;
+    let Subscription { tenant, name, position: previous, .. } = subscription;
+    client.execute(sql, &[tenant, name, previous, &position]).await?;
     Ok(())
 }

@@ -9,25 +9,33 @@ use std::time::SystemTime;
 use egret_postgres::tokio_postgres::{Client, Error as PgError};
 
 /// Rows deleted by one statement, at most.
-const ROWS: i64 = 5_000;
+const BATCH_ROWS: i64 = 5_000;
 
 /// Deletes replies to idempotent requests older than this. Returns how many were deleted.
-pub async fn requests(client: &Client, as_of: SystemTime, seconds: f64) -> Result<u64, PgError> {
+pub(crate) async fn delete_requests(
+    client: &Client,
+    as_of: SystemTime,
+    seconds: f64,
+) -> Result<u64, PgError> {
     let sql = "DELETE FROM egret.document_request WHERE (tenant_id, key) IN (SELECT tenant_id, key FROM egret.document_request \
          WHERE at < least(now(), $3) - make_interval(secs => $1) LIMIT $2)";
-    let mut gone = 0;
+    let mut deleted = 0;
     loop {
-        let some = client.execute(sql, &[&seconds, &ROWS, &as_of]).await?;
-        gone += some;
-        if some < ROWS as u64 {
-            return Ok(gone);
+        let count = client.execute(sql, &[&seconds, &BATCH_ROWS, &as_of]).await?;
+        deleted += count;
+        if count < BATCH_ROWS as u64 {
+            return Ok(deleted);
         }
     }
 }
 
 /// Deletes changes older than this from the beginning of the feed, so that it has no gap. The last
 /// transaction is kept: the next position follows from it.
-pub async fn feed(client: &Client, as_of: SystemTime, seconds: f64) -> Result<(), PgError> {
+pub(crate) async fn trim_feed(
+    client: &Client,
+    as_of: SystemTime,
+    seconds: f64,
+) -> Result<(), PgError> {
     let sql = "WITH first AS (SELECT position, at FROM egret.document_feed ORDER BY position LIMIT $2), \
          young AS (SELECT min(position) AS position FROM first WHERE at >= least(now(), $3) - make_interval(secs => $1)), \
          gone AS (DELETE FROM egret.document_feed WHERE position IN (SELECT first.position FROM first, young \
@@ -36,16 +44,16 @@ pub async fn feed(client: &Client, as_of: SystemTime, seconds: f64) -> Result<()
          told AS (UPDATE egret.document_owner SET forgotten = (SELECT max(position) FROM gone) WHERE EXISTS (SELECT FROM gone)) \
          SELECT count(*) FROM gone";
     loop {
-        let row = client.query_one(sql, &[&seconds, &ROWS, &as_of]).await?;
-        let gone: i64 = row.get(0);
-        if gone < ROWS {
+        let row = client.query_one(sql, &[&seconds, &BATCH_ROWS, &as_of]).await?;
+        let deleted: i64 = row.get(0);
+        if deleted < BATCH_ROWS {
             return Ok(());
         }
     }
 }
 
 /// Deletes versions of a collection's documents that were replaced more than `days` ago.
-pub async fn versions(
+pub(crate) async fn delete_versions(
     client: &Client,
     as_of: SystemTime,
     collection: CollectionId,
@@ -55,10 +63,8 @@ pub async fn versions(
              SELECT tenant_id, collection_id, number, version FROM egret.document_version \
              WHERE collection_id = $1 AND replaced_at < least(now(), $4) - make_interval(days => $2) LIMIT $3)";
     loop {
-        let gone = client
-            .execute(sql, &[&collection, &days, &ROWS, &as_of])
-            .await?;
-        if gone < ROWS as u64 {
+        let deleted = client.execute(sql, &[&collection, &days, &BATCH_ROWS, &as_of]).await?;
+        if deleted < BATCH_ROWS as u64 {
             return Ok(());
         }
     }
@@ -66,7 +72,7 @@ pub async fn versions(
 
 /// Documents of a tenant's collection with numbers between two bounds, exclusive: their ids, and
 /// whether others refer to them.
-pub const OLD: &str = "SELECT d.id, EXISTS (SELECT FROM egret.document_reference AS e \
+pub(crate) const EXPIRED_DOCUMENTS_SQL: &str = "SELECT d.id, EXISTS (SELECT FROM egret.document_reference AS e \
          WHERE e.tenant_id = d.tenant_id AND e.target = d.number AND e.source <> d.number) \
      FROM egret.document AS d \
      WHERE d.tenant_id = $1 AND d.collection_id = $2 AND d.number > $3 AND d.number < $4 ORDER BY d.number LIMIT $5";

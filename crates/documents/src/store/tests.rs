@@ -6,13 +6,13 @@ use egret_postgres_test::TestDatabase;
 use serde_json::Value;
 
 use super::{install, read, write};
-use crate::worker::session::SETTINGS;
+use crate::worker::session::SESSION_SETTINGS;
 
 async fn installed(version: u32) -> (TestDatabase, Client) {
     let database = TestDatabase::create(version).await;
     let mut client = database.connect().await;
     install::install(&mut client, 16, false).await.unwrap();
-    client.batch_execute(SETTINGS).await.unwrap();
+    client.batch_execute(SESSION_SETTINGS).await.unwrap();
     let rows = "INSERT INTO egret.document_tenant (name) VALUES ('default');
         INSERT INTO egret.document SELECT 1, 1, i, gen_random_uuid(), 1, now(), NULL, NULL, NULL, ARRAY[i % 7, (i + 1) % 7, (i + 2) % 7, (i + 3) % 7], '{}' FROM generate_series(1, 2000) AS i;
         INSERT INTO egret.document_alias SELECT 1, 1, md5(i::text)::uuid, i FROM generate_series(1, 2000) AS i;
@@ -53,10 +53,7 @@ fn visited(plan: &Value, found: &mut Vec<(String, String)>) {
 async fn looked_at(client: &Client, sql: &str, values: &str) -> Vec<String> {
     let mut found = Vec::new();
     visited(&plan(client, sql, values).await, &mut found);
-    assert!(
-        found.iter().all(|(_, how)| how.contains("Index")),
-        "{sql}\n{found:?}"
-    );
+    assert!(found.iter().all(|(_, how)| how.contains("Index")), "{sql}\n{found:?}");
     let mut names: Vec<String> = found.into_iter().map(|(name, _)| name).collect();
     names.sort();
     names.dedup();
@@ -72,31 +69,27 @@ async fn single_row_look_ups_visit_one_partition_by_an_index() {
         }
         let alias = "'{1}', ARRAY[md5('5')::uuid]";
         let count = async |sql: &str, values: &str| looked_at(&client, sql, values).await.len();
-        assert_eq!(
-            count(&read::by_number_sql(), "'{1}', '{1}', '{5}'").await,
-            1
-        );
-        assert_eq!(count(read::RESOLVE, alias).await, 1);
+        assert_eq!(count(&read::by_number_sql(), "'{1}', '{1}', '{5}'").await, 1);
+        assert_eq!(count(read::RESOLVE_ALIASES_SQL, alias).await, 1);
         // One index scan of aliases, one of documents.
         assert_eq!(count(&read::by_alias_sql(), alias).await, 2);
         // One index scan of edges, and one of the listed documents.
         let named = "'{1}', '{3}', 1, 10, '{}'";
-        assert_eq!(count(read::REFERRERS, named).await, 2);
-        assert_eq!(count(&read::referring_sql(), "1, 3, 0, 1").await, 2);
+        assert_eq!(count(read::COUNT_REFERRERS_SQL, named).await, 2);
+        assert_eq!(count(&read::referrers_sql(), "1, 3, 0, 1").await, 2);
         // The first referrers are read first, however many there are.
-        for (sql, values) in [
-            (read::REFERRERS.to_owned(), named),
-            (read::referring_sql(), "1, 3, 0, 1"),
-        ] {
+        for (sql, values) in
+            [(read::COUNT_REFERRERS_SQL.to_owned(), named), (read::referrers_sql(), "1, 3, 0, 1")]
+        {
             let plan = plan(&client, &sql, values).await.to_string();
             assert!(plan.contains("\"Merge Append\""), "{plan}");
             assert!(!plan.contains("\"Sort\""), "{plan}");
         }
-        assert_eq!(count(read::ANSWERS, alias).await, 1);
+        assert_eq!(count(read::STORED_REPLIES_SQL, alias).await, 1);
         // The combined look-up of a group of writes.
         let all = format!("{alias}, '{{1}}', '{{1}}', '{{5}}', {alias}");
-        assert!(count(&read::look_sql(), &all).await <= 3);
-        assert_eq!(count(read::DELETED, "'{1}', '{1}', '{5}'").await, 1);
+        assert!(count(&read::look_up_sql(), &all).await <= 3);
+        assert_eq!(count(read::DELETED_SQL, "'{1}', '{1}', '{5}'").await, 1);
     }
 }
 
@@ -107,8 +100,8 @@ async fn reads_assign_no_transaction_id_and_create_no_temporary_table() {
     for (sql, values) in [
         (read::by_number_sql(), "'{1}', '{1}', '{5}'"),
         (read::by_alias_sql(), "'{1}', ARRAY[md5('5')::uuid]"),
-        (read::referring_sql(), "1, 3, 0, 10"),
-        (read::REFERRERS.to_owned(), "'{1}', '{3}', 20, 10, '{}'"),
+        (read::referrers_sql(), "1, 3, 0, 10"),
+        (read::COUNT_REFERRERS_SQL.to_owned(), "'{1}', '{3}', 20, 10, '{}'"),
     ] {
         plan(&client, &sql, values).await;
     }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::edges::{EdgeKeys, EdgeRows};
 use super::jsonb::JsonText;
 use crate::core::definition::History;
-use crate::core::edges::{WIDTH, assign_slots, changed, removed_targets};
+use crate::core::edges::{EDGE_ROW_WIDTH, assign_slots, changed_rows, removed_targets};
 use crate::core::write::IdempotentRequest;
 use crate::model::{
     AliasId, ChangeKind, CollectionId, CollectionKey, DocumentId, DocumentNumber, Epoch,
@@ -103,7 +103,7 @@ struct HistoryRows {
 struct RequestRows {
     tenants: Vec<TenantId>,
     keys: Vec<Uuid>,
-    prints: Vec<Uuid>,
+    fingerprints: Vec<Uuid>,
     /// End of each request's receipts in `kinds`, `ids` and `versions`.
     ends: Vec<i32>,
     kinds: Vec<i8>,
@@ -204,7 +204,7 @@ impl WriteRows {
     ) {
         let number = id.number();
         self.number_max = self.number_max.max(number);
-        for row in content.targets.chunks(WIDTH) {
+        for row in content.targets.chunks(EDGE_ROW_WIDTH) {
             self.edges.push(key, row, number);
         }
         self.created.push(key, number, content);
@@ -224,7 +224,7 @@ impl WriteRows {
             self.delete_edge(key.tenant, target, number);
         }
         content.targets = assign_slots(before, &content.targets);
-        let (deleted, inserted) = changed(before, &content.targets);
+        let (deleted, inserted) = changed_rows(before, &content.targets);
         for row in deleted {
             self.deleted_edge_rows.push(key.tenant, row[0], number);
         }
@@ -242,7 +242,7 @@ impl WriteRows {
         targets: &[DocumentNumber],
     ) {
         self.deleted.push(key, number);
-        for row in targets.chunks(WIDTH) {
+        for row in targets.chunks(EDGE_ROW_WIDTH) {
             self.deleted_edge_rows.push(key.tenant, row[0], number);
         }
         for target in targets {
@@ -277,8 +277,7 @@ impl WriteRows {
         author: Option<&String>,
     ) {
         if history.versions > 0 {
-            self.history
-                .push(key, number, history.versions, author, false);
+            self.history.push(key, number, history.versions, author, false);
         }
     }
 
@@ -293,8 +292,7 @@ impl WriteRows {
     ) {
         let versions_max = if history.deleted { history.versions } else { 0 };
         if history.versions > 0 || history.deleted {
-            self.history
-                .push(key, number, versions_max, author, history.deleted);
+            self.history.push(key, number, versions_max, author, history.deleted);
         }
     }
 
@@ -320,9 +318,9 @@ impl WriteRows {
         let requests = &mut self.requests;
         requests.tenants.push(tenant);
         requests.keys.push(request.key);
-        requests.prints.push(request.print);
+        requests.fingerprints.push(request.fingerprint);
         for receipt in receipts {
-            requests.kinds.push(receipt.done.letter());
+            requests.kinds.push(receipt.outcome.letter());
             requests.ids.push(receipt.id.uuid());
             requests.versions.push(receipt.version);
         }
@@ -361,7 +359,7 @@ impl WriteRows {
 
     /// Writes everything in one transaction. On an error nothing was written, unless the connection
     /// failed: then the outcome is unknown.
-    pub(crate) async fn run(
+    pub(crate) async fn execute(
         &self,
         client: &Client,
         statement: &Statement,
@@ -432,7 +430,7 @@ impl WriteRows {
     fn alias_and_edge_columns(&self) -> Vec<&(dyn ToSql + Sync)> {
         let (inserted, deleted) = (&self.aliases, &self.deleted_aliases);
         let (edge_rows, edges) = (&self.deleted_edge_rows, &self.deleted_edges);
-        let mut all: Vec<&(dyn ToSql + Sync)> = vec![
+        let mut columns: Vec<&(dyn ToSql + Sync)> = vec![
             &inserted.tenants,
             &inserted.collections,
             &inserted.aliases,
@@ -440,7 +438,7 @@ impl WriteRows {
             &deleted.tenants,
             &deleted.aliases,
         ];
-        all.extend(self.edges.columns());
+        columns.extend(self.edges.columns());
         let deleted_edges: [&(dyn ToSql + Sync); 7] = [
             &edge_rows.tenants,
             &edge_rows.targets,
@@ -450,8 +448,8 @@ impl WriteRows {
             &edges.sources,
             &self.deleted_edge_writes,
         ];
-        all.extend(deleted_edges);
-        all
+        columns.extend(deleted_edges);
+        columns
     }
 
     fn change_and_reply_columns(&self) -> [&(dyn ToSql + Sync); 12] {
@@ -464,7 +462,7 @@ impl WriteRows {
             &changes.versions,
             &requests.tenants,
             &requests.keys,
-            &requests.prints,
+            &requests.fingerprints,
             &requests.ends,
             &requests.kinds,
             &requests.ids,
@@ -479,8 +477,5 @@ const PARAMETERS: usize = 71;
 /// The statement of [`WriteRows::execute`].
 pub(crate) fn write_sql() -> String {
     let parameters: Vec<String> = (1..=PARAMETERS).map(|index| format!("${index}")).collect();
-    format!(
-        "SELECT reached, held FROM egret.document_write({})",
-        parameters.join(", ")
-    )
+    format!("SELECT reached, held FROM egret.document_write({})", parameters.join(", "))
 }

@@ -14,13 +14,13 @@ use crate::store::install;
 use crate::store::read::{NumberKeys, StoredDocument};
 
 /// Documents of one query, at most.
-const TOGETHER_MAX: usize = 256;
+const BATCH_DOCUMENTS_MAX: usize = 256;
 
 /// Name of the setting that limits the queue.
-pub(super) const WAITING_MAX: &str = "documents.waiting_max";
+pub(super) const WAITING_MAX_SETTING: &str = "documents.waiting_max";
 
 /// Pause after a failed connection attempt.
-const AGAIN: Duration = Duration::from_millis(200);
+const RECONNECT_DELAY: Duration = Duration::from_millis(200);
 
 type ReadResult = Result<Option<StoredDocument>, DocumentsError>;
 
@@ -31,13 +31,13 @@ struct ReadRequest {
     number: DocumentNumber,
     reply: oneshot::Sender<ReadResult>,
     /// Its slot in the queue.
-    place: Slot<TenantId>,
+    slot: Slot<TenantId>,
 }
 
 impl ReadRequest {
-    fn answer(self, answer: ReadResult) {
+    fn send_reply(self, answer: ReadResult) {
         // Free the slot first: the caller's next request must find room.
-        drop(self.place);
+        drop(self.slot);
         _ = self.reply.send(answer);
     }
 }
@@ -45,20 +45,20 @@ impl ReadRequest {
 pub(crate) struct BatchedReader {
     database: String,
     databases: Databases,
-    asked: mpsc::Sender<ReadRequest>,
-    waiting: Mutex<mpsc::Receiver<ReadRequest>>,
-    places: TenantSlots<TenantId>,
+    request_sender: mpsc::Sender<ReadRequest>,
+    request_receiver: Mutex<mpsc::Receiver<ReadRequest>>,
+    slots: TenantSlots<TenantId>,
 }
 
 impl BatchedReader {
     pub(crate) fn new(database: &str, databases: Databases, waiting_max: u32) -> Self {
-        let (asked, waiting) = mpsc::channel(waiting_max.max(1) as usize);
+        let (request_sender, request_receiver) = mpsc::channel(waiting_max.max(1) as usize);
         Self {
             database: database.to_owned(),
             databases,
-            asked,
-            waiting: Mutex::new(waiting),
-            places: TenantSlots::new(WAITING_MAX, waiting_max),
+            request_sender,
+            request_receiver: Mutex::new(request_receiver),
+            slots: TenantSlots::new(WAITING_MAX_SETTING, waiting_max),
         }
     }
 
@@ -72,44 +72,39 @@ impl BatchedReader {
         collection: CollectionId,
         id: DocumentId,
     ) -> ReadResult {
-        let (reply, answer) = oneshot::channel();
+        let (reply, result) = oneshot::channel();
         let number = id.number();
-        let asked = ReadRequest {
-            tenant,
-            collection,
-            number,
-            reply,
-            place: self.places.try_take(tenant)?,
-        };
+        let request =
+            ReadRequest { tenant, collection, number, reply, slot: self.slots.try_take(tenant)? };
         // The channel holds as many requests as there are slots, so it can only be closed.
-        if self.asked.try_send(asked).is_err() {
+        if self.request_sender.try_send(request).is_err() {
             return Err(DocumentsError::Stopping);
         }
-        let found = answer.await.unwrap_or(Err(DocumentsError::Stopping))?;
+        let document = result.await.unwrap_or(Err(DocumentsError::Stopping))?;
         // The number is only half of the id: the rest must match too.
-        Ok(found.filter(|found| found.id == id))
+        Ok(document.filter(|found| found.id == id))
     }
 
     /// Executes queued reads on a session of its own, until shutdown.
-    pub(crate) async fn answer(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
+    pub(crate) async fn run(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
         let mut session = None;
-        let answering = async {
+        let reading = async {
             loop {
-                self.answer_next(&mut session).await;
+                self.execute_batch(&mut session).await;
             }
         };
         // Shutdown interrupts a running query, which a table lock may block indefinitely.
         tokio::select! {
             _ = stopping.wait_for(|stopping| *stopping) => {}
-            () = answering => {}
+            () = reading => {}
         }
         self.close().await;
     }
 
     /// Executes the next batch of reads.
-    async fn answer_next(&self, session: &mut Option<WriterSession>) {
-        let mut together = Vec::new();
-        self.next(&mut together).await;
+    async fn execute_batch(&self, session: &mut Option<WriterSession>) {
+        let mut batch = Vec::new();
+        self.receive_batch(&mut batch).await;
         let connected = match session.take() {
             Some(connected) => Ok(connected),
             None => self.connect().await,
@@ -123,46 +118,46 @@ impl BatchedReader {
                 } else {
                     DocumentsError::Unreachable
                 };
-                for asked in together {
-                    asked.answer(Err(reason.clone()));
+                for asked in batch {
+                    asked.send_reply(Err(reason.clone()));
                 }
-                return tokio::time::sleep(AGAIN).await;
+                return tokio::time::sleep(RECONNECT_DELAY).await;
             }
         };
-        let (mut parts, mut failed) = (vec![together], None);
+        let (mut parts, mut last_error) = (vec![batch], None);
         while let Some(mut part) = parts.pop() {
             let tenants: Vec<TenantId> = part.iter().map(|request| request.tenant).collect();
             let collections: Vec<CollectionId> =
                 part.iter().map(|request| request.collection).collect();
             let numbers: Vec<DocumentNumber> = part.iter().map(|request| request.number).collect();
-            let found = connected.by_number(NumberKeys {
+            let rows = connected.by_number(NumberKeys {
                 tenants: &tenants,
                 collections: &collections,
                 numbers: &numbers,
             });
-            match found.await {
-                Ok(found) => {
-                    for (asked, found) in part.into_iter().zip(found) {
-                        asked.answer(Ok(found));
+            match rows.await {
+                Ok(documents) => {
+                    for (asked, document) in part.into_iter().zip(documents) {
+                        asked.send_reply(Ok(document));
                     }
                 }
                 // The server may fail to read one of them, and read the others.
-                Err(error) if part.len() > 1 && !error.is_of_session() && !error.is_removed() => {
-                    let other = part.split_off(part.len() / 2);
-                    parts.extend([other, part]);
+                Err(error) if part.len() > 1 && !error.is_session_lost() && !error.is_removed() => {
+                    let second_half = part.split_off(part.len() / 2);
+                    parts.extend([second_half, part]);
                 }
                 Err(error) => {
-                    if failed.is_none() || error.is_of_session() || error.is_removed() {
-                        failed = Some(error.clone());
+                    if last_error.is_none() || error.is_session_lost() || error.is_removed() {
+                        last_error = Some(error.clone());
                     }
                     let error = self.check_removal(error).await;
                     for asked in part {
-                        asked.answer(Err(error.clone()));
+                        asked.send_reply(Err(error.clone()));
                     }
                 }
             }
         }
-        if let Some(error) = failed
+        if let Some(error) = last_error
             && !connected.is_usable_after(&error).await
         {
             *session = None;
@@ -175,19 +170,15 @@ impl BatchedReader {
 
     /// Rejects all queued and later reads.
     async fn close(&self) {
-        let mut waiting = self.waiting.lock().await;
-        waiting.close();
-        while let Ok(asked) = waiting.try_recv() {
-            asked.answer(Err(DocumentsError::Stopping));
+        let mut requests = self.request_receiver.lock().await;
+        requests.close();
+        while let Ok(request) = requests.try_recv() {
+            request.send_reply(Err(DocumentsError::Stopping));
         }
     }
 
-    async fn next(&self, together: &mut Vec<ReadRequest>) {
-        self.waiting
-            .lock()
-            .await
-            .recv_many(together, TOGETHER_MAX)
-            .await;
+    async fn receive_batch(&self, batch: &mut Vec<ReadRequest>) {
+        self.request_receiver.lock().await.recv_many(batch, BATCH_DOCUMENTS_MAX).await;
     }
 
     async fn connect(&self) -> Result<WriterSession, DocumentsError> {

@@ -7,7 +7,7 @@ use egret_postgres::tokio_postgres::GenericClient;
 
 use crate::core::collection::Collection;
 use crate::core::collection::DeclaredCollection;
-use crate::core::definition::{Definitions, LocatedDefinition, reread};
+use crate::core::definition::{Definitions, LocatedDefinition, parse_stored};
 use crate::error::DocumentsError;
 use crate::model::{CollectionId, CollectionName};
 use crate::store::collections::{self, CollectionRow};
@@ -17,14 +17,14 @@ use crate::store::indexes::IndexSpec;
 pub struct Catalogue {
     /// Definitions as they were declared.
     pub definitions: Definitions,
-    declared: BTreeMap<CollectionName, Arc<DeclaredCollection>>,
+    by_name: BTreeMap<CollectionName, Arc<DeclaredCollection>>,
     by_id: BTreeMap<CollectionId, Arc<DeclaredCollection>>,
 }
 
 impl Catalogue {
     /// Reads the catalogue from a database.
     pub async fn read(client: &impl GenericClient) -> Result<Self, DocumentsError> {
-        Self::of(collections::collections(client).await?)
+        Self::from_rows(collections::read_collections(client).await?)
     }
 
     /// Builds the catalogue from stored rows.
@@ -32,45 +32,33 @@ impl Catalogue {
     /// # Errors
     /// [`DocumentsError::DefinitionInvalid`]: a stored definition is invalid, or two contradict
     /// each other.
-    pub fn of(remembered: Vec<CollectionRow>) -> Result<Self, DocumentsError> {
-        let mut given = Vec::new();
-        let mut numbers: BTreeMap<CollectionName, CollectionId> = BTreeMap::new();
-        for one in remembered {
-            let definition = reread(one.definition)?;
-            numbers.insert(definition.collection.clone(), one.id);
-            given.push(LocatedDefinition {
-                pointer: String::new(),
-                definition,
-            });
+    pub fn from_rows(rows: Vec<CollectionRow>) -> Result<Self, DocumentsError> {
+        let mut located = Vec::new();
+        let mut ids: BTreeMap<CollectionName, CollectionId> = BTreeMap::new();
+        for row in rows {
+            let definition = parse_stored(row.definition)?;
+            ids.insert(definition.collection.clone(), row.id);
+            located.push(LocatedDefinition { pointer: String::new(), definition });
         }
-        let definitions = Definitions::default().with(given)?;
+        let definitions = Definitions::default().with(located)?;
         let mut declared = BTreeMap::new();
         for definition in definitions.iter() {
-            let collection = Collection::of(&definitions, definition)?;
-            let one = DeclaredCollection {
-                id: numbers[&definition.collection],
-                collection,
-            };
-            declared.insert(definition.collection.clone(), Arc::new(one));
+            let collection = Collection::compile(&definitions, definition)?;
+            let declared_collection =
+                DeclaredCollection { id: ids[&definition.collection], collection };
+            declared.insert(definition.collection.clone(), Arc::new(declared_collection));
         }
         let by_id = declared.values().map(|one| (one.id, one.clone()));
-        Ok(Self {
-            by_id: by_id.collect(),
-            definitions,
-            declared,
-        })
+        Ok(Self { by_id: by_id.collect(), definitions, by_name: declared })
     }
 
     /// Indexes that the collections require, one for each query path.
     pub fn indexes(&self) -> Vec<IndexSpec> {
-        let each = self.by_id.values().flat_map(|declared| {
+        let specs = self.by_id.values().flat_map(|declared| {
             let paths = declared.collection.definition().query.iter();
-            paths.map(|path| IndexSpec {
-                collection: declared.id,
-                path: path.clone(),
-            })
+            paths.map(|path| IndexSpec { collection: declared.id, path: path.clone() })
         });
-        each.collect()
+        specs.collect()
     }
 
     /// All collections, by number.
@@ -89,7 +77,7 @@ impl Catalogue {
     }
 
     /// Looks up a collection by its name.
-    pub fn declared(&self, name: &CollectionName) -> Option<Arc<DeclaredCollection>> {
-        self.declared.get(name).cloned()
+    pub fn by_name(&self, name: &CollectionName) -> Option<Arc<DeclaredCollection>> {
+        self.by_name.get(name).cloned()
     }
 }

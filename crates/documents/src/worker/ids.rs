@@ -9,10 +9,10 @@ use uuid::Uuid;
 use crate::model::{DocumentId, DocumentNumber};
 
 /// The four bits of version 7, in the first half of an id.
-const VERSION: u64 = 0x7000;
+const VERSION_BITS: u64 = 0x7000;
 
 /// Bits of the first half that count within a millisecond.
-const COUNTER_BITS: u64 = 0x0fff;
+const COUNTER_MASK: u64 = 0x0fff;
 
 /// Generates UUIDs of version 7 (RFC 9562, 6.2, method 1). The first half of each is larger than
 /// those of all earlier ids of the database. A millisecond has 4,096 values; when they are used up,
@@ -20,43 +20,39 @@ const COUNTER_BITS: u64 = 0x0fff;
 pub(crate) struct IdGenerator {
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
-    last: Mutex<u64>,
+    last_half: Mutex<u64>,
 }
 
 impl IdGenerator {
     pub(crate) fn new(clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
-        Self {
-            clock,
-            entropy,
-            last: Mutex::new(0),
-        }
+        Self { clock, entropy, last_half: Mutex::new(0) }
     }
 
     /// Continues after a document number that exists in the database.
-    pub(crate) fn begin_after(&self, number: DocumentNumber) {
-        let mut last = lock(&self.last);
+    pub(crate) fn continue_after(&self, number: DocumentNumber) {
+        let mut last = lock(&self.last_half);
         *last = (*last).max(number.0.unsigned_abs());
     }
 
     pub(crate) fn next(&self) -> DocumentId {
-        let now = (self.clock.now().as_millis_unsigned() << 16) | VERSION;
-        let first = {
-            let mut last = lock(&self.last);
-            *last = now.max(after(*last));
+        let now = (self.clock.now().as_millis_unsigned() << 16) | VERSION_BITS;
+        let first_half = {
+            let mut last = lock(&self.last_half);
+            *last = now.max(next_half(*last));
             *last
         };
-        let mut second = [0; 8];
-        self.entropy.fill(&mut second);
-        let second = u64::from_be_bytes(second) & (u64::MAX >> 2) | (0b10 << 62);
-        DocumentId::stored(Uuid::from_u64_pair(first, second))
+        let mut second_half = [0; 8];
+        self.entropy.fill(&mut second_half);
+        let second = u64::from_be_bytes(second_half) & (u64::MAX >> 2) | (0b10 << 62);
+        DocumentId::from_stored(Uuid::from_u64_pair(first_half, second))
     }
 }
 
 /// The smallest first half of an id that is larger than another.
-fn after(first: u64) -> u64 {
-    match first & COUNTER_BITS {
-        COUNTER_BITS => (((first >> 16) + 1) << 16) | VERSION,
-        _ => first + 1,
+fn next_half(half: u64) -> u64 {
+    match half & COUNTER_MASK {
+        COUNTER_MASK => (((half >> 16) + 1) << 16) | VERSION_BITS,
+        _ => half + 1,
     }
 }
 

@@ -13,34 +13,34 @@ use crate::error::DocumentsError;
 use crate::store::indexes;
 
 /// Pause between two attempts to take the lock.
-const AGAIN: Duration = Duration::from_millis(100);
+const LOCK_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Creates and drops indexes until they match the collections; waits for the lock.
 ///
 /// On an error, missing indexes are created later by [`repair`].
 pub async fn reconcile(client: &Client) -> Result<(), DocumentsError> {
     while !indexes::try_lock(client).await? {
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(LOCK_RETRY_DELAY).await;
     }
-    locked(client).await
+    reconcile_locked(client).await
 }
 
 /// Repairs indexes that do not match the known catalogue, unless another session holds the lock: an
 /// index build may have failed, or its session ended.
-pub async fn repair(client: &Client, known: &Catalogue) -> Result<(), DocumentsError> {
-    let are_right = indexes::are_right(client, &known.indexes()).await?;
-    if are_right || !indexes::try_lock(client).await? {
+pub async fn repair(client: &Client, catalogue: &Catalogue) -> Result<(), DocumentsError> {
+    let are_current = indexes::are_current(client, &catalogue.indexes()).await?;
+    if are_current || !indexes::try_lock(client).await? {
         return Ok(());
     }
-    locked(client).await
+    reconcile_locked(client).await
 }
 
-async fn locked(client: &Client) -> Result<(), DocumentsError> {
-    let outcome = match Catalogue::read(client).await {
+async fn reconcile_locked(client: &Client) -> Result<(), DocumentsError> {
+    let reconcile_result = match Catalogue::read(client).await {
         Ok(catalogue) => indexes::reconcile(client, &catalogue.indexes()).await,
         Err(error) => Err(error),
     };
-    let unlocked = indexes::unlock(client).await;
-    outcome?;
-    Ok(unlocked?)
+    let unlock_result = indexes::unlock(client).await;
+    reconcile_result?;
+    Ok(unlock_result?)
 }

@@ -21,17 +21,17 @@ use super::session::WriterSession;
 use crate::config::DocumentsConfig;
 use crate::error::DocumentsError;
 use crate::model::{Epoch, FeedPosition, TenantId};
-use crate::store::owner::{self, OwnerInfo, Ownership, has_written, own};
+use crate::store::owner::{self, OwnerInfo, Ownership, acquire, is_committed};
 use crate::store::{collections, install};
 
 /// Pause before a failed attempt is retried.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// How often a standby checks whether the owner has gone.
-const STANDBY: Duration = Duration::from_millis(500);
+const STANDBY_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How often the owner checks whether it still holds the lock.
-const LOOK: Duration = Duration::from_secs(1);
+const LOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Ownership of a database's documents, as this Egret sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub enum OwnershipState {
     /// Another Egret is the owner.
     Elsewhere(OwnerInfo),
     /// The engine's schema was removed: there are no documents, and no owner.
-    Gone,
+    Removed,
 }
 
 pub(crate) struct OwnershipManager {
@@ -52,13 +52,13 @@ pub(crate) struct OwnershipManager {
     pub writer: Writer,
     databases: Databases,
     config: DocumentsConfig,
-    standing: watch::Sender<OwnershipState>,
+    state: watch::Sender<OwnershipState>,
     /// Identifies this Egret when it takes the owner's lock.
     lock_owner: LockOwner,
     /// Cached tenant numbers by name.
     tenants: Mutex<BTreeMap<String, TenantId>>,
     /// Condition: documents of the database cannot be written.
-    unwritable: Condition,
+    write_condition: Condition,
 }
 
 /// State that a standby keeps between its checks.
@@ -78,11 +78,11 @@ impl OwnershipManager {
     ) -> Self {
         Self {
             database: database.to_owned(),
-            unwritable: Condition::new("documents_unwritable", database),
+            write_condition: Condition::new("documents_unwritable", database),
             writer,
             databases,
             config,
-            standing: watch::Sender::new(OwnershipState::Unknown),
+            state: watch::Sender::new(OwnershipState::Unknown),
             lock_owner: LockOwner::unique(),
             tenants: Mutex::default(),
         }
@@ -94,67 +94,68 @@ impl OwnershipManager {
         lock(&self.tenants)
     }
 
-    pub(crate) fn standing(&self) -> OwnershipState {
-        self.standing.borrow().clone()
+    pub(crate) fn state(&self) -> OwnershipState {
+        self.state.borrow().clone()
     }
 
     /// Acquires ownership and executes writes while it lasts, until shutdown; finishes the writes
     /// in progress.
-    pub(crate) async fn keep(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
+    pub(crate) async fn run(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
         let mut uncertain = Vec::new();
         let mut standby = Standby::default();
-        let mut failing: Option<Instant> = None;
+        let mut failing_since: Option<Instant> = None;
         let owner_timeout = self.config.owner_timeout.duration();
         while !*stopping.borrow() {
-            let mut patience = AGAIN;
+            let mut delay = RETRY_DELAY;
             // No write starts before this completes. The transaction of another owner can block it
             // indefinitely.
-            let owned = tokio::select! {
+            let acquired = tokio::select! {
                 _ = stopping.changed() => break,
                 owned = self.become_owner(&mut standby, &mut uncertain) => owned,
             };
-            let ended = match owned {
+            let result = match acquired {
                 Ok(Some((ownership, sessions))) => {
-                    let (begun, replies) = (Instant::now(), self.writer.replies());
+                    let (started, replies_before) = (Instant::now(), self.writer.reply_count());
                     let sessions = sessions.as_slice();
-                    let served = self
-                        .serve(&ownership, sessions, &mut uncertain, stopping.clone())
+                    let serve_result = self
+                        .run_sessions(&ownership, sessions, &mut uncertain, stopping.clone())
                         .await;
                     // Sessions that fail before they execute a write count as none: the outage goes
                     // on.
-                    if self.writer.replies() > replies || begun.elapsed() >= owner_timeout {
-                        failing = None;
+                    if self.writer.reply_count() > replies_before
+                        || started.elapsed() >= owner_timeout
+                    {
+                        failing_since = None;
                     }
-                    served
+                    serve_result
                 }
                 Ok(None) => Ok(()),
                 Err(error) => Err(error),
             };
-            match ended {
+            match result {
                 Ok(()) => {
-                    failing = None;
+                    failing_since = None;
                     if standby.session.is_some() {
-                        patience = STANDBY;
+                        delay = STANDBY_CHECK_INTERVAL;
                     }
                 }
                 Err(error) => {
-                    let is_gone = tokio::select! {
+                    let is_removed = tokio::select! {
                         _ = stopping.changed() => break,
-                        is_gone = install::is_gone(&self.databases, &self.database) => is_gone,
+                        is_gone = install::is_removed(&self.databases, &self.database) => is_gone,
                     };
-                    if is_gone {
-                        self.unwritable.end();
+                    if is_removed {
+                        self.write_condition.end();
                         self.writer.close(&error);
-                        self.standing.send_replace(OwnershipState::Gone);
+                        self.state.send_replace(OwnershipState::Removed);
                         break;
                     }
-                    let error = error.of_damaged_schema();
-                    self.unwritable
-                        .fail(&error, "cannot write documents; retrying");
-                    self.standing.send_replace(OwnershipState::Unknown);
+                    let error = error.into_damaged_schema();
+                    self.write_condition.fail(&error, "cannot write documents; retrying");
+                    self.state.send_replace(OwnershipState::Unknown);
                     // A server that restarts, or its replacement, is worth waiting for before
                     // waiting writes are failed.
-                    let since = *failing.get_or_insert_with(Instant::now);
+                    let since = *failing_since.get_or_insert_with(Instant::now);
                     if since.elapsed() >= owner_timeout {
                         self.writer.reject_queued(&error);
                     }
@@ -162,7 +163,7 @@ impl OwnershipManager {
             }
             tokio::select! {
                 _ = stopping.changed() => {}
-                () = tokio::time::sleep(patience) => {}
+                () = tokio::time::sleep(delay) => {}
             }
         }
         self.writer.close(&DocumentsError::Stopping);
@@ -178,51 +179,46 @@ impl OwnershipManager {
         self.tenants().clear();
         let session = match standby.session.take() {
             Some(session) if !session.is_closed() => session,
-            _ => self.client().await?,
+            _ => self.connect().await?,
         };
-        let ownership = match own(session, &self.lock_owner).await? {
+        let ownership = match acquire(session, &self.lock_owner).await? {
             Ok(ownership) => ownership,
             Err((holder, session)) => {
-                self.follow(&session, standby).await?;
+                self.refresh_catalogue(&session, standby).await?;
                 // The new owner has begun a later epoch: uncertain writes that did not commit must
                 // not be repeated.
-                let (epoch, _) = owner::epoch(&session).await?;
-                self.resolve_uncertain(&session, uncertain, epoch, FeedPosition::MAX)
-                    .await?;
+                let (epoch, _) = owner::read_epoch(&session).await?;
+                self.resolve_uncertain(&session, uncertain, epoch, FeedPosition::MAX).await?;
                 standby.session = Some(session);
                 self.writer.reject_queued(&DocumentsError::OwnedElsewhere {
-                    holder: holder.what.clone(),
+                    holder: holder.description.clone(),
                 });
-                self.unwritable
-                    .recover("another egret writes the documents");
-                self.standing
-                    .send_replace(OwnershipState::Elsewhere(holder));
+                self.write_condition.recover("another egret writes the documents");
+                self.state.send_replace(OwnershipState::Elsewhere(holder));
                 return Ok(None);
             }
         };
         // Another Egret may have declared collections meanwhile, or the database may have been
         // restored.
         standby.collections = None;
-        self.follow(&ownership.session, standby).await?;
-        self.writer
-            .begin(ownership.epoch, ownership.number, ownership.position);
+        self.refresh_catalogue(&ownership.session, standby).await?;
+        self.writer.begin_epoch(ownership.epoch, ownership.number, ownership.position);
         // Transactions of the last epoch have committed by now, or never will: their epoch is over.
         let (epoch, forgotten) = (ownership.epoch, ownership.forgotten);
-        self.resolve_uncertain(&ownership.session, uncertain, epoch, forgotten)
-            .await?;
+        self.resolve_uncertain(&ownership.session, uncertain, epoch, forgotten).await?;
         // Writes of this epoch or a later one: the database was restored to an earlier state.
         for batch in uncertain.drain(..) {
-            self.writer.resolve(batch, UncertainResolution::TooLate);
+            self.writer.resolve_uncertain(batch, UncertainResolution::Superseded);
         }
         // The writes just resolved may have been undone by another owner since.
         self.writer.clear_aliases();
         let mut sessions = Vec::new();
         for _ in 0..self.config.writers.max(1) {
-            sessions.push(WriterSession::new(self.client().await?).await?);
+            sessions.push(WriterSession::new(self.connect().await?).await?);
         }
         // Without sessions for writing this Egret does not count as owner: waiting writes fail in
         // the end.
-        self.standing.send_replace(OwnershipState::Owner);
+        self.state.send_replace(OwnershipState::Owner);
         Ok(Some((ownership, sessions)))
     }
 
@@ -235,26 +231,33 @@ impl OwnershipManager {
         forgotten: FeedPosition,
     ) -> Result<(), DocumentsError> {
         while let Some(batch) = uncertain.pop_if(|batch| batch.epoch < epoch) {
-            let written = has_written(session, batch.epoch, batch.number, batch.after).await;
+            let written =
+                is_committed(session, batch.epoch, batch.number, batch.previous_position).await;
             let resolution = match written {
                 Err(error) => {
                     uncertain.push(batch);
                     return Err(error.into());
                 }
                 Ok(true) => UncertainResolution::Written,
-                Ok(false) if batch.epoch.next() == epoch && forgotten <= batch.after => {
-                    UncertainResolution::Lost
+                Ok(false)
+                    if batch.epoch.next() == epoch && forgotten <= batch.previous_position =>
+                {
+                    UncertainResolution::NotWritten
                 }
-                Ok(false) => UncertainResolution::TooLate,
+                Ok(false) => UncertainResolution::Superseded,
             };
-            self.writer.resolve(batch, resolution);
+            self.writer.resolve_uncertain(batch, resolution);
         }
         Ok(())
     }
 
     /// Reloads the catalogue if collections have changed since the last check.
-    async fn follow(&self, client: &Client, standby: &mut Standby) -> Result<(), DocumentsError> {
-        let state = collections::state(client).await?;
+    async fn refresh_catalogue(
+        &self,
+        client: &Client,
+        standby: &mut Standby,
+    ) -> Result<(), DocumentsError> {
+        let state = collections::fingerprint(client).await?;
         if standby.collections != Some(state) {
             let catalogue = Catalogue::read(client).await?;
             self.writer.set_catalogue(Arc::new(catalogue));
@@ -268,67 +271,67 @@ impl OwnershipManager {
     }
 
     /// Opens a session in the database.
-    pub(crate) async fn client(&self) -> Result<Client, DocumentsError> {
+    pub(crate) async fn connect(&self) -> Result<Client, DocumentsError> {
         Ok(self.databases.client(&self.database).await?)
     }
 
     /// Executes writes on these sessions until one of them fails, the lock is lost, or shutdown
     /// begins.
-    async fn serve(
+    async fn run_sessions(
         &self,
         ownership: &Ownership,
         sessions: &[WriterSession],
         uncertain: &mut Vec<UncertainBatch>,
         mut stopping: watch::Receiver<bool>,
     ) -> Result<(), DocumentsError> {
-        let (epoch, ending) = (ownership.epoch, watch::Sender::new(false));
-        let works = sessions.iter().map(|session| {
-            let ending = &ending;
+        let (epoch, stop_signal) = (ownership.epoch, watch::Sender::new(false));
+        let session_tasks = sessions.iter().map(|session| {
+            let ending = &stop_signal;
             async move {
-                let ended = self.writer.run(session, epoch, ending.subscribe()).await;
+                let session_end = self.writer.run(session, epoch, ending.subscribe()).await;
                 ending.send_replace(true);
-                ended
+                session_end
             }
         });
-        let patience = self.config.owner_timeout.duration();
-        let lost = async {
+        let timeout = self.config.owner_timeout.duration();
+        let ownership_lost = async {
             loop {
-                tokio::time::sleep(LOOK).await;
-                if !ownership.is_held(patience).await {
+                tokio::time::sleep(LOCK_CHECK_INTERVAL).await;
+                if !ownership.is_held(timeout).await {
                     return;
                 }
                 // Only now: sessions that fail at their first write do not end the fault.
-                self.unwritable.recover("documents can be written again");
+                self.write_condition.recover("documents can be written again");
             }
         };
-        let mut ended = ending.subscribe();
+        let mut stop_receiver = stop_signal.subscribe();
         let session_ended = async {
-            while !*ended.borrow() {
-                if ended.changed().await.is_err() {
+            while !*stop_receiver.borrow() {
+                if stop_receiver.changed().await.is_err() {
                     return;
                 }
             }
         };
-        let watching = async {
+        let supervision = async {
             tokio::select! {
                 () = session_ended => {}
                 _ = stopping.changed() => {}
-                () = lost => {}
+                () = ownership_lost => {}
             }
-            ending.send_replace(true);
+            stop_signal.send_replace(true);
         };
-        let (ended, ()) = join(join_all(works), watching).await;
-        let mut failed = Ok(());
-        for ended in ended {
+        let (session_ends, ()) = join(join_all(session_tasks), supervision).await;
+        let mut result = Ok(());
+        for ended in session_ends {
             match ended {
                 Ok(()) => {}
-                Err(SessionEnd::Lost(error)) => failed = Err(error),
+                Err(SessionEnd::Lost(error)) => result = Err(error),
                 Err(SessionEnd::Uncertain(batch)) => {
-                    failed = Err(batch.error.clone());
+                    result = Err(batch.error.clone());
                     uncertain.push(batch);
                 }
             }
         }
-        failed
+        result
     }
 }

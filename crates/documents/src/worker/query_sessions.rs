@@ -22,21 +22,21 @@ use tokio::time::timeout;
 use crate::config::DocumentsConfig;
 use crate::error::DocumentsError;
 use crate::store::install;
-use crate::store::query::{PageBudget, ROWS_TOGETHER, Sql, rows, rows_by_parts};
+use crate::store::query::{FETCH_ROWS, PageBudget, Sql, read_rows, read_rows_in_parts};
 
 /// Prepared statements of a session, at most: beyond that all are dropped.
 const STATEMENTS_MAX: usize = 200;
 
 /// How long a statement of a dropped caller may go on before the server is asked to cancel it.
-const MOMENT: Duration = Duration::from_millis(50);
+const CANCEL_DELAY: Duration = Duration::from_millis(50);
 
 /// How long a statement may overrun its timeout before its session is closed.
-const PATIENCE: Duration = Duration::from_secs(5);
+const OVERRUN_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) struct QuerySessionPool {
     sessions: Arc<IdleSessions>,
-    queries: TenantSlots<String>,
-    exports: TenantSlots<String>,
+    query_slots: TenantSlots<String>,
+    export_slots: TenantSlots<String>,
 }
 
 /// Slot of a running query or export; dropping it frees the slot.
@@ -76,8 +76,8 @@ impl QuerySessionPool {
         };
         Self {
             sessions: Arc::new(sessions),
-            queries: TenantSlots::new("documents.queries", config.queries),
-            exports: TenantSlots::new("documents.exports", config.exports),
+            query_slots: TenantSlots::new("documents.queries", config.queries),
+            export_slots: TenantSlots::new("documents.exports", config.exports),
         }
     }
 
@@ -85,50 +85,54 @@ impl QuerySessionPool {
     ///
     /// # Errors
     /// [`DocumentsError::QueryTimeout`] and [`DocumentsError::Overloaded`].
-    pub(crate) async fn ask(&self, tenant: &str, sql: &Sql) -> Result<Vec<Row>, DocumentsError> {
-        self.run(tenant, &sql.text, &sql.values()).await
+    pub(crate) async fn query_sql(
+        &self,
+        tenant: &str,
+        sql: &Sql,
+    ) -> Result<Vec<Row>, DocumentsError> {
+        self.query(tenant, &sql.text, &sql.values()).await
     }
 
     /// Like [`Self::query_sql`], for a statement and its parameters.
     ///
     /// # Errors
     /// Those of [`Self::query_sql`].
-    pub(crate) async fn run(
+    pub(crate) async fn query(
         &self,
         tenant: &str,
         text: &str,
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, DocumentsError> {
-        let mut lent = self.lend(tenant).await?;
-        let told = lent.session().ask(text, values).await;
-        lent.end(told).await
+        let mut session = self.acquire(tenant).await?;
+        let result = session.session_mut().query(text, values).await;
+        session.finish(result).await
     }
 
     /// The first rows of a statement, within the page budget.
     ///
     /// # Errors
     /// Those of [`Self::query_sql`].
-    pub(crate) async fn page(
+    pub(crate) async fn query_page(
         &self,
         tenant: &str,
         text: &str,
         values: &[&(dyn ToSql + Sync)],
-        room: &mut PageBudget,
+        budget: &mut PageBudget,
     ) -> Result<Vec<Row>, DocumentsError> {
-        let mut lent = self.lend(tenant).await?;
-        let told = lent.session().page(text, values, room).await;
-        lent.end(told).await
+        let mut session = self.acquire(tenant).await?;
+        let result = session.session_mut().query_page(text, values, budget).await;
+        session.finish(result).await
     }
 
     /// Lends a session to a tenant, as soon as one is free.
     ///
     /// # Errors
     /// [`DocumentsError::Overloaded`]: none was free within the query timeout.
-    pub(crate) async fn lend(&self, tenant: &str) -> Result<PooledSession, DocumentsError> {
+    pub(crate) async fn acquire(&self, tenant: &str) -> Result<PooledSession, DocumentsError> {
         let wait_max = self.sessions.timeout.duration();
-        let slot = self.queries.take(tenant.to_owned(), wait_max).await?;
+        let slot = self.query_slots.take(tenant.to_owned(), wait_max).await?;
         let permit = self.admit(tenant, slot).await?;
-        let session = self.sessions.take().await?;
+        let session = self.sessions.take_or_connect().await?;
         Ok(PooledSession {
             sessions: self.sessions.clone(),
             session: Some(session),
@@ -140,59 +144,50 @@ impl QuerySessionPool {
     ///
     /// # Errors
     /// [`DocumentsError::Overloaded`].
-    pub(crate) async fn export(&self, tenant: &str) -> Result<QueryPermit, DocumentsError> {
-        let slot = self.exports.try_take(tenant.to_owned())?;
+    pub(crate) async fn admit_export(&self, tenant: &str) -> Result<QueryPermit, DocumentsError> {
+        let slot = self.export_slots.try_take(tenant.to_owned())?;
         self.admit(tenant, slot).await
     }
 
     async fn admit(&self, tenant: &str, slot: Slot<String>) -> Result<QueryPermit, DocumentsError> {
-        Ok(QueryPermit {
-            _slot: slot,
-            _session: self.sessions.databases.admit(tenant).await?,
-        })
+        Ok(QueryPermit { _slot: slot, _session: self.sessions.databases.admit(tenant).await? })
     }
 }
 
 impl PooledSession {
     pub(crate) fn client(&self) -> &Client {
-        &self.session.as_ref().expect(HELD).client
+        &self.session.as_ref().expect(SESSION_HELD).client
     }
 
-    fn session(&mut self) -> &mut QuerySession {
-        self.session.as_mut().expect(HELD)
+    fn session_mut(&mut self) -> &mut QuerySession {
+        self.session.as_mut().expect(SESSION_HELD)
     }
 
     /// Returns the session to the pool, unless the result says that it failed, and translates
     /// errors of the result.
-    pub(crate) async fn end<T>(
+    pub(crate) async fn finish<T>(
         mut self,
-        told: Result<T, DocumentsError>,
+        result: Result<T, DocumentsError>,
     ) -> Result<T, DocumentsError> {
-        let session = self.session.take().expect(HELD);
-        match &told {
-            Err(error) if error.is_of_session() => {}
+        let session = self.session.take().expect(SESSION_HELD);
+        match &result {
+            Err(error) if error.is_session_lost() => {}
             _ => self.sessions.idle().push(session),
         }
-        match told {
-            Ok(told) => Ok(told),
+        match result {
+            Ok(value) => Ok(value),
             Err(DocumentsError::Server { code, .. }) if code == Some(SqlState::QUERY_CANCELED) => {
-                Err(DocumentsError::QueryTimeout {
-                    timeout: self.sessions.timeout,
-                })
+                Err(DocumentsError::QueryTimeout { timeout: self.sessions.timeout })
             }
             Err(error) => {
-                let IdleSessions {
-                    databases,
-                    database,
-                    ..
-                } = &*self.sessions;
+                let IdleSessions { databases, database, .. } = &*self.sessions;
                 Err(install::check_removal(error, databases, database).await)
             }
         }
     }
 }
 
-const HELD: &str = "the session is returned only when this is dropped";
+const SESSION_HELD: &str = "the session is returned only when this is dropped";
 
 impl Drop for PooledSession {
     fn drop(&mut self) {
@@ -205,7 +200,7 @@ impl Drop for PooledSession {
         };
         let (sessions, permit) = (self.sessions.clone(), self.permit.take());
         runtime.spawn(async move {
-            sessions.settle(session).await;
+            sessions.await_statement(session).await;
             drop(permit);
         });
     }
@@ -216,9 +211,9 @@ impl IdleSessions {
         lock(&self.idle)
     }
 
-    async fn take(&self) -> Result<QuerySession, DocumentsError> {
-        let there = self.idle().pop();
-        if let Some(session) = there.filter(|session| !session.client.is_closed()) {
+    async fn take_or_connect(&self) -> Result<QuerySession, DocumentsError> {
+        let idle = self.idle().pop();
+        if let Some(session) = idle.filter(|session| !session.client.is_closed()) {
             return Ok(session);
         }
         let client = self.databases.client(&self.database).await?;
@@ -227,29 +222,23 @@ impl IdleSessions {
         // estimates.
         let settings = format!("SET statement_timeout = {millis}; SET jit = off");
         client.batch_execute(&settings).await?;
-        Ok(QuerySession {
-            client,
-            statements: HashMap::new(),
-        })
+        Ok(QuerySession { client, statements: HashMap::new() })
     }
 
     /// Waits until the server has finished the statement of a dropped caller; cancels it if that
     /// takes longer than [`CANCEL_DELAY`].
-    async fn settle(&self, session: QuerySession) {
-        let answered = timeout(MOMENT, session.client.batch_execute(""));
-        if let Ok(Ok(())) = answered.await {
+    async fn await_statement(&self, session: QuerySession) {
+        let probe = timeout(CANCEL_DELAY, session.client.batch_execute(""));
+        if let Ok(Ok(())) = probe.await {
             self.idle().push(session);
             return;
         }
         // Cancellation is sent without TLS only; with TLS, the statement ends by its timeout.
         let mode = self.databases.connection(&self.database).get_ssl_mode();
-        let is_plain = mode == SslMode::Disable;
-        if is_plain {
+        let is_without_tls = mode == SslMode::Disable;
+        if is_without_tls {
             let token = session.client.cancel_token();
-            if !matches!(
-                timeout(PATIENCE, token.cancel_query(NoTls)).await,
-                Ok(Ok(()))
-            ) {
+            if !matches!(timeout(OVERRUN_MAX, token.cancel_query(NoTls)).await, Ok(Ok(()))) {
                 let database = &self.database;
                 tracing::debug!(
                     database,
@@ -257,18 +246,18 @@ impl IdleSessions {
                 );
             }
         }
-        let longest = self.timeout.duration() + PATIENCE;
-        let answered = timeout(longest, session.client.batch_execute("")).await;
+        let overrun_timeout = self.timeout.duration() + OVERRUN_MAX;
+        let result = timeout(overrun_timeout, session.client.batch_execute("")).await;
         // A cancel request that arrives late could hit the session's next statement: do not reuse
         // the session after one.
-        if let (Ok(Ok(())), false) = (answered, is_plain) {
+        if let (Ok(Ok(())), false) = (result, is_without_tls) {
             self.idle().push(session);
         }
     }
 }
 
 impl QuerySession {
-    async fn prepared(&mut self, text: &str) -> Result<Statement, DocumentsError> {
+    async fn prepare(&mut self, text: &str) -> Result<Statement, DocumentsError> {
         if let Some(statement) = self.statements.get(text) {
             return Ok(statement.clone());
         }
@@ -280,26 +269,26 @@ impl QuerySession {
         Ok(statement)
     }
 
-    async fn ask(
+    async fn query(
         &mut self,
         text: &str,
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, DocumentsError> {
-        let statement = self.prepared(text).await?;
+        let statement = self.prepare(text).await?;
         Ok(self.client.query(&statement, values).await?)
     }
 
-    async fn page(
+    async fn query_page(
         &mut self,
         text: &str,
         values: &[&(dyn ToSql + Sync)],
-        room: &mut PageBudget,
+        budget: &mut PageBudget,
     ) -> Result<Vec<Row>, DocumentsError> {
-        let statement = self.prepared(text).await?;
-        Ok(if room.asked() <= i64::from(ROWS_TOGETHER) {
-            rows(&self.client, &statement, values, room).await?
+        let statement = self.prepare(text).await?;
+        Ok(if budget.rows_to_request() <= i64::from(FETCH_ROWS) {
+            read_rows(&self.client, &statement, values, budget).await?
         } else {
-            rows_by_parts(&mut self.client, &statement, values, room).await?
+            read_rows_in_parts(&mut self.client, &statement, values, budget).await?
         })
     }
 }

@@ -14,7 +14,7 @@ use super::catalogue::Catalogue;
 use crate::core::collection::DeclaredCollection;
 use crate::core::collection::{Collection, Draft};
 use crate::core::compatibility::DefinitionDiff;
-use crate::core::decision::targets;
+use crate::core::decision::require_targets;
 use crate::core::definition::Definitions;
 use crate::error::DocumentsError;
 use crate::model::{
@@ -25,7 +25,7 @@ use crate::store::rebuild::{self, AliasRows, RebuildRow, ReferenceRows};
 use crate::store::{check, collections};
 
 /// Documents read in one query, at most.
-pub const PAGE: u32 = 1_000;
+pub(crate) const PAGE_DOCUMENTS_MAX: u32 = 1_000;
 
 /// A collection whose compiled definition changes, by its own definition or by those of others.
 pub(crate) struct CollectionRedefinition {
@@ -46,7 +46,7 @@ impl CollectionRedefinition {
 }
 
 /// Invalid documents listed in an error, at most.
-const NAMED_MAX: usize = 20;
+const LISTED_MAX: usize = 20;
 
 /// Collects documents that are invalid under a new definition.
 #[derive(Default)]
@@ -56,10 +56,10 @@ pub(crate) struct InvalidDocuments {
 }
 
 impl InvalidDocuments {
-    pub(crate) fn add(&mut self, id: DocumentId, why: &dyn std::fmt::Display) {
+    pub(crate) fn add(&mut self, id: DocumentId, reason: &dyn std::fmt::Display) {
         self.count += 1;
-        if self.violations.len() < NAMED_MAX {
-            let violation = Violation::new("", format!("document {id}: {why}"));
+        if self.violations.len() < LISTED_MAX {
+            let violation = Violation::new("", format!("document {id}: {reason}"));
             self.violations.push(violation);
         }
     }
@@ -68,13 +68,13 @@ impl InvalidDocuments {
     ///
     /// # Errors
     /// [`DocumentsError::DefinitionInvalid`] with them.
-    pub(crate) fn outcome(&self) -> Result<(), DocumentsError> {
+    pub(crate) fn ensure_empty(&self) -> Result<(), DocumentsError> {
         let mut violations = self.violations.clone();
-        if self.count > NAMED_MAX {
-            let more = self.count - NAMED_MAX;
+        if self.count > LISTED_MAX {
+            let more = self.count - LISTED_MAX;
             violations.push(Violation::new("", format!("and {more} more documents")));
         }
-        refuse(violations.into_iter())
+        ensure_no_violations(violations.into_iter())
     }
 }
 
@@ -82,7 +82,9 @@ impl InvalidDocuments {
 ///
 /// # Errors
 /// [`DocumentsError::DefinitionInvalid`].
-pub fn refuse(violations: impl Iterator<Item = Violation>) -> Result<(), DocumentsError> {
+pub(crate) fn ensure_no_violations(
+    violations: impl Iterator<Item = Violation>,
+) -> Result<(), DocumentsError> {
     let violations: Vec<Violation> = violations.collect();
     if violations.is_empty() {
         Ok(())
@@ -94,9 +96,9 @@ pub fn refuse(violations: impl Iterator<Item = Violation>) -> Result<(), Documen
 pub(crate) struct Rebuild<'a> {
     transaction: &'a Transaction<'a>,
     tenants: Vec<TenantId>,
-    named: Vec<DeclaredCollection>,
-    referring: Vec<DeclaredCollection>,
-    offending: InvalidDocuments,
+    alias_collections: Vec<DeclaredCollection>,
+    reference_collections: Vec<DeclaredCollection>,
+    invalid: InvalidDocuments,
 }
 
 impl<'a> Rebuild<'a> {
@@ -106,40 +108,41 @@ impl<'a> Rebuild<'a> {
     /// [`DocumentsError::DefinitionInvalid`]: the definitions do not fit together.
     pub(crate) fn new(
         transaction: &'a Transaction<'a>,
-        all: &Definitions,
+        definitions: &Definitions,
         before: &Catalogue,
         redefined: &[CollectionRedefinition],
     ) -> Result<Self, DocumentsError> {
         let mut families: BTreeSet<CollectionName> = BTreeSet::new();
-        let mut named = Vec::new();
-        for one in redefined {
-            let own = one.changes.families(one.new.collection.name());
-            if !own.is_empty() {
-                named.push(one.new.clone());
-                families.extend(own);
+        let mut alias_collections = Vec::new();
+        for redefinition in redefined {
+            let own_families =
+                redefinition.changes.changed_scopes(redefinition.new.collection.name());
+            if !own_families.is_empty() {
+                alias_collections.push(redefinition.new.clone());
+                families.extend(own_families);
             }
         }
-        let mut referring = Vec::new();
-        for definition in all.iter() {
-            let Some(old) = before.declared(&definition.collection) else {
+        let mut reference_collections = Vec::new();
+        for definition in definitions.iter() {
+            let Some(old) = before.by_name(&definition.collection) else {
                 continue;
             };
-            let mut changes = redefined.iter();
-            let is_other =
-                changes.any(|one| one.old.id == old.id && one.changes.is_of_references());
-            let mut to = definition.references.iter().map(|reference| &reference.to);
-            if is_other || to.any(|to| families.contains(to)) {
-                let collection = Collection::of(all, definition)?;
+            let mut changed = redefined.iter();
+            let has_changed_references =
+                changed.any(|one| one.old.id == old.id && one.changes.has_changed_references());
+            let mut targets = definition.references.iter().map(|reference| &reference.to);
+            if has_changed_references || targets.any(|to| families.contains(to)) {
+                let collection = Collection::compile(definitions, definition)?;
                 let id = old.id;
-                referring.push(DeclaredCollection { id, collection });
+                reference_collections.push(DeclaredCollection { id, collection });
             }
         }
         Ok(Self {
             transaction,
             tenants: Vec::new(),
-            named,
-            referring,
-            offending: InvalidDocuments::default(),
+            alias_collections,
+            reference_collections,
+            invalid: InvalidDocuments::default(),
         })
     }
 
@@ -149,126 +152,128 @@ impl<'a> Rebuild<'a> {
     /// [`DocumentsError::DefinitionInvalid`] with the invalid documents; the transaction must then
     /// be rolled back.
     pub(crate) async fn run(&mut self) -> Result<(), DocumentsError> {
-        let tenants = collections::tenants(self.transaction).await?;
+        let tenants = collections::read_tenants(self.transaction).await?;
         self.tenants = tenants.into_values().collect();
-        let named = std::mem::take(&mut self.named);
-        for one in &named {
-            if collections::has_documents(self.transaction, one.id).await? {
-                rebuild::forget_names(self.transaction, one.id).await?;
+        let alias_collections = std::mem::take(&mut self.alias_collections);
+        for declared in &alias_collections {
+            if collections::has_documents(self.transaction, declared.id).await? {
+                rebuild::delete_aliases(self.transaction, declared.id).await?;
             }
         }
-        for one in &named {
-            self.each(one, RebuildKind::Names).await?;
+        for one in &alias_collections {
+            self.rebuild_collection(one, RebuildKind::Aliases).await?;
         }
-        self.offending.outcome()?;
-        for one in &std::mem::take(&mut self.referring) {
-            self.each(one, RebuildKind::References).await?;
+        self.invalid.ensure_empty()?;
+        for one in &std::mem::take(&mut self.reference_collections) {
+            self.rebuild_collection(one, RebuildKind::References).await?;
         }
-        self.offending.outcome()
+        self.invalid.ensure_empty()
     }
 
-    async fn each(
+    async fn rebuild_collection(
         &mut self,
         declared: &DeclaredCollection,
         kind: RebuildKind,
     ) -> Result<(), DocumentsError> {
         for tenant in self.tenants.clone() {
-            let (mut after, mut portions) = (DocumentNumber::MIN, BoundedChunks::new(PAGE));
+            let (mut after, mut chunks) =
+                (DocumentNumber::MIN, BoundedChunks::new(PAGE_DOCUMENTS_MAX));
             loop {
-                let of = CollectionKey::new(tenant, declared.id);
-                let page = rebuild::page(self.transaction, of, after, &mut portions).await?;
+                let key = CollectionKey::new(tenant, declared.id);
+                let page = rebuild::read_page(self.transaction, key, after, &mut chunks).await?;
                 let Some(last) = page.last() else { break };
                 after = last.id.number();
                 let mut drafts = Vec::with_capacity(page.len());
                 for row in page {
                     // Stored bodies were size-checked when written; no limit here.
-                    match declared.collection.read(row.body.as_bytes(), usize::MAX) {
+                    match declared.collection.parse(row.body.as_bytes(), usize::MAX) {
                         Ok(draft) => drafts.push((row, draft)),
-                        Err(error) => self.offending.add(row.id, &error),
+                        Err(error) => self.invalid.add(row.id, &error),
                     }
                 }
                 match kind {
-                    RebuildKind::Names => self.name(declared.id, &drafts).await?,
-                    RebuildKind::References => self.refer(declared, drafts).await?,
+                    RebuildKind::Aliases => self.rebuild_aliases(declared.id, &drafts).await?,
+                    RebuildKind::References => self.rebuild_references(declared, drafts).await?,
                 }
             }
         }
         Ok(())
     }
 
-    async fn name(
+    async fn rebuild_aliases(
         &mut self,
         collection: CollectionId,
         drafts: &[(RebuildRow, Draft)],
     ) -> Result<(), DocumentsError> {
-        let mut named = AliasRows::default();
+        let mut rows = AliasRows::default();
         for (row, draft) in drafts {
             for alias in &draft.aliases {
-                named.tenants.push(row.tenant);
-                named.aliases.push(alias.0);
-                named.numbers.push(row.id.number());
+                rows.tenants.push(row.tenant);
+                rows.aliases.push(alias.0);
+                rows.numbers.push(row.id.number());
             }
         }
-        if rebuild::name(self.transaction, collection, &named).await? == 0 {
+        if rebuild::insert_aliases(self.transaction, collection, &rows).await? == 0 {
             return Ok(());
         }
-        let called = check::called(
+        let owners = check::read_alias_owners(
             self.transaction,
-            check::CALLED,
-            &named.tenants,
-            &named.aliases,
+            check::ALIAS_OWNERS_SQL,
+            &rows.tenants,
+            &rows.aliases,
         )
         .await?;
         for (row, draft) in drafts {
-            let own = (collection, row.id.number());
-            let mut all = draft.aliases.iter();
-            if all.any(|alias| called.get(&(row.tenant, alias.0)) != Some(&own)) {
-                self.offending
-                    .add(row.id, &"another document has its identity");
+            let own_key = (collection, row.id.number());
+            let mut aliases = draft.aliases.iter();
+            if aliases.any(|alias| owners.get(&(row.tenant, alias.0)) != Some(&own_key)) {
+                self.invalid.add(row.id, &"another document has its identity");
             }
         }
         Ok(())
     }
 
-    async fn refer(
+    async fn rebuild_references(
         &mut self,
         declared: &DeclaredCollection,
         drafts: Vec<(RebuildRow, Draft)>,
     ) -> Result<(), DocumentsError> {
-        let each = drafts.iter().flat_map(|(row, draft)| {
-            let aliases = draft.references.iter().map(|one| one.alias.0);
+        let keys = drafts.iter().flat_map(|(row, draft)| {
+            let aliases = draft.references.iter().map(|reference| reference.alias.0);
             aliases.map(|alias| (row.tenant, alias))
         });
-        let (tenants, aliases): (Vec<TenantId>, Vec<Uuid>) = each.unzip();
-        let called = check::called(self.transaction, check::CALLED, &tenants, &aliases).await?;
-        let mut referring = ReferenceRows::default();
+        let (tenants, aliases): (Vec<TenantId>, Vec<Uuid>) = keys.unzip();
+        let owners =
+            check::read_alias_owners(self.transaction, check::ALIAS_OWNERS_SQL, &tenants, &aliases)
+                .await?;
+        let mut rows = ReferenceRows::default();
         for (row, draft) in drafts {
-            let found: Vec<Option<DocumentNumber>> = draft
+            let resolved: Vec<Option<DocumentNumber>> = draft
                 .references
                 .iter()
                 .map(|one| {
-                    let (_, number) = called.get(&(row.tenant, one.alias.0))?;
+                    let (_, number) = owners.get(&(row.tenant, one.alias.0))?;
                     Some(*number)
                 })
                 .collect();
-            match targets(&found) {
-                Ok(targets) => referring.push(&row, declared.id, &targets),
+            match require_targets(&resolved) {
+                Ok(targets) => rows.push(&row, declared.id, &targets),
                 Err(missing) => {
-                    let told = missing
-                        .iter()
-                        .map(|place| declared.collection.tell(&draft.references[*place]));
-                    let references = told.collect();
+                    let unresolved = missing.iter().map(|index| {
+                        declared.collection.describe_unresolved(&draft.references[*index])
+                    });
+                    let references = unresolved.collect();
                     let error = DocumentsError::UnresolvedReference { references };
-                    self.offending.add(row.id, &error);
+                    self.invalid.add(row.id, &error);
                 }
             }
         }
-        Ok(rebuild::refer(self.transaction, declared.id, &referring).await?)
+        Ok(rebuild::update_references(self.transaction, declared.id, &rows).await?)
     }
 }
 
 #[derive(Clone, Copy)]
 enum RebuildKind {
-    Names,
+    Aliases,
     References,
 }

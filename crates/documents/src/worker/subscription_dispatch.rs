@@ -31,22 +31,22 @@ use crate::store::collections;
 use crate::store::subscriptions::{self, Destination, Subscription};
 
 /// Deliveries of a database that run at a time, at most.
-const TOLD_TOGETHER: usize = 64;
+const DELIVERIES_MAX: usize = 64;
 
 /// How often subscriptions are reloaded while there are some, or after an error.
-const LOOK: Duration = Duration::from_secs(1);
+const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often subscriptions are reloaded while there are none: another Egret may have created one.
-const LOOK_FOR_NEW: Duration = Duration::from_secs(30);
+const IDLE_RELOAD_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Timeout of a webhook request.
 const POST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pause after the first failed delivery; doubled after each further one.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
 
 /// Upper limit of that pause.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(60);
 
 /// Key of a subscription: number of its tenant, and name.
 type SubscriptionKey = (TenantId, String);
@@ -55,25 +55,25 @@ type SubscriptionKey = (TenantId, String);
 #[derive(Clone, Debug)]
 pub(crate) struct DeliveryFailure {
     /// Number of failures since the last success.
-    pub times: u32,
+    pub count: u32,
     /// Message of the last error.
     pub error: String,
-    again: Instant,
+    retry_at: Instant,
 }
 
 pub(crate) struct SubscriptionDispatcher {
-    keeper: Arc<OwnershipManager>,
-    follower: Arc<FeedTailer>,
-    hands: DeliveryChannels,
+    ownership: Arc<OwnershipManager>,
+    feed: Arc<FeedTailer>,
+    channels: DeliveryChannels,
     client: OutgoingClient,
-    failed: Mutex<HashMap<SubscriptionKey, DeliveryFailure>>,
-    look: Notify,
+    failures: Mutex<HashMap<SubscriptionKey, DeliveryFailure>>,
+    reload_requested: Notify,
     /// Condition: the change feed cannot be read.
-    unseen: Condition,
+    feed_condition: Condition,
     /// Condition: subscriptions cannot be loaded.
-    unlisted: Condition,
+    list_condition: Condition,
     /// Conditions of unreachable receivers, by [`subject`].
-    unreachable: ConditionSet,
+    receiver_conditions: ConditionSet,
 }
 
 /// Dependencies for delivering and signing changes.
@@ -91,47 +91,47 @@ pub(crate) struct DeliveryChannels {
 struct DispatchState {
     session: Option<Arc<Client>>,
     /// Subscriptions as loaded, with positions advanced by deliveries since.
-    all: BTreeMap<SubscriptionKey, Subscription>,
+    subscriptions: BTreeMap<SubscriptionKey, Subscription>,
     /// Time of the next reload; none: now.
-    look_at: Option<Instant>,
+    reload_at: Option<Instant>,
     /// Names of the subscriptions' tenants, by number.
     tenants: HashMap<TenantId, String>,
-    under_way: JoinSet<DeliveryResult>,
+    deliveries: JoinSet<DeliveryResult>,
     /// Subscriptions with a running delivery.
-    told_now: HashSet<SubscriptionKey>,
+    delivering: HashSet<SubscriptionKey>,
     /// Start of the last delivery of each.
-    begun: HashMap<SubscriptionKey, Instant>,
+    started_at: HashMap<SubscriptionKey, Instant>,
     /// Delivery slots by receiver and tenant, so that a receiver that does not answer delays no
     /// other.
     slots: Slots,
     /// Origin of the times passed to `slots`.
-    since: Instant,
+    slots_origin: Instant,
 }
 
 impl DispatchState {
     fn new() -> Self {
         Self {
             session: None,
-            all: BTreeMap::new(),
-            look_at: None,
+            subscriptions: BTreeMap::new(),
+            reload_at: None,
             tenants: HashMap::new(),
-            under_way: JoinSet::new(),
-            told_now: HashSet::new(),
-            begun: HashMap::new(),
-            slots: Slots::new(TOLD_TOGETHER, 0),
-            since: Instant::now(),
+            deliveries: JoinSet::new(),
+            delivering: HashSet::new(),
+            started_at: HashMap::new(),
+            slots: Slots::new(DELIVERIES_MAX, 0),
+            slots_origin: Instant::now(),
         }
     }
 
     fn elapsed_ms(&self, now: Instant) -> u64 {
-        let elapsed = now.saturating_duration_since(self.since);
+        let elapsed = now.saturating_duration_since(self.slots_origin);
         u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
     }
 }
 
 /// Key for slots: host and port of a webhook, or name of a queue.
-fn receiver(one: &Subscription) -> String {
-    match &one.destination {
+fn receiver_key(subscription: &Subscription) -> String {
+    match &subscription.destination {
         Destination::Webhook(url) => receiver_of(url),
         Destination::Queue(queue) => format!("queue {queue}"),
     }
@@ -140,182 +140,172 @@ fn receiver(one: &Subscription) -> String {
 /// Result of a delivery.
 struct DeliveryResult {
     /// The subscription as it was before the delivery.
-    one: Subscription,
+    subscription: Subscription,
     /// New position, or the error.
-    told: Result<FeedPosition, DeliveryError>,
-    took: Duration,
+    result: Result<FeedPosition, DeliveryError>,
+    elapsed: Duration,
 }
 
 impl SubscriptionDispatcher {
     /// Creates the dispatcher of a database; fails if no HTTP client can be created.
     pub(crate) fn new(
-        keeper: Arc<OwnershipManager>,
-        follower: Arc<FeedTailer>,
-        hands: DeliveryChannels,
+        ownership: Arc<OwnershipManager>,
+        feed: Arc<FeedTailer>,
+        channels: DeliveryChannels,
         destinations: Destinations,
     ) -> Result<Self, DocumentsError> {
-        let options = ClientOptions {
-            timeout: Some(POST_TIMEOUT),
-            ..ClientOptions::default()
-        };
-        let client = OutgoingClient::new(destinations, &options).map_err(|error| {
-            DocumentsError::Database {
-                reason: error.to_string(),
-            }
-        })?;
-        let database = keeper.database.as_str();
+        let options = ClientOptions { timeout: Some(POST_TIMEOUT), ..ClientOptions::default() };
+        let client = OutgoingClient::new(destinations, &options)
+            .map_err(|error| DocumentsError::Database { reason: error.to_string() })?;
+        let database = ownership.database.as_str();
         Ok(Self {
-            unseen: Condition::new("documents_feed_disconnected", database),
-            unlisted: Condition::new("documents_subscriptions_unreadable", database),
-            unreachable: ConditionSet::new("documents_receiver_unreachable"),
-            keeper,
-            follower,
-            hands,
+            feed_condition: Condition::new("documents_feed_disconnected", database),
+            list_condition: Condition::new("documents_subscriptions_unreadable", database),
+            receiver_conditions: ConditionSet::new("documents_receiver_unreachable"),
+            ownership,
+            feed,
+            channels,
             client,
-            failed: Mutex::default(),
-            look: Notify::new(),
+            failures: Mutex::default(),
+            reload_requested: Notify::new(),
         })
     }
 
     /// Failures of a subscription since its last success, if there are any.
-    pub(crate) fn failed(&self, tenant: TenantId, name: &str) -> Option<DeliveryFailure> {
+    pub(crate) fn failure(&self, tenant: TenantId, name: &str) -> Option<DeliveryFailure> {
         self.failures().get(&(tenant, name.to_owned())).cloned()
     }
 
     fn failures(&self) -> MutexGuard<'_, HashMap<SubscriptionKey, DeliveryFailure>> {
-        lock(&self.failed)
+        lock(&self.failures)
     }
 
     /// Reloads the subscriptions: one was created, changed or deleted.
-    pub(crate) fn look(&self) {
-        self.look.notify_one();
+    pub(crate) fn request_reload(&self) {
+        self.reload_requested.notify_one();
     }
 
     /// Delivers changes until shutdown. Deliveries interrupted by it are repeated later.
-    pub(crate) async fn tell(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
-        let mut desk = DispatchState::new();
-        let mut listening: Option<FeedListener> = None;
+    pub(crate) async fn run(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
+        let mut state = DispatchState::new();
+        let mut listener: Option<FeedListener> = None;
         while !*stopping.borrow() {
             tokio::select! {
                 _ = stopping.changed() => break,
-                () = self.look_up(&mut desk) => {}
+                () = self.reload_if_due(&mut state) => {}
             }
             // Without subscriptions, the feed need not be read.
-            if desk.all.is_empty() {
-                listening = None;
-            } else if let Some(listening) = &mut listening {
-                listening.begin();
+            if state.subscriptions.is_empty() {
+                listener = None;
+            } else if let Some(listening) = &mut listener {
+                listening.mark_seen();
             } else {
-                listening = Some(self.follower.listen());
+                listener = Some(self.feed.listen());
             }
-            self.begin(&mut desk);
-            let until = self.until(&desk);
+            self.start_deliveries(&mut state);
+            let wake_at = self.next_wake(&state);
             tokio::select! {
                 _ = stopping.changed() => break,
-                Some(done) = desk.under_way.join_next() => {
-                    self.end(&mut desk, done);
-                    while let Some(done) = desk.under_way.try_join_next() {
-                        self.end(&mut desk, done);
+                Some(joined) = state.deliveries.join_next() => {
+                    self.finish_delivery(&mut state, joined);
+                    while let Some(done) = state.deliveries.try_join_next() {
+                        self.finish_delivery(&mut state, done);
                     }
                 }
-                heard = more(&mut listening) => match heard {
-                    Ok(()) => self.unseen.recover("changes of documents are read again"),
+                result = await_changes(&mut listener) => match result {
+                    Ok(()) => self.feed_condition.recover("changes of documents are read again"),
                     Err(DocumentsError::Stopping) => break,
                     Err(error) => {
-                        self.unseen.fail(&error, "cannot read changes of documents; retrying");
+                        self.feed_condition.fail(&error, "cannot read changes of documents; retrying");
                     }
                 },
-                () = self.look.notified() => desk.look_at = None,
-                () = tokio::time::sleep_until(until) => {}
+                () = self.reload_requested.notified() => state.reload_at = None,
+                () = tokio::time::sleep_until(wake_at) => {}
             }
         }
-        desk.under_way.shutdown().await;
+        state.deliveries.shutdown().await;
     }
 
     /// Reloads the subscriptions if it is time to, and clears them while this Egret is not the
     /// owner.
-    async fn look_up(&self, desk: &mut DispatchState) {
-        if self.keeper.standing() != OwnershipState::Owner {
-            if self.keeper.standing() == OwnershipState::Gone {
+    async fn reload_if_due(&self, state: &mut DispatchState) {
+        if self.ownership.state() != OwnershipState::Owner {
+            if self.ownership.state() == OwnershipState::Removed {
                 // Nothing is left to be read.
-                self.unlisted.end();
-                self.unseen.end();
+                self.list_condition.end();
+                self.feed_condition.end();
             }
-            desk.all.clear();
+            state.subscriptions.clear();
             // Reload as soon as this Egret becomes the owner.
-            desk.look_at = None;
+            state.reload_at = None;
             return;
         }
         let now = Instant::now();
-        if desk.look_at.is_some_and(|at| now < at) {
+        if state.reload_at.is_some_and(|at| now < at) {
             return;
         }
-        let looked_up = self.all(desk).await;
-        if looked_up.is_ok() {
-            self.unlisted
-                .recover("subscriptions to documents are read again");
+        let result = self.reload(state).await;
+        if result.is_ok() {
+            self.list_condition.recover("subscriptions to documents are read again");
         }
-        let patience = match looked_up {
-            Ok(()) if desk.all.is_empty() => LOOK_FOR_NEW,
-            Ok(()) => LOOK,
+        let delay = match result {
+            Ok(()) if state.subscriptions.is_empty() => IDLE_RELOAD_INTERVAL,
+            Ok(()) => RELOAD_INTERVAL,
             Err(error) => {
                 let message = "cannot read the subscriptions to documents; retrying";
-                self.unlisted.fail(&error, message);
-                desk.session = None;
-                LOOK
+                self.list_condition.fail(&error, message);
+                state.session = None;
+                RELOAD_INTERVAL
             }
         };
-        desk.look_at = Some(now + patience);
+        state.reload_at = Some(now + delay);
     }
 
-    async fn all(&self, desk: &mut DispatchState) -> Result<(), DocumentsError> {
-        let there = desk.session.clone();
-        let session = match there.filter(|session| !session.is_closed()) {
+    async fn reload(&self, state: &mut DispatchState) -> Result<(), DocumentsError> {
+        let existing = state.session.clone();
+        let session = match existing.filter(|session| !session.is_closed()) {
             Some(session) => session,
-            None => Arc::new(self.keeper.client().await?),
+            None => Arc::new(self.ownership.connect().await?),
         };
-        desk.session = Some(session.clone());
-        let all = subscriptions::all(&session).await?;
-        let is_known = |one: &Subscription| desk.tenants.contains_key(&one.tenant);
-        if !all.iter().all(is_known) {
-            let names = collections::tenants(&*session).await?;
-            desk.tenants = names.into_iter().map(|(name, id)| (id, name)).collect();
+        state.session = Some(session.clone());
+        let loaded = subscriptions::read_all(&session).await?;
+        let is_known =
+            |subscription: &Subscription| state.tenants.contains_key(&subscription.tenant);
+        if !loaded.iter().all(is_known) {
+            let names = collections::read_tenants(&*session).await?;
+            state.tenants = names.into_iter().map(|(name, id)| (id, name)).collect();
         }
-        desk.all = all.into_iter().map(|one| (key(&one), one)).collect();
-        let is_there = |key: &SubscriptionKey| desk.all.contains_key(key);
-        let gone: Vec<SubscriptionKey> = self
-            .failures()
-            .extract_if(|key, _| !is_there(key))
-            .map(|(key, _)| key)
-            .collect();
-        for key in gone {
-            self.unreachable.end(&self.subject(&key));
+        state.subscriptions = loaded.into_iter().map(|one| (subscription_key(&one), one)).collect();
+        let is_loaded = |key: &SubscriptionKey| state.subscriptions.contains_key(key);
+        let removed_keys: Vec<SubscriptionKey> =
+            self.failures().extract_if(|key, _| !is_loaded(key)).map(|(key, _)| key).collect();
+        for key in removed_keys {
+            self.receiver_conditions.end(&self.subject(&key));
         }
-        desk.begun.retain(|key, _| is_there(key));
+        state.started_at.retain(|key, _| is_loaded(key));
         Ok(())
     }
 
     /// Starts deliveries for subscriptions with pending changes; those that waited longest come
     /// first.
-    fn begin(self: &Arc<Self>, desk: &mut DispatchState) {
-        let Some(session) = &desk.session else {
+    fn start_deliveries(self: &Arc<Self>, state: &mut DispatchState) {
+        let Some(session) = &state.session else {
             return;
         };
-        let (reached, now) = (self.follower.reached(), Instant::now());
-        let mut due: Vec<(&SubscriptionKey, &Subscription)> = desk
-            .all
+        let (buffered_position, now) = (self.feed.buffered_position(), Instant::now());
+        let mut due: Vec<(&SubscriptionKey, &Subscription)> = state
+            .subscriptions
             .iter()
-            .filter(|(key, one)| {
-                one.position < reached && !desk.told_now.contains(*key) && self.is_due(key, now)
+            .filter(|(key, subscription)| {
+                subscription.position < buffered_position
+                    && !state.delivering.contains(*key)
+                    && self.is_due(key, now)
             })
             .collect();
-        let now_ms = desk.elapsed_ms(now);
-        due.sort_by_key(|(key, _)| desk.begun.get(*key).copied());
+        let now_ms = state.elapsed_ms(now);
+        due.sort_by_key(|(key, _)| state.started_at.get(*key).copied());
         for (key, one) in due {
-            match desk
-                .slots
-                .take(&receiver(one), &key.0.0.to_string(), now_ms)
-            {
+            match state.slots.acquire(&receiver_key(one), &key.0.0.to_string(), now_ms) {
                 Admission::Granted => {}
                 Admission::Busy => continue,
                 Admission::Unreachable(reason) => {
@@ -323,115 +313,117 @@ impl SubscriptionDispatcher {
                     continue;
                 }
             }
-            desk.told_now.insert(key.clone());
-            desk.begun.insert(key.clone(), now);
-            let tenant = desk.tenants.get(&one.tenant).cloned().unwrap_or_default();
-            let (teller, session, one) = (self.clone(), session.clone(), one.clone());
-            desk.under_way.spawn(async move {
-                let told = teller.tell_one(&session, &one, &tenant).await;
-                let took = now.elapsed();
-                DeliveryResult { one, told, took }
+            state.delivering.insert(key.clone());
+            state.started_at.insert(key.clone(), now);
+            let tenant = state.tenants.get(&one.tenant).cloned().unwrap_or_default();
+            let (dispatcher, session, one) = (self.clone(), session.clone(), one.clone());
+            state.deliveries.spawn(async move {
+                let result = dispatcher.deliver_next(&session, &one, &tenant).await;
+                let elapsed = now.elapsed();
+                DeliveryResult { subscription: one, result, elapsed }
             });
         }
     }
 
     fn is_due(&self, key: &SubscriptionKey, now: Instant) -> bool {
         let failures = self.failures();
-        failures.get(key).is_none_or(|failed| failed.again <= now)
+        failures.get(key).is_none_or(|failure| failure.retry_at <= now)
     }
 
     /// Time at which to wake up if nothing happens before.
-    fn until(&self, desk: &DispatchState) -> Instant {
+    fn next_wake(&self, state: &DispatchState) -> Instant {
         let now = Instant::now();
-        if self.keeper.standing() != OwnershipState::Owner {
-            return now + LOOK;
+        if self.ownership.state() != OwnershipState::Owner {
+            return now + RELOAD_INTERVAL;
         }
         let failures = self.failures();
-        let again = failures.values().map(|failed| failed.again);
-        let again = again.filter(|again| *again > now);
-        again.fold(desk.look_at.unwrap_or(now), Instant::min)
+        let retry_times = failures.values().map(|failed| failed.retry_at);
+        let again = retry_times.filter(|again| *again > now);
+        again.fold(state.reload_at.unwrap_or(now), Instant::min)
     }
 
     /// Records the result of a delivery.
-    fn end(&self, desk: &mut DispatchState, done: Result<DeliveryResult, JoinError>) {
-        let DeliveryResult { one, told, took } = match done.map_err(JoinError::try_into_panic) {
-            Ok(done) => done,
-            Err(Ok(panic)) => std::panic::resume_unwind(panic),
-            // Cancelled, which only happens at shutdown.
-            Err(Err(_)) => return,
-        };
-        let key = key(&one);
-        self.note(&key, &told);
-        desk.told_now.remove(&key);
-        let delivery = match &told {
+    fn finish_delivery(
+        &self,
+        state: &mut DispatchState,
+        joined: Result<DeliveryResult, JoinError>,
+    ) {
+        let DeliveryResult { subscription: one, result: told, elapsed: took } =
+            match joined.map_err(JoinError::try_into_panic) {
+                Ok(done) => done,
+                Err(Ok(panic)) => std::panic::resume_unwind(panic),
+                // Cancelled, which only happens at shutdown.
+                Err(Err(_)) => return,
+            };
+        let key = subscription_key(&one);
+        self.record_result(&key, &told);
+        state.delivering.remove(&key);
+        let slot_outcome = match &told {
             Err(DeliveryError::Unanswered(reason)) => Delivery::Unanswered(reason.clone()),
             _ => Delivery::Answered(took),
         };
-        let now_ms = desk.elapsed_ms(Instant::now());
+        let now_ms = state.elapsed_ms(Instant::now());
         let tenant = key.0.0.to_string();
-        desk.slots
-            .give_back(&receiver(&one), &tenant, delivery, now_ms);
-        match (told, desk.all.get_mut(&key)) {
+        state.slots.release(&receiver_key(&one), &tenant, slot_outcome, now_ms);
+        match (told, state.subscriptions.get_mut(&key)) {
             // Otherwise it was reloaded meanwhile, perhaps with a position reset by a caller.
-            (Ok(position), Some(known)) if known.position == one.position => {
-                known.position = position;
+            (Ok(position), Some(loaded)) if loaded.position == one.position => {
+                loaded.position = position;
             }
             (Ok(_), _) => {}
-            (Err(_), _) => desk.look_at = None,
+            (Err(_), _) => state.reload_at = None,
         }
     }
 
     /// Postpones a subscription whose receiver does not answer other subscriptions either.
     fn postpone(&self, key: &SubscriptionKey, reason: &str, now: Instant) {
         let mut failures = self.failures();
-        let failed = failures
-            .entry(key.clone())
-            .or_insert_with(|| DeliveryFailure {
-                times: 1,
-                error: format!("not sent, because the receiver does not answer: {reason}"),
-                again: now,
-            });
-        failed.again = now + LOOK;
+        let failure = failures.entry(key.clone()).or_insert_with(|| DeliveryFailure {
+            count: 1,
+            error: format!("not sent, because the receiver does not answer: {reason}"),
+            retry_at: now,
+        });
+        failure.retry_at = now + RELOAD_INTERVAL;
     }
 
     /// Name of a subscription in conditions of its receiver.
     fn subject(&self, (tenant, name): &SubscriptionKey) -> String {
-        format!("{}: {name} of tenant {}", self.keeper.database, tenant.0)
+        format!("{}: {name} of tenant {}", self.ownership.database, tenant.0)
     }
 
-    fn note(&self, key: &SubscriptionKey, told: &Result<FeedPosition, DeliveryError>) {
+    fn record_result(&self, key: &SubscriptionKey, result: &Result<FeedPosition, DeliveryError>) {
         let mut failures = self.failures();
-        match told {
+        match result {
             Ok(_) => {
                 failures.remove(key);
                 let message = "changes of documents are delivered again";
-                self.unreachable.recover(&self.subject(key), message);
+                self.receiver_conditions.recover(&self.subject(key), message);
             }
             Err(error) => {
                 let error = error.reason();
-                let times = failures.get(key).map_or(0, |failed| failed.times) + 1;
-                let pause = FIRST_PAUSE * 2_u32.saturating_pow((times - 1).min(10));
+                let count = failures.get(key).map_or(0, |failed| failed.count) + 1;
+                let delay = RETRY_DELAY_MIN * 2_u32.saturating_pow((count - 1).min(10));
                 let message = "cannot deliver changes of documents; retrying";
-                self.unreachable.fail(&self.subject(key), error, message);
-                let failed = DeliveryFailure {
-                    times,
+                self.receiver_conditions.fail(&self.subject(key), error, message);
+                let failure = DeliveryFailure {
+                    count,
                     error: error.to_owned(),
-                    again: Instant::now() + pause.min(PAUSE_MAX),
+                    retry_at: Instant::now() + delay.min(RETRY_DELAY_MAX),
                 };
-                failures.insert(key.clone(), failed);
+                failures.insert(key.clone(), failure);
             }
         }
     }
 }
 
 /// Waits for further changes; forever without a listener.
-async fn more(listening: &mut Option<FeedListener>) -> Result<(), DocumentsError> {
-    match listening {
+async fn await_changes(listener: &mut Option<FeedListener>) -> Result<(), DocumentsError> {
+    match listener {
         Some(listening) => listening.wait().await,
         None => std::future::pending().await,
     }
 }
 
-fn key(one: &Subscription) -> SubscriptionKey {
-    (one.tenant, one.name.clone())
+fn subscription_key(subscription: &Subscription) -> SubscriptionKey {
+    (subscription.tenant, subscription.name.clone())
 }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::commit::queued::WriteOptions;
 use super::indexes;
 use super::ownership::{OwnershipManager, OwnershipState};
-use super::session::SETTINGS;
+use super::session::SESSION_SETTINGS;
 use crate::config::DocumentsConfig;
 use crate::core::collection::DeclaredCollection;
 use crate::core::decision::Condition;
@@ -22,20 +22,20 @@ use crate::model::{CollectionId, DocumentId, DocumentNumber, TenantId};
 use crate::store::{collections, sweep};
 
 /// Documents deleted in one batch, at most.
-const DOCUMENTS: i64 = 500;
+const BATCH_DOCUMENTS_MAX: i64 = 500;
 
 /// Documents of a collection examined in one sweep, at most: referenced ones are kept and examined
 /// again in each round.
-const LOOKED_AT_MAX: usize = 50_000;
+const EXAMINED_MAX: usize = 50_000;
 
 /// Last document number examined in the current round, by tenant and collection.
 type SweepProgress = HashMap<(TenantId, CollectionId), DocumentNumber>;
 
 /// Author recorded for deletions by retention.
-const AUTHOR: &str = "retention";
+const RETENTION_AUTHOR: &str = "retention";
 
 pub(crate) struct Sweeper {
-    pub keeper: Arc<OwnershipManager>,
+    pub ownership: Arc<OwnershipManager>,
     pub config: DocumentsConfig,
     pub clock: Arc<dyn Clock>,
 }
@@ -43,74 +43,64 @@ pub(crate) struct Sweeper {
 impl Sweeper {
     /// Sweeps periodically while this Egret is the owner, until shutdown.
     pub(crate) async fn sweep(self, mut stopping: watch::Receiver<bool>) {
-        let mut rounds = SweepProgress::new();
-        let database = self.keeper.database.as_str();
-        let failing = condition::Condition::new("documents_retention_failing", database);
+        let mut progress = SweepProgress::new();
+        let database = self.ownership.database.as_str();
+        let fault = condition::Condition::new("documents_retention_failing", database);
         while !*stopping.borrow() {
             tokio::select! {
                 _ = stopping.changed() => break,
                 () = tokio::time::sleep(self.config.sweep_interval.duration()) => {}
             }
-            if self.keeper.standing() == OwnershipState::Owner {
+            if self.ownership.state() == OwnershipState::Owner {
                 tokio::select! {
                     _ = stopping.changed() => break,
-                    () = self.sweep_once(&mut rounds, &failing) => {}
+                    () = self.sweep_once(&mut progress, &fault) => {}
                 }
             }
         }
     }
 
     /// Sweeps once, and raises or ends the condition.
-    async fn sweep_once(&self, rounds: &mut SweepProgress, failing: &condition::Condition) {
-        let Err(error) = self.once(rounds).await else {
-            return failing.recover("expired documents, versions and changes are deleted again");
+    async fn sweep_once(&self, progress: &mut SweepProgress, fault: &condition::Condition) {
+        let Err(error) = self.sweep_database(progress).await else {
+            return fault.recover("expired documents, versions and changes are deleted again");
         };
-        let error = self.keeper.check_removal(error).await;
+        let error = self.ownership.check_removal(error).await;
         if error.is_removed() {
             // Everything was removed with the schema: no fault.
-            failing.end();
+            fault.end();
         } else {
             let message = "cannot delete expired documents, versions and changes; retrying";
-            failing.fail(&error, message);
+            fault.fail(&error, message);
         }
     }
 
-    async fn once(&self, rounds: &mut SweepProgress) -> Result<(), DocumentsError> {
-        let client = self.keeper.client().await?;
-        client.batch_execute(SETTINGS).await?;
+    async fn sweep_database(&self, progress: &mut SweepProgress) -> Result<(), DocumentsError> {
+        let client = self.ownership.connect().await?;
+        client.batch_execute(SESSION_SETTINGS).await?;
         let config = &self.config;
         let as_of = UNIX_EPOCH + Duration::from_millis(self.clock.now().as_millis_unsigned());
-        sweep::requests(
-            &client,
-            as_of,
-            config.requests_kept.duration().as_secs_f64(),
-        )
-        .await?;
-        sweep::feed(&client, as_of, config.feed_kept.duration().as_secs_f64()).await?;
-        let catalogue = self.keeper.writer.catalogue();
-        let mut old = Vec::new();
+        sweep::delete_requests(&client, as_of, config.requests_kept.duration().as_secs_f64())
+            .await?;
+        sweep::trim_feed(&client, as_of, config.feed_kept.duration().as_secs_f64()).await?;
+        let catalogue = self.ownership.writer.catalogue();
+        let mut expiring = Vec::new();
         for declared in catalogue.iter() {
             let definition = declared.collection.definition();
             if let Some(days) = definition.history.days {
-                sweep::versions(&client, as_of, declared.id, days.cast_signed()).await?;
+                sweep::delete_versions(&client, as_of, declared.id, days.cast_signed()).await?;
             }
             if let Some(days) = definition.retention_days {
-                old.extend(
-                    catalogue
-                        .by_id(declared.id)
-                        .map(|declared| (declared, days)),
-                );
+                expiring.extend(catalogue.by_id(declared.id).map(|declared| (declared, days)));
             }
         }
-        if !old.is_empty() {
-            let tenants = collections::tenants(&client).await?;
-            for (declared, days) in old {
+        if !expiring.is_empty() {
+            let tenants = collections::read_tenants(&client).await?;
+            for (declared, days) in expiring {
                 for tenant in tenants.values() {
-                    let round = rounds
-                        .entry((*tenant, declared.id))
-                        .or_insert(DocumentNumber::MIN);
-                    self.documents(&client, *tenant, &declared, days, round)
-                        .await?;
+                    let last_number =
+                        progress.entry((*tenant, declared.id)).or_insert(DocumentNumber::MIN);
+                    self.delete_expired(&client, *tenant, &declared, days, last_number).await?;
                 }
             }
         }
@@ -120,44 +110,44 @@ impl Sweeper {
 
     /// Deletes documents older than `days`. Referenced documents stay until their referrers are
     /// gone.
-    async fn documents(
+    async fn delete_expired(
         &self,
         client: &Client,
         tenant: TenantId,
         declared: &Arc<DeclaredCollection>,
         days: u32,
-        round: &mut DocumentNumber,
+        last_number: &mut DocumentNumber,
     ) -> Result<(), DocumentsError> {
         let now = self.clock.now().as_micros() / 1_000;
         let end = DocumentNumber((now - i64::from(days) * 86_400_000) << 16);
-        for _ in 0..LOOKED_AT_MAX / DOCUMENTS as usize {
+        for _ in 0..EXAMINED_MAX / BATCH_DOCUMENTS_MAX as usize {
             let rows = client
                 .query(
-                    sweep::OLD,
-                    &[&tenant, &declared.id, &*round, &end, &DOCUMENTS],
+                    sweep::EXPIRED_DOCUMENTS_SQL,
+                    &[&tenant, &declared.id, &*last_number, &end, &BATCH_DOCUMENTS_MAX],
                 )
                 .await?;
-            let id = |row: &Row| DocumentId::stored(row.get(0));
+            let id = |row: &Row| DocumentId::from_stored(row.get(0));
             let Some(last) = rows.last() else {
-                *round = DocumentNumber::MIN;
+                *last_number = DocumentNumber::MIN;
                 return Ok(());
             };
-            *round = id(last).number();
-            let free = rows.iter().filter(|row| !row.get::<_, bool>(1));
-            let ids: Vec<DocumentId> = free.map(id).collect();
+            *last_number = id(last).number();
+            let unreferenced = rows.iter().filter(|row| !row.get::<_, bool>(1));
+            let ids: Vec<DocumentId> = unreferenced.map(id).collect();
             let requests = ids.into_iter().map(|id| {
                 let request = WriteRequest {
                     tenant,
                     declared: declared.clone(),
                     op: WriteOp::Delete(id),
                     condition: Condition::Always,
-                    author: Some(AUTHOR.to_owned()),
+                    author: Some(RETENTION_AUTHOR.to_owned()),
                     trace: None,
                     rights: Arc::default(),
                 };
                 (request, WriteOptions::default())
             });
-            let results = self.keeper.writer.write_each(requests.collect()).await;
+            let results = self.ownership.writer.write_each(requests.collect()).await;
             for error in results.into_iter().filter_map(Result::err) {
                 match error {
                     DocumentsError::StillReferenced { .. } | DocumentsError::NotFound { .. } => {}

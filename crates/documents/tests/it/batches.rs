@@ -6,11 +6,11 @@ use egret_documents::core::decision::Condition;
 use egret_documents::model::DocumentId;
 use serde_json::{Value, json};
 
-use crate::world::{FLIGHTS, World, named};
+use crate::world::{FLIGHTS, World, collection_name};
 
 fn put(collection: &str, body: &Value) -> BatchWrite {
     BatchWrite {
-        collection: named(collection),
+        collection: collection_name(collection),
         op: WriteOp::Put(None, body.to_string().into_bytes()),
         condition: Condition::Always,
     }
@@ -18,7 +18,7 @@ fn put(collection: &str, body: &Value) -> BatchWrite {
 
 fn delete(collection: &str, id: DocumentId) -> BatchWrite {
     BatchWrite {
-        collection: named(collection),
+        collection: collection_name(collection),
         op: WriteOp::Delete(id),
         condition: Condition::Always,
     }
@@ -28,55 +28,27 @@ fn delete(collection: &str, id: DocumentId) -> BatchWrite {
 async fn an_atomic_batch_is_written_entirely_or_not_at_all() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
-    let atomic = async |operations| {
-        world
-            .documents
-            .batch_atomic(&world.caller, operations)
-            .await
-    };
-    let flight = put(
-        "flights",
-        &json!({"number": 1, "origin": "JFK", "stops": ["LAX"]}),
-    );
-    let (jfk, lax) = (
-        put("airports", &json!({"faa": "JFK"})),
-        put("airports", &json!({"faa": "LAX"})),
-    );
-    let refused = atomic(vec![jfk.clone(), flight.clone()]).await.unwrap_err();
+    let atomic = async |operations| world.documents.batch_atomic(&world.caller, operations).await;
+    let flight = put("flights", &json!({"number": 1, "origin": "JFK", "stops": ["LAX"]}));
+    let (jfk, lax) =
+        (put("airports", &json!({"faa": "JFK"})), put("airports", &json!({"faa": "LAX"})));
+    let rejection = atomic(vec![jfk.clone(), flight.clone()]).await.unwrap_err();
+    assert_eq!((rejection.operation, rejection.error.code()), (Some(1), "unresolved_reference"));
     assert_eq!(
-        (refused.operation, refused.error.code()),
-        (Some(1), "unresolved_reference")
-    );
-    assert_eq!(
-        world
-            .number("SELECT coalesce(max(position), 0) FROM egret.document_feed")
-            .await,
+        world.query_number("SELECT coalesce(max(position), 0) FROM egret.document_feed").await,
         0
     );
     let made = atomic(vec![jfk.clone(), flight, lax]).await.unwrap();
     assert_eq!(made.len(), 3);
     // A document can be deleted together with its referrers, and not without them.
-    let refused = atomic(vec![
-        delete("airports", made[0].id),
-        delete("airports", made[2].id),
-    ])
-    .await
-    .unwrap_err();
-    assert_eq!(
-        (refused.operation, refused.error.code()),
-        (Some(0), "still_referenced")
-    );
-    let other = put("flights", &json!({"number": 1, "origin": "JFK"}));
-    atomic(vec![delete("airports", made[2].id), other])
+    let refused = atomic(vec![delete("airports", made[0].id), delete("airports", made[2].id)])
         .await
-        .unwrap();
-    atomic(vec![
-        delete("airports", made[0].id),
-        delete("flights", made[1].id),
-    ])
-    .await
-    .unwrap();
-    assert_eq!(world.number("SELECT count(*) FROM egret.document").await, 0);
+        .unwrap_err();
+    assert_eq!((refused.operation, refused.error.code()), (Some(0), "still_referenced"));
+    let other = put("flights", &json!({"number": 1, "origin": "JFK"}));
+    atomic(vec![delete("airports", made[2].id), other]).await.unwrap();
+    atomic(vec![delete("airports", made[0].id), delete("flights", made[1].id)]).await.unwrap();
+    assert_eq!(world.query_number("SELECT count(*) FROM egret.document").await, 0);
     let refused = atomic(vec![jfk.clone(), jfk]).await.unwrap_err();
     assert_eq!(
         refused.error.to_string(),
@@ -101,28 +73,17 @@ async fn independent_writes_keep_their_order_where_one_needs_another() {
         put("airports", &json!({"faa": "JFK", "name": "Kennedy"})),
         put("airports", &json!({"faa": "LAX"})),
     ];
-    let each = world
-        .documents
-        .batch_each(&world.caller, operations)
-        .await
-        .unwrap();
-    let told: Vec<&str> = each
+    let each = world.documents.batch_each(&world.caller, operations).await.unwrap();
+    let outcomes: Vec<&str> = each
         .iter()
         .map(|one| match one {
-            Ok(written) => written.done.as_str(),
+            Ok(written) => written.outcome.as_str(),
             Err(error) => egret_base::CodedError::code(error),
         })
         .collect();
     assert_eq!(
-        told,
-        [
-            "created",
-            "created",
-            "validation_failed",
-            "unresolved_reference",
-            "changed",
-            "created"
-        ]
+        outcomes,
+        ["created", "created", "validation_failed", "unresolved_reference", "changed", "created"]
     );
     world.stop().await;
 }
@@ -133,7 +94,7 @@ async fn conflicting_writes_of_a_batch_keep_their_order() {
     world.apply(FLIGHTS).await.unwrap();
     for round in 0..20 {
         let body = |name: &str| json!({"faa": format!("N{round}"), "name": name});
-        let made = world.made("airports", &body("first")).await;
+        let made = world.create("airports", &body("first")).await;
         let write = put("airports", &body("second"));
         let remove = delete("airports", made.id);
         // The document of the upsert is known only after the look-up.
@@ -145,7 +106,7 @@ async fn conflicting_writes_of_a_batch_keep_their_order() {
         assert!(done.unwrap().iter().all(Result::is_ok));
         let there =
             format!("SELECT count(*) FROM egret.document WHERE body ->> 'faa' = 'N{round}'");
-        assert_eq!(world.number(&there).await, left);
+        assert_eq!(world.query_number(&there).await, left);
     }
     world.stop().await;
 }
@@ -154,27 +115,27 @@ async fn conflicting_writes_of_a_batch_keep_their_order() {
 async fn removed_references_do_not_block_later_deletions_of_a_batch() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
-    let each = async |operations| {
+    let batch_outcomes = async |operations| {
         let done = world.documents.batch_each(&world.caller, operations).await;
         let done = done.unwrap().into_iter();
-        let told = done.map(|one| match one {
-            Ok(written) => written.done.as_str(),
+        let outcomes = done.map(|one| match one {
+            Ok(written) => written.outcome.as_str(),
             Err(error) => egret_base::CodedError::code(&error),
         });
-        told.collect::<Vec<_>>()
+        outcomes.collect::<Vec<_>>()
     };
     let refer = |to: &str| json!({"number": 1, "origin": to});
-    let jfk = world.made("airports", &json!({"faa": "JFK"})).await.id;
-    world.made("airports", &json!({"faa": "LGA"})).await;
-    let flight = world.made("flights", &refer("JFK")).await.id;
+    let jfk = world.create("airports", &json!({"faa": "JFK"})).await.id;
+    world.create("airports", &json!({"faa": "LGA"})).await;
+    let flight = world.create("flights", &refer("JFK")).await.id;
     // In the other order the deletion is rejected.
     let wrong = vec![delete("airports", jfk), put("flights", &refer("LGA"))];
-    assert_eq!(each(wrong).await, ["still_referenced", "changed"]);
-    world.made("flights", &refer("JFK")).await;
+    assert_eq!(batch_outcomes(wrong).await, ["still_referenced", "changed"]);
+    world.create("flights", &refer("JFK")).await;
     let let_go = vec![put("flights", &refer("LGA")), delete("airports", jfk)];
-    assert_eq!(each(let_go).await, ["changed", "removed"]);
-    let lga = world.made("airports", &json!({"faa": "LGA"})).await.id;
+    assert_eq!(batch_outcomes(let_go).await, ["changed", "removed"]);
+    let lga = world.create("airports", &json!({"faa": "LGA"})).await.id;
     let all = vec![delete("flights", flight), delete("airports", lga)];
-    assert_eq!(each(all).await, ["removed", "removed"]);
+    assert_eq!(batch_outcomes(all).await, ["removed", "removed"]);
     world.stop().await;
 }

@@ -4,7 +4,7 @@ use egret_documents::DocumentsError;
 use egret_documents::api::DeclarationOutcome;
 use serde_json::json;
 
-use crate::world::{FLIGHTS, World, code};
+use crate::world::{FLIGHTS, World, error_code};
 
 async fn outcomes(world: &World, file: &str) -> Result<Vec<DeclarationOutcome>, DocumentsError> {
     let applied = world.apply(file).await?;
@@ -20,35 +20,24 @@ async fn a_definition_is_rejected_with_the_documents_that_violate_it() {
         outcomes(FLIGHTS).await.unwrap(),
         [DeclarationOutcome::Unchanged, DeclarationOutcome::Unchanged]
     );
-    let jfk = world.made("airports", &json!({"faa": "JFK"})).await;
-    world
-        .made("airports", &json!({"faa": "LAX", "name": "Los Angeles"}))
-        .await;
+    let jfk = world.create("airports", &json!({"faa": "JFK"})).await;
+    world.create("airports", &json!({"faa": "LAX", "name": "Los Angeles"})).await;
     let stricter = FLIGHTS.replace(r#""required": ["faa"]"#, r#""required": ["faa", "name"]"#);
     let refused = world.apply(&stricter).await.unwrap_err();
-    let DocumentsError::DefinitionInvalid { violations } = &refused else {
-        panic!("{refused}")
-    };
+    let DocumentsError::DefinitionInvalid { violations } = &refused else { panic!("{refused}") };
     assert_eq!(violations.len(), 1);
-    assert!(
-        violations[0]
-            .message
-            .starts_with(&format!("document {}: ", jfk.id)),
-        "{refused}"
-    );
+    assert!(violations[0].message.starts_with(&format!("document {}: ", jfk.id)), "{refused}");
     // Nothing of the rejected definition is in effect.
-    world.made("airports", &json!({"faa": "ORD"})).await;
+    world.create("airports", &json!({"faa": "ORD"})).await;
     for faa in ["JFK", "ORD"] {
-        world
-            .made("airports", &json!({"faa": faa, "name": "named"}))
-            .await;
+        world.create("airports", &json!({"faa": faa, "name": "named"})).await;
     }
     assert_eq!(
         outcomes(&stricter).await.unwrap(),
         [DeclarationOutcome::Changed, DeclarationOutcome::Unchanged]
     );
     assert_eq!(
-        code(world.post("airports", &json!({"faa": "SFO"})).await),
+        error_code(world.post("airports", &json!({"faa": "SFO"})).await),
         "validation_failed"
     );
 
@@ -86,60 +75,35 @@ async fn refused(world: &World, file: &str) -> String {
 async fn references_are_rebuilt_when_their_declaration_changes() {
     let world = World::new(18).await;
     world.apply(&places(BY_FAA, "")).await.unwrap();
-    let jfk = world
-        .made("airports", &json!({"faa": "JFK", "icao": "KJFK"}))
-        .await;
+    let jfk = world.create("airports", &json!({"faa": "JFK", "icao": "KJFK"})).await;
     let body = json!({"number": 1, "origin": "JFK", "icao": "KJFK"});
-    let flight = world.made("flights", &body).await;
-    let lost = world
-        .made("flights", &json!({"number": 2, "origin": "LAX"}))
-        .await;
+    let flight = world.create("flights", &body).await;
+    let lost = world.create("flights", &json!({"number": 2, "origin": "LAX"})).await;
     let message = refused(&world, &places(BY_FAA, TO_FAA)).await;
     let said = format!("document {}: `airports` has no document with /faa", lost.id);
     assert!(message.starts_with(&said), "{message}");
     world.delete("flights", lost.id).await.unwrap();
     world.apply(&places(BY_FAA, TO_FAA)).await.unwrap();
-    assert_eq!(
-        code(world.delete("airports", jfk.id).await),
-        "still_referenced"
-    );
+    assert_eq!(error_code(world.delete("airports", jfk.id).await), "still_referenced");
     // It was not rewritten: neither its version nor the feed has changed.
-    assert_eq!(world.made("flights", &body).await.version, flight.version);
-    world.check().await;
+    assert_eq!(world.create("flights", &body).await.version, flight.version);
+    world.check_tables().await;
     // Another identity of the target, and references by it.
     let message = refused(&world, &places(r#""identity": ["/icao"]"#, TO_FAA)).await;
-    assert!(
-        message.starts_with("the identity of `airports` is `/icao`"),
-        "{message}"
-    );
-    world
-        .made("airports", &json!({"faa": "XXX", "icao": "KXXX"}))
-        .await;
-    let twice = world
-        .made("airports", &json!({"faa": "YYY", "icao": "KXXX"}))
-        .await;
+    assert!(message.starts_with("the identity of `airports` is `/icao`"), "{message}");
+    world.create("airports", &json!({"faa": "XXX", "icao": "KXXX"})).await;
+    let twice = world.create("airports", &json!({"faa": "YYY", "icao": "KXXX"})).await;
     let by_icao = places(r#""identity": ["/icao"]"#, TO_ICAO);
     let message = refused(&world, &by_icao).await;
-    assert!(
-        message.ends_with("another document has its identity"),
-        "{message}"
-    );
+    assert!(message.ends_with("another document has its identity"), "{message}");
     world.delete("airports", twice.id).await.unwrap();
     world.apply(&by_icao).await.unwrap();
-    world.check().await;
-    assert_eq!(
-        code(world.delete("airports", jfk.id).await),
-        "still_referenced"
-    );
-    let same = world
-        .made("airports", &json!({"faa": "KEN", "icao": "KJFK"}))
-        .await;
+    world.check_tables().await;
+    assert_eq!(error_code(world.delete("airports", jfk.id).await), "still_referenced");
+    let same = world.create("airports", &json!({"faa": "KEN", "icao": "KJFK"})).await;
     assert_eq!((same.id, same.version), (jfk.id, 2));
     // Without the reference.
-    world
-        .apply(&places(r#""identity": ["/icao"]"#, ""))
-        .await
-        .unwrap();
+    world.apply(&places(r#""identity": ["/icao"]"#, "")).await.unwrap();
     world.delete("airports", jfk.id).await.unwrap();
     world.stop().await;
 }
@@ -154,30 +118,17 @@ async fn aliases_in_abstract_collections_are_rebuilt() {
     };
     let at = r#"{"name": "at", "to": "places", "paths": {"/at": "/code"}}"#;
     world.apply(&places(BY_FAA, "")).await.unwrap();
-    let jfk = world
-        .made("airports", &json!({"faa": "JFK", "icao": "KJFK"}))
-        .await;
-    world
-        .made("flights", &json!({"number": 1, "at": "JFK"}))
-        .await;
+    let jfk = world.create("airports", &json!({"faa": "JFK", "icao": "KJFK"})).await;
+    world.create("flights", &json!({"number": 1, "at": "JFK"})).await;
     let message = refused(&world, &places(BY_FAA, at)).await;
-    assert!(
-        message.contains("`places` has no document with /code"),
-        "{message}"
-    );
+    assert!(message.contains("`places` has no document with /code"), "{message}");
     world.apply(&places(&extends("/faa"), at)).await.unwrap();
-    world.check().await;
-    assert_eq!(
-        code(world.delete("airports", jfk.id).await),
-        "still_referenced"
-    );
+    world.check_tables().await;
+    assert_eq!(error_code(world.delete("airports", jfk.id).await), "still_referenced");
     // The flight's reference would have no target.
     for airports in [BY_FAA.to_owned(), extends("/icao")] {
         let message = refused(&world, &places(&airports, at)).await;
-        assert!(
-            message.contains("`places` has no document with /code"),
-            "{message}"
-        );
+        assert!(message.contains("`places` has no document with /code"), "{message}");
     }
     world.apply(&places(&extends("/icao"), "")).await.unwrap();
     world.delete("airports", jfk.id).await.unwrap();
@@ -198,11 +149,7 @@ async fn concurrent_writes_satisfy_the_new_definition() {
             let world = world.clone();
             tokio::spawn(async move {
                 let body = json!({"faa": format!("{round}-{writer}"), "name": "a long name"});
-                world
-                    .post("airports", &body)
-                    .await
-                    .map(|_| ())
-                    .map_err(|error| error.to_string())
+                world.post("airports", &body).await.map(|_| ()).map_err(|error| error.to_string())
             })
         });
         let writers: Vec<_> = writers.collect();
@@ -211,7 +158,7 @@ async fn concurrent_writes_satisfy_the_new_definition() {
             _ = writer.await.unwrap();
         }
         let long = "SELECT count(*) FROM egret.document WHERE length(body ->> 'name') > 3";
-        let long = world.number(long).await;
+        let long = world.query_number(long).await;
         assert!(!is_strict || long == 0, "round {round}: {long}");
         world.client.batch_execute("SELECT 1").await.unwrap();
         if is_strict {
@@ -220,11 +167,7 @@ async fn concurrent_writes_satisfy_the_new_definition() {
         // Deletes the documents created, so that the next round starts empty.
         let page = world
             .documents
-            .find(
-                &world.caller,
-                &crate::world::named("airports"),
-                &Default::default(),
-            )
+            .find(&world.caller, &crate::world::collection_name("airports"), &Default::default())
             .await
             .unwrap();
         for found in page.items {

@@ -10,7 +10,7 @@ use egret_documents::core::rights::Rights;
 use egret_postgres::installation::inventory;
 use serde_json::{Value, json};
 
-use crate::world::{World, code, named, usual};
+use crate::world::{World, collection_name, default_parts, error_code};
 
 /// Number of indexes on paths, in all partitions.
 const INDEXES: &str =
@@ -28,10 +28,10 @@ async fn ids(world: &World, caller: &Caller, filter: &str, sort: Option<&str>) -
         sort: sort.map(str::to_owned),
         ..FindQuery::default()
     };
-    let page = world.documents.find(caller, &named("odd"), &find).await;
+    let page = world.documents.find(caller, &collection_name("odd"), &find).await;
     let items = page.unwrap().items.into_iter();
     let id = |body: Value| body["id"].as_i64().unwrap();
-    items.map(|one| id(one.stored.value().unwrap())).collect()
+    items.map(|one| id(one.stored.parse_body().unwrap())).collect()
 }
 
 #[tokio::test]
@@ -40,9 +40,7 @@ async fn a_path_leads_into_no_array() {
         let world = World::new(version).await;
         world.apply(ODD).await.unwrap();
         // Too long for an index entry, compressed or not.
-        let long: String = (0..4_000)
-            .map(|n| (n * 7_919 % 10_007).to_string())
-            .collect();
+        let long: String = (0..4_000).map(|n| (n * 7_919 % 10_007).to_string()).collect();
         let mut made = Vec::new();
         for body in [
             json!({"id": 1, "a": {"0": 5}, "b": {"1": "south"}}),
@@ -50,7 +48,7 @@ async fn a_path_leads_into_no_array() {
             json!({"id": 3, "a": [7], "b": ["north", long]}),
             json!({"id": 4, "a": "0", "b": null}),
         ] {
-            made.push(world.made("odd", &body).await.id);
+            made.push(world.create("odd", &body).await.id);
         }
         let found = async |filter: &str, sort| ids(&world, &world.caller, filter, sort).await;
         assert_eq!(found("/a/0 exists", None).await, [1]);
@@ -67,18 +65,11 @@ async fn a_path_leads_into_no_array() {
             claims: Some(BTreeMap::from([("region".to_owned(), values)])),
             ..Rights::default()
         };
-        let caller = Caller {
-            rights: Arc::new(rights),
-            ..world.caller.clone()
-        };
+        let caller = Caller { rights: Arc::new(rights), ..world.caller.clone() };
         assert_eq!(ids(&world, &caller, "/b/1 exists", None).await, [1]);
         for (id, is_seen) in made.into_iter().zip([true, false, false, false]) {
-            let told = world.documents.get(&caller, &named("odd"), id).await;
-            if is_seen {
-                assert!(told.is_ok())
-            } else {
-                assert_eq!(code(told), "not_found")
-            }
+            let told = world.documents.get(&caller, &collection_name("odd"), id).await;
+            if is_seen { assert!(told.is_ok()) } else { assert_eq!(error_code(told), "not_found") }
         }
         world.stop().await;
     }
@@ -108,21 +99,18 @@ async fn collections_that_are_declared_at_the_same_time_keep_all_their_indexes()
         let (first, second) = tokio::join!(world.apply(&first), world.apply(&second));
         first.unwrap();
         second.unwrap();
-        assert_eq!(world.number(INDEXES).await, 16 * 2 * paths);
+        assert_eq!(world.query_number(INDEXES).await, 16 * 2 * paths);
     }
     world.stop().await;
 }
 
 #[tokio::test]
 async fn indexes_that_are_lost_come_again_and_others_go() {
-    let (config, clock, entropy) = usual();
-    let config = DocumentsConfig {
-        sweep_interval: ConfigDuration::ms(50),
-        ..config
-    };
+    let (config, clock, entropy) = default_parts();
+    let config = DocumentsConfig { sweep_interval: ConfigDuration::ms(50), ..config };
     let world = World::with(18, (config, clock, entropy)).await;
     world.apply(&found_by("notes", 2)).await.unwrap();
-    assert_eq!(world.number(INDEXES).await, 32);
+    assert_eq!(world.query_number(INDEXES).await, 32);
     let one = "SELECT min(indexname)::text FROM pg_indexes WHERE schemaname = 'egret' AND indexname ~ '_by_[0-9]+_'";
     let one: String = world.client.query_one(one, &[]).await.unwrap().get(0);
     let lose = format!(
@@ -132,11 +120,11 @@ async fn indexes_that_are_lost_come_again_and_others_go() {
     let lost = format!(
         "SELECT count(*) FROM pg_indexes WHERE schemaname = 'egret' AND indexname = '{one}'"
     );
-    world.until(&lost, 1).await;
-    world.until(INDEXES, 32).await;
+    world.await_number(&lost, 1).await;
+    world.await_number(INDEXES, 32).await;
     let odd =
         "SELECT count(*) FROM pg_indexes WHERE indexname = 'document_0_by_1_00000000000000ff'";
-    assert_eq!(world.number(odd).await, 0);
+    assert_eq!(world.query_number(odd).await, 0);
     world.stop().await;
 }
 

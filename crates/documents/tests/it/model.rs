@@ -30,8 +30,8 @@ const NODES: &str = r#"{"collection": "nodes", "identity": ["/code"], "identity_
     "schema": {"type": "object", "properties": {"code": {"type": "integer"}, "text": {"type": "integer"},
         "refs": {"type": "array", "items": {"type": "integer"}}}, "required": ["code", "text", "refs"]}}"#;
 
-fn setting(name: &str, usual: u64) -> u64 {
-    std::env::var(name).map_or(usual, |text| text.parse().unwrap())
+fn env_number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
 /// A document that a client requests.
@@ -61,15 +61,15 @@ type ModelResult = Result<(WriteOutcome, Uuid, i32), &'static str>;
 /// An operation with the logical times of its request and its answer.
 #[derive(Clone, Debug)]
 struct Event {
-    asked: ModelOp,
-    told: ModelResult,
-    begun: u64,
-    ended: u64,
+    op: ModelOp,
+    result: ModelResult,
+    started_at: u64,
+    ended_at: u64,
 }
 
 impl Event {
-    fn wrote(&self) -> Option<(Uuid, i32, bool)> {
-        match self.told {
+    fn written_version(&self) -> Option<(Uuid, i32, bool)> {
+        match self.result {
             Ok((WriteOutcome::Created | WriteOutcome::Changed, id, version)) => {
                 Some((id, version, false))
             }
@@ -95,8 +95,8 @@ struct Model {
 
 impl Model {
     /// Result of an operation in the current state. A created document gets `id`.
-    fn told(&self, asked: &ModelOp, id: Uuid) -> ModelResult {
-        match asked {
+    fn expected_result(&self, op: &ModelOp, id: Uuid) -> ModelResult {
+        match op {
             ModelOp::Delete(id) => match self.nodes.get(id) {
                 None => Err("not_found"),
                 Some(node) => {
@@ -156,8 +156,8 @@ impl Model {
     }
 
     /// Applies a result. Returns the other documents rewritten by it, with their versions.
-    fn apply(&mut self, asked: &ModelOp, id: Uuid) -> Vec<(Uuid, i32)> {
-        let mut body = match asked {
+    fn apply(&mut self, op: &ModelOp, id: Uuid) -> Vec<(Uuid, i32)> {
+        let mut body = match op {
             ModelOp::Delete(_) => {
                 let node = self.nodes.remove(&id).unwrap();
                 self.codes.remove(&node.body.code);
@@ -173,15 +173,10 @@ impl Model {
         if let Some((_, old)) = moved {
             self.codes.remove(&old);
             let refs = body.refs.iter_mut();
-            refs.filter(|code| **code == old)
-                .for_each(|code| *code = body.code);
+            refs.filter(|code| **code == old).for_each(|code| *code = body.code);
         }
         self.codes.insert(body.code, id);
-        let node = Node {
-            body: body.clone(),
-            version,
-            targets,
-        };
+        let node = Node { body: body.clone(), version, targets };
         self.nodes.insert(id, node);
         let Some((_, old)) = moved else {
             return Vec::new();
@@ -190,8 +185,7 @@ impl Model {
         for (other, node) in &mut self.nodes {
             if *other != id && node.targets.contains(&id) {
                 let refs = node.body.refs.iter_mut();
-                refs.filter(|code| **code == old)
-                    .for_each(|code| *code = body.code);
+                refs.filter(|code| **code == old).for_each(|code| *code = body.code);
                 node.version += 1;
                 followed.push((*other, node.version));
             }
@@ -204,7 +198,7 @@ impl Model {
 struct Xorshift64(u64);
 
 impl Xorshift64 {
-    fn below(&mut self, end: u64) -> u64 {
+    fn random_below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -215,88 +209,66 @@ impl Xorshift64 {
 struct ModelRun {
     world: World,
     clock: AtomicU64,
-    known: Mutex<Vec<Uuid>>,
+    known_ids: Mutex<Vec<Uuid>>,
 }
 
 async fn client(shared: Arc<ModelRun>, mut random: Xorshift64, operations: u64) -> Vec<Event> {
     let mut events = Vec::new();
     for _ in 0..operations {
-        let count = random.below(4);
-        let mut refs: Vec<u64> = (0..count).map(|_| random.below(CODES)).collect();
+        let count = random.random_below(4);
+        let mut refs: Vec<u64> = (0..count).map(|_| random.random_below(CODES)).collect();
         refs.sort_unstable();
         refs.dedup();
-        let body = Body {
-            code: random.below(CODES),
-            text: random.below(3),
-            refs,
-        };
+        let body = Body { code: random.random_below(CODES), text: random.random_below(3), refs };
         let id = {
-            let known = shared.known.lock().unwrap();
+            let known = shared.known_ids.lock().unwrap();
             let recent = known.len().min(CODES as usize * 2) as u64;
-            (recent > 0).then(|| known[known.len() - 1 - random.below(recent) as usize])
+            (recent > 0).then(|| known[known.len() - 1 - random.random_below(recent) as usize])
         };
-        let asked = match (random.below(10), id) {
+        let op = match (random.random_below(10), id) {
             (0..2, Some(id)) => ModelOp::Put(id, body),
             (2..5, Some(id)) => ModelOp::Delete(id),
             _ => ModelOp::Upsert(body),
         };
-        let begun = shared.clock.fetch_add(1, Ordering::SeqCst);
-        let told = ask(&shared.world, &asked).await;
-        let ended = shared.clock.fetch_add(1, Ordering::SeqCst);
-        let told = match told {
-            Ok(written) => Ok((written.done, written.id.uuid(), written.version)),
+        let started_at = shared.clock.fetch_add(1, Ordering::SeqCst);
+        let result = execute(&shared.world, &op).await;
+        let ended_at = shared.clock.fetch_add(1, Ordering::SeqCst);
+        let told = match result {
+            Ok(written) => Ok((written.outcome, written.id.uuid(), written.version)),
             Err(error) => Err(error.code()),
         };
         if let Ok((WriteOutcome::Created, id, _)) = told {
-            shared.known.lock().unwrap().push(id);
+            shared.known_ids.lock().unwrap().push(id);
         }
-        events.push(Event {
-            asked,
-            told,
-            begun,
-            ended,
-        });
+        events.push(Event { op, result: told, started_at, ended_at });
     }
     events
 }
 
-async fn ask(world: &World, asked: &ModelOp) -> Result<WriteReceipt, DocumentsError> {
+async fn execute(world: &World, op: &ModelOp) -> Result<WriteReceipt, DocumentsError> {
     use egret_documents::model::DocumentId;
-    match asked {
+    match op {
         ModelOp::Upsert(body) => world.post("nodes", &body.json()).await,
         ModelOp::Put(id, body) => {
-            let id = DocumentId::stored(*id);
-            world
-                .put("nodes", id, &body.json(), Condition::Always)
-                .await
+            let id = DocumentId::from_stored(*id);
+            world.put("nodes", id, &body.json(), Condition::Always).await
         }
-        ModelOp::Delete(id) => world.delete("nodes", DocumentId::stored(*id)).await,
+        ModelOp::Delete(id) => world.delete("nodes", DocumentId::from_stored(*id)).await,
     }
 }
 
 /// The whole feed: document, version, and whether it was deleted.
-async fn feed(world: &World) -> Vec<(Uuid, i32, bool)> {
-    let mut following = ChangesQuery {
-        collection: None,
-        after: Some(FeedPosition(0)),
-    };
+async fn read_feed(world: &World) -> Vec<(Uuid, i32, bool)> {
+    let mut query = ChangesQuery { collection: None, after: Some(FeedPosition(0)) };
     let mut all = Vec::new();
     loop {
-        let changes = world
-            .documents
-            .changes(&world.caller, &following, Some(1_000))
-            .await
-            .unwrap();
+        let changes = world.documents.changes(&world.caller, &query, Some(1_000)).await.unwrap();
         if changes.items.is_empty() {
             return all;
         }
-        following.after = Some(changes.position);
+        query.after = Some(changes.position);
         for change in changes.items {
-            all.push((
-                change.id.uuid(),
-                change.version,
-                change.kind == ChangeKind::Delete,
-            ));
+            all.push((change.id.uuid(), change.version, change.kind == ChangeKind::Delete));
             assert_eq!(change.position.0, all.len() as i64, "a gap in the feed");
         }
     }
@@ -304,9 +276,9 @@ async fn feed(world: &World) -> Vec<(Uuid, i32, bool)> {
 
 /// Checks operations without effect: removes those that are right in the current state, and fails
 /// for those that can be right at no later one.
-fn settle(model: &Model, open: &mut Vec<(usize, &Event)>, position: usize) {
-    open.retain(|(last, event)| {
-        let is_right = model.told(&event.asked, Uuid::nil()) == event.told;
+fn check_without_effect(model: &Model, pending: &mut Vec<(usize, &Event)>, position: usize) {
+    pending.retain(|(last, event)| {
+        let is_right = model.expected_result(&event.op, Uuid::nil()) == event.result;
         assert!(
             is_right || *last > position,
             "at no moment before change {position} was this right: {event:?}"
@@ -316,47 +288,46 @@ fn settle(model: &Model, open: &mut Vec<(usize, &Event)>, position: usize) {
 }
 
 fn replay(events: &[Event], feed: &[(Uuid, i32, bool)]) -> Model {
-    let places: HashMap<_, usize> = feed.iter().zip(1..).map(|(one, at)| (*one, at)).collect();
-    let mut at = vec![None; feed.len() + 1];
+    let positions: HashMap<_, usize> = feed.iter().zip(1..).map(|(one, at)| (*one, at)).collect();
+    let mut events_by_position = vec![None; feed.len() + 1];
     let (mut ends, mut begins) = (Vec::new(), Vec::new());
     for event in events {
-        if let Some(wrote) = event.wrote() {
-            let place = places[&wrote];
-            assert!(at[place].is_none(), "two are told of one change: {event:?}");
-            at[place] = Some(event);
-            ends.push((event.ended, place));
-            begins.push((event.begun, place));
+        if let Some(wrote) = event.written_version() {
+            let place = positions[&wrote];
+            assert!(events_by_position[place].is_none(), "two are told of one change: {event:?}");
+            events_by_position[place] = Some(event);
+            ends.push((event.ended_at, place));
+            begins.push((event.started_at, place));
         }
     }
     // An operation that ended before another began precedes it.
     ends.sort_unstable();
     begins.sort_unstable_by_key(|(begun, _)| std::cmp::Reverse(*begun));
-    let mut silent: Vec<(usize, usize, &Event)> = Vec::new();
-    running_max(&mut ends);
-    running_min(&mut begins);
+    let mut without_effect: Vec<(usize, usize, &Event)> = Vec::new();
+    make_running_max(&mut ends);
+    make_running_min(&mut begins);
     begins.reverse();
-    for event in events.iter().filter(|event| event.wrote().is_none()) {
-        let before = ends.partition_point(|(ended, _)| *ended < event.begun);
+    for event in events.iter().filter(|event| event.written_version().is_none()) {
+        let before = ends.partition_point(|(ended, _)| *ended < event.started_at);
         let first = if before == 0 { 0 } else { ends[before - 1].1 };
-        let after = begins.partition_point(|(begun, _)| *begun <= event.ended);
+        let after = begins.partition_point(|(begun, _)| *begun <= event.ended_at);
         let last = begins.get(after).map_or(feed.len(), |(_, place)| place - 1);
-        silent.push((first, last, event));
+        without_effect.push((first, last, event));
     }
-    silent.sort_by_key(|(first, ..)| *first);
-    let mut silent = silent.into_iter().peekable();
+    without_effect.sort_by_key(|(first, ..)| *first);
+    let mut silent = without_effect.into_iter().peekable();
     let (mut model, mut open, mut followed) = (Model::default(), Vec::new(), BTreeSet::new());
     for position in 0..=feed.len() {
         if position > 0 {
             let (id, version, _) = feed[position - 1];
-            match at[position] {
+            match events_by_position[position] {
                 Some(event) => {
-                    assert_eq!(model.told(&event.asked, id), event.told, "{event:?}");
-                    followed.extend(model.apply(&event.asked, id));
+                    assert_eq!(model.expected_result(&event.op, id), event.result, "{event:?}");
+                    followed.extend(model.apply(&event.op, id));
                 }
-                None => assert!(
-                    followed.remove(&(id, version)),
-                    "nobody asked for change {position}"
-                ),
+                None => {
+                    assert!(followed.remove(&(id, version)), "nobody asked for change {position}")
+                }
             }
         }
         // Not between the changes of one cascade: no operation can observe that state.
@@ -364,14 +335,14 @@ fn replay(events: &[Event], feed: &[(Uuid, i32, bool)]) -> Model {
             while let Some((_, last, event)) = silent.next_if(|(first, ..)| *first <= position) {
                 open.push((last, event));
             }
-            settle(&model, &mut open, position);
+            check_without_effect(&model, &mut open, position);
         }
     }
     assert!(open.is_empty() && silent.next().is_none() && followed.is_empty());
     model
 }
 
-fn running_max(all: &mut [(u64, usize)]) {
+fn make_running_max(all: &mut [(u64, usize)]) {
     let mut most = 0;
     for (_, place) in all {
         most = most.max(*place);
@@ -379,7 +350,7 @@ fn running_max(all: &mut [(u64, usize)]) {
     }
 }
 
-fn running_min(all: &mut [(u64, usize)]) {
+fn make_running_min(all: &mut [(u64, usize)]) {
     let mut least = usize::MAX;
     for (_, place) in all {
         least = least.min(*place);
@@ -389,41 +360,30 @@ fn running_min(all: &mut [(u64, usize)]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_operations_are_linearizable() {
-    let operations = setting("EGRET_DOCUMENTS_OPERATIONS", 8_000);
-    let seed = setting("EGRET_DOCUMENTS_SEED", 1);
+    let operations = env_number("EGRET_DOCUMENTS_OPERATIONS", 8_000);
+    let seed = env_number("EGRET_DOCUMENTS_SEED", 1);
     let world = World::new(18).await;
     world.apply(NODES).await.unwrap();
-    let shared = Arc::new(ModelRun {
-        world,
-        clock: AtomicU64::new(0),
-        known: Mutex::default(),
-    });
+    let shared =
+        Arc::new(ModelRun { world, clock: AtomicU64::new(0), known_ids: Mutex::default() });
     let each = operations / CLIENTS as u64;
     let clients = (1..=CLIENTS as u64).map(|number| {
         let random = Xorshift64((seed << 8 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         tokio::spawn(client(shared.clone(), random, each))
     });
-    let events: Vec<Event> = join_all(clients)
-        .await
-        .into_iter()
-        .flat_map(Result::unwrap)
-        .collect();
+    let events: Vec<Event> = join_all(clients).await.into_iter().flat_map(Result::unwrap).collect();
     let world = Arc::into_inner(shared).unwrap().world;
-    let feed = feed(&world).await;
+    let feed = read_feed(&world).await;
     let model = replay(&events, &feed);
     let sql = "SELECT id, version, body FROM egret.document ORDER BY id";
     let rows = world.client.query(sql, &[]).await.unwrap();
-    let there: Vec<(Uuid, i32, Value)> = rows
-        .iter()
-        .map(|row| (row.get(0), row.get(1), row.get(2)))
-        .collect();
+    let there: Vec<(Uuid, i32, Value)> =
+        rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
     let nodes = model.nodes.iter();
     let wanted = nodes.map(|(id, node)| (*id, node.version, node.body.json()));
     assert_eq!(there, wanted.collect::<Vec<_>>());
     let outcomes = events.iter().fold(BTreeMap::new(), |mut all, event| {
-        let name = event
-            .told
-            .map_or_else(|code| code, |(done, ..)| done.as_str());
+        let name = event.result.map_or_else(|code| code, |(done, ..)| done.as_str());
         *all.entry(name).or_insert(0) += 1;
         all
     });

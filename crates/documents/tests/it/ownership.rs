@@ -10,18 +10,18 @@ use egret_documents::api::{BatchWrite, WriteOp};
 use egret_documents::core::decision::Condition;
 use egret_documents::model::{DocumentId, WriteReceipt};
 use egret_documents::{DocumentsConfig, DocumentsError};
-use egret_postgres_test::{TestDatabase, server};
+use egret_postgres_test::{TestDatabase, shared_server};
 use futures_util::future::join_all;
 use serde_json::json;
 
-use crate::world::{FLIGHTS, World, engine_at, named, usual};
+use crate::world::{FLIGHTS, World, collection_name, default_parts, engine_at};
 
 /// Timeout for writes that would wait forever if Egret were wrong.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 /// A world whose engine connects as a role that owns the database and is no superuser.
 async fn world_of_owner(name: &str, owner_timeout: ConfigDuration) -> (World, String) {
-    let shared = tokio::task::spawn_blocking(|| server(18)).await.unwrap();
+    let shared = tokio::task::spawn_blocking(|| shared_server(18)).await.unwrap();
     let database = Arc::new(TestDatabase::create_in(shared, name.to_owned()).await);
     let role = format!("{name}_owner");
     let make = format!("CREATE ROLE {role}; ALTER DATABASE {name} OWNER TO {role}");
@@ -29,15 +29,12 @@ async fn world_of_owner(name: &str, owner_timeout: ConfigDuration) -> (World, St
     admin.batch_execute(&make).await.unwrap();
     let mut connection = database.connection();
     connection.options(format!("-c role={role}"));
-    let (_, clock, entropy) = usual();
-    let config = DocumentsConfig {
-        owner_timeout,
-        ..DocumentsConfig::default()
-    };
+    let (_, clock, entropy) = default_parts();
+    let config = DocumentsConfig { owner_timeout, ..DocumentsConfig::default() };
     let documents = engine_at(connection, (config, clock, entropy), None);
-    let world = World::of(database, documents).await;
+    let world = World::on_database(database, documents).await;
     world.apply(FLIGHTS).await.unwrap();
-    world.made("airports", &json!({"faa": "JFK"})).await;
+    world.create("airports", &json!({"faa": "JFK"})).await;
     (world, role)
 }
 
@@ -68,7 +65,7 @@ async fn write_together(
     names: [&str; 3],
 ) -> Vec<Result<WriteReceipt, DocumentsError>> {
     let operation = |faa: &str| BatchWrite {
-        collection: named("airports"),
+        collection: collection_name("airports"),
         op: WriteOp::Put(None, json!({"faa": faa}).to_string().into_bytes()),
         condition: Condition::Always,
     };
@@ -88,7 +85,7 @@ fn check_others_are_done(answers: &[Result<WriteReceipt, DocumentsError>]) {
 
 /// Creates the airport `BAD`, and has the server run `action` whenever a session of Egret reads it.
 async fn hinder_reading(world: &World, action: &str) -> DocumentId {
-    let bad = world.made("airports", &json!({"faa": "BAD"})).await.id;
+    let bad = world.create("airports", &json!({"faa": "BAD"})).await.id;
     let hinder = format!(
         "CREATE SEQUENCE public.reads;
         CREATE FUNCTION public.is_readable(body jsonb) RETURNS boolean
@@ -124,10 +121,10 @@ async fn an_owner_without_sessions_to_write_by_gives_up_what_waits_and_stays_unw
     world.client.batch_execute(end).await.unwrap();
     await_refusal(&world, "document_write").await;
     let epoch = "SELECT epoch FROM egret.document_owner";
-    let owned = world.number(epoch).await;
+    let owned = world.query_number(epoch).await;
     eventually("the owner has tried three times", async || {
         assert!(log.is_active());
-        world.number(epoch).await >= owned + 3
+        world.query_number(epoch).await >= owned + 3
     })
     .await;
     assert_eq!(log.levels(), ["WARN"]);
@@ -172,11 +169,11 @@ async fn check_write_that_ends_sessions(name: &str, action: &str) {
     world.client.batch_execute(&hinder).await.unwrap();
     check_others_are_done(&write_together(&world, ["ONE", "BAD", "TWO"]).await);
     let lost = "SELECT last_value FROM public.lost";
-    assert_eq!(world.number(lost).await, 3);
+    assert_eq!(world.query_number(lost).await, 3);
     await_written(&world).await;
     let mend = "DROP TRIGGER end_session ON egret.document";
     world.client.batch_execute(mend).await.unwrap();
-    world.made("airports", &json!({"faa": "BAD"})).await;
+    world.create("airports", &json!({"faa": "BAD"})).await;
     world.stop().await;
 }
 
@@ -201,7 +198,7 @@ async fn a_write_whose_look_up_ends_its_session_is_answered_and_others_are_done(
     hinder_reading(&world, end).await;
     check_others_are_done(&write_together(&world, ["ONE", "BAD", "TWO"]).await);
     let reads = "SELECT last_value FROM public.reads";
-    assert_eq!(world.number(reads).await, 3);
+    assert_eq!(world.query_number(reads).await, 3);
     mend_reading(&world).await;
     await_written(&world).await;
     world.stop().await;
@@ -217,11 +214,7 @@ async fn a_write_whose_look_up_is_refused_takes_no_other_with_it() {
         let answers = write_together(&world, [&before, "BAD", &after]).await;
         check_others_are_done(&answers);
         // By itself.
-        let refused = world
-            .post("airports", &json!({"faa": "BAD"}))
-            .await
-            .unwrap_err()
-            .to_string();
+        let refused = world.post("airports", &json!({"faa": "BAD"})).await.unwrap_err().to_string();
         assert!(refused.contains("this airport is not read"), "{refused}");
     }
     assert_eq!(log.levels(), [""; 0]);
@@ -233,9 +226,9 @@ async fn a_write_whose_look_up_is_refused_takes_no_other_with_it() {
 async fn a_removal_whose_referrers_cannot_be_read_is_refused_by_itself() {
     let (world, _) = world_of_owner("owner_of_unread_referrers", ConfigDuration::secs(5)).await;
     let log = ConditionLog::watch("documents_unwritable", &world.database.name);
-    let jfk = world.made("airports", &json!({"faa": "JFK"})).await.id;
+    let jfk = world.create("airports", &json!({"faa": "JFK"})).await.id;
     let flight = json!({"number": 1, "origin": "JFK"});
-    world.made("flights", &flight).await;
+    world.create("flights", &flight).await;
     let hinder = "CREATE FUNCTION public.is_readable(target bigint) RETURNS boolean
         LANGUAGE plpgsql AS $$ BEGIN
             RAISE EXCEPTION 'this reference is not read';
@@ -244,21 +237,15 @@ async fn a_removal_whose_referrers_cannot_be_read_is_refused_by_itself() {
         ALTER TABLE egret.document_edge ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY";
     world.client.batch_execute(hinder).await.unwrap();
     let operation = |op: WriteOp<Vec<u8>>| BatchWrite {
-        collection: named("airports"),
+        collection: collection_name("airports"),
         op,
         condition: Condition::Always,
     };
     let other = json!({"faa": "LGA"}).to_string().into_bytes();
     let operations = [WriteOp::Delete(jfk), WriteOp::Put(None, other)].map(operation);
-    let removed = world
-        .documents
-        .batch_atomic(&world.caller, operations.to_vec());
+    let removed = world.documents.batch_atomic(&world.caller, operations.to_vec());
     let answered = tokio::time::timeout(ANSWER_MAX, removed).await;
-    let refused = answered
-        .expect("a removal is answered")
-        .unwrap_err()
-        .error
-        .to_string();
+    let refused = answered.expect("a removal is answered").unwrap_err().error.to_string();
     assert!(refused.contains("this reference is not read"), "{refused}");
     await_written(&world).await;
     assert_eq!(log.levels(), [""; 0]);
@@ -272,7 +259,7 @@ async fn a_removal_whose_referrers_cannot_be_read_is_refused_by_itself() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_document_that_cannot_be_read_keeps_no_other_from_being_read() {
     let (world, _) = world_of_owner("owner_of_an_unread_document", ConfigDuration::secs(5)).await;
-    let good = world.made("airports", &json!({"faa": "LGA"})).await.id;
+    let good = world.create("airports", &json!({"faa": "LGA"})).await.id;
     let bad = hinder_reading(&world, "RAISE EXCEPTION 'this airport is not read'").await;
     // Those that wait for an answer at the same time are asked for together.
     let ids = [[bad, good, good, good]; 16].concat();

@@ -15,7 +15,7 @@ use proptest::strategy::{Just, ValueTree};
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-use crate::world::{World, code, named, usual};
+use crate::world::{World, collection_name, default_parts, error_code};
 
 const FLIGHTS: &str = r#"{"collections": [
     {"collection": "airports", "identity": ["/faa"], "query": ["/name"], "schema": {"type": "object",
@@ -31,9 +31,7 @@ const FLIGHTS: &str = r#"{"collections": [
 
 impl World {
     async fn find(&self, collection: &str, find: &FindQuery) -> Result<FindPage, DocumentsError> {
-        self.documents
-            .find(&self.caller, &named(collection), find)
-            .await
+        self.documents.find(&self.caller, &collection_name(collection), find).await
     }
 
     /// All documents found, page by page.
@@ -52,7 +50,7 @@ impl World {
             numbers.extend(
                 page.items
                     .iter()
-                    .map(|found| found.stored.value().unwrap()["number"].as_i64().unwrap()),
+                    .map(|found| found.stored.parse_body().unwrap()["number"].as_i64().unwrap()),
             );
             find.cursor = page.next;
             if find.cursor.is_none() {
@@ -70,32 +68,23 @@ fn flights() -> Vec<Value> {
         "[A-C]{1,2}".prop_map(Value::from),
         "[é€😀]{1,2}".prop_map(Value::from)
     ];
-    let flight = (
-        prop::option::of(origin),
-        prop::option::of(-3..4i32),
-        prop::option::of(any::<bool>()),
-    );
+    let flight =
+        (prop::option::of(origin), prop::option::of(-3..4i32), prop::option::of(any::<bool>()));
     let mut runner = TestRunner::deterministic();
-    let drawn = prop::collection::vec(flight, 60)
-        .new_tree(&mut runner)
-        .unwrap()
-        .current();
-    let each = drawn
-        .into_iter()
-        .enumerate()
-        .map(|(number, (origin, delay, late))| {
-            let mut flight = json!({ "number": number });
-            if let Some(origin) = origin {
-                flight["origin"] = origin;
-            }
-            if let Some(delay) = delay {
-                flight["delay"] = json!(f64::from(delay) / 2.0);
-            }
-            if let Some(late) = late {
-                flight["late"] = json!(late);
-            }
-            flight
-        });
+    let drawn = prop::collection::vec(flight, 60).new_tree(&mut runner).unwrap().current();
+    let each = drawn.into_iter().enumerate().map(|(number, (origin, delay, late))| {
+        let mut flight = json!({ "number": number });
+        if let Some(origin) = origin {
+            flight["origin"] = origin;
+        }
+        if let Some(delay) = delay {
+            flight["delay"] = json!(f64::from(delay) / 2.0);
+        }
+        if let Some(late) = late {
+            flight["late"] = json!(late);
+        }
+        flight
+    });
     each.collect()
 }
 
@@ -104,33 +93,15 @@ type Test = fn(&Value) -> bool;
 /// Filters, each with the flights that match it.
 const CASES: [(&str, Test); 11] = [
     ("/origin = A", |one| one["origin"] == "A"),
-    ("/origin != A", |one| {
-        one["origin"].is_string() && one["origin"] != "A"
-    }),
-    ("/origin prefix A", |one| {
-        one["origin"]
-            .as_str()
-            .is_some_and(|text| text.starts_with('A'))
-    }),
-    ("/origin prefix é", |one| {
-        one["origin"]
-            .as_str()
-            .is_some_and(|text| text.starts_with('é'))
-    }),
-    ("/origin >= B", |one| {
-        one["origin"].as_str().is_some_and(|text| text >= "B")
-    }),
-    (r#"/origin in ["A", "€"]"#, |one| {
-        one["origin"] == "A" || one["origin"] == "€"
-    }),
+    ("/origin != A", |one| one["origin"].is_string() && one["origin"] != "A"),
+    ("/origin prefix A", |one| one["origin"].as_str().is_some_and(|text| text.starts_with('A'))),
+    ("/origin prefix é", |one| one["origin"].as_str().is_some_and(|text| text.starts_with('é'))),
+    ("/origin >= B", |one| one["origin"].as_str().is_some_and(|text| text >= "B")),
+    (r#"/origin in ["A", "€"]"#, |one| one["origin"] == "A" || one["origin"] == "€"),
     ("/origin exists", |one| one["origin"].is_string()),
     ("/origin exists false", |one| !one["origin"].is_string()),
-    ("/delay > 0.5", |one| {
-        one["delay"].as_f64().is_some_and(|delay| delay > 0.5)
-    }),
-    ("/delay <= -1", |one| {
-        one["delay"].as_f64().is_some_and(|delay| delay <= -1.0)
-    }),
+    ("/delay > 0.5", |one| one["delay"].as_f64().is_some_and(|delay| delay > 0.5)),
+    ("/delay <= -1", |one| one["delay"].as_f64().is_some_and(|delay| delay <= -1.0)),
     ("/late = true", |one| one["late"] == true),
 ];
 
@@ -141,13 +112,11 @@ async fn queries_return_matches_in_the_requested_order() {
         world.apply(FLIGHTS).await.unwrap();
         // A document of another collection, with other values at the same path.
         for faa in ["A", "B"] {
-            world
-                .made("airports", &json!({"faa": faa, "name": 1}))
-                .await;
+            world.create("airports", &json!({"faa": faa, "name": 1})).await;
         }
         let all = flights();
         for flight in &all {
-            world.made("flights", flight).await;
+            world.create("flights", flight).await;
         }
         for (filter, test) in CASES {
             let expected: Vec<i64> = all
@@ -155,11 +124,7 @@ async fn queries_return_matches_in_the_requested_order() {
                 .filter(|one| test(one))
                 .map(|one| one["number"].as_i64().unwrap())
                 .collect();
-            assert_eq!(
-                world.numbers(&[filter], None, 7).await,
-                expected,
-                "{filter}"
-            );
+            assert_eq!(world.numbers(&[filter], None, 7).await, expected, "{filter}");
         }
         assert_ordered(&world, &all).await;
         world.stop().await;
@@ -172,46 +137,25 @@ async fn assert_ordered(world: &World, all: &[Value]) {
     let mut by_origin: Vec<&Value> = all.iter().collect();
     by_origin.sort_by_key(|one| (text(one).is_none(), text(one)));
     let numbers = |order: &[&Value]| {
-        order
-            .iter()
-            .map(|one| one["number"].as_i64().unwrap())
-            .collect::<Vec<_>>()
+        order.iter().map(|one| one["number"].as_i64().unwrap()).collect::<Vec<_>>()
     };
-    assert_eq!(
-        world.numbers(&[], Some("/origin"), 4).await,
-        numbers(&by_origin)
-    );
+    assert_eq!(world.numbers(&[], Some("/origin"), 4).await, numbers(&by_origin));
     let (valued, mut valueless): (Vec<&Value>, Vec<&Value>) =
         all.iter().partition(|one| one["delay"].is_number());
     // Descending: among equals the last created comes first.
     let ordered: Vec<i64> = {
         let mut keyed: Vec<(f64, i64)> = valued
             .iter()
-            .map(|one| {
-                (
-                    one["delay"].as_f64().unwrap(),
-                    one["number"].as_i64().unwrap(),
-                )
-            })
+            .map(|one| (one["delay"].as_f64().unwrap(), one["number"].as_i64().unwrap()))
             .collect();
         keyed.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
         valueless.reverse();
-        keyed
-            .into_iter()
-            .map(|(_, number)| number)
-            .chain(numbers(&valueless))
-            .collect()
+        keyed.into_iter().map(|(_, number)| number).chain(numbers(&valueless)).collect()
     };
     assert_eq!(world.numbers(&[], Some("-/delay"), 5).await, ordered);
-    let late: Vec<i64> = ordered
-        .iter()
-        .copied()
-        .filter(|number| all[*number as usize]["late"] == true)
-        .collect();
-    assert_eq!(
-        world.numbers(&["/late = true"], Some("-/delay"), 3).await,
-        late
-    );
+    let late: Vec<i64> =
+        ordered.iter().copied().filter(|number| all[*number as usize]["late"] == true).collect();
+    assert_eq!(world.numbers(&["/late = true"], Some("-/delay"), 3).await, late);
 }
 
 #[tokio::test]
@@ -220,11 +164,11 @@ async fn a_path_has_an_index_in_each_partition_and_pages_are_read_by_it() {
     world.apply(FLIGHTS).await.unwrap();
     let indexes =
         "SELECT count(*) FROM pg_indexes WHERE schemaname = 'egret' AND indexname ~ '_by_[0-9]+_'";
-    assert_eq!(world.number(indexes).await, 16 * 6);
+    assert_eq!(world.query_number(indexes).await, 16 * 6);
     world.apply(FLIGHTS).await.unwrap();
     let fewer = FLIGHTS.replace(r#", "/late""#, "");
     world.apply(&fewer).await.unwrap();
-    assert_eq!(world.number(indexes).await, 16 * 5);
+    assert_eq!(world.query_number(indexes).await, 16 * 5);
     world.client.batch_execute(
         "INSERT INTO egret.document_tenant (name) VALUES ('default') ON CONFLICT DO NOTHING;
          INSERT INTO egret.document (tenant_id, collection_id, number, id, version, modified_at, targets, body)
@@ -240,32 +184,18 @@ async fn a_path_has_an_index_in_each_partition_and_pages_are_read_by_it() {
     };
     let page = world.find("flights", &find).await.unwrap();
     assert_eq!(page.items.len(), 10);
-    assert!(
-        page.count.is_some_and(|count| (20..2_000).contains(&count)),
-        "{:?}",
-        page.count
-    );
+    assert!(page.count.is_some_and(|count| (20..2_000).contains(&count)), "{:?}", page.count);
     let plan = "SELECT string_agg(indexrelname, ' ') FROM pg_stat_user_indexes WHERE schemaname = 'egret' AND idx_scan > 0 AND indexrelname ~ '_by_2_'";
-    world
-        .client
-        .batch_execute("SELECT pg_stat_clear_snapshot()")
-        .await
-        .unwrap();
-    let used = async || {
-        world
-            .client
-            .query_one(plan, &[])
-            .await
-            .unwrap()
-            .get::<_, Option<String>>(0)
-    };
+    world.client.batch_execute("SELECT pg_stat_clear_snapshot()").await.unwrap();
+    let used =
+        async || world.client.query_one(plan, &[]).await.unwrap().get::<_, Option<String>>(0);
     // The statistics of other sessions come a moment after they end what they do.
     eventually("the statistics count a use", async || {
         world.find("flights", &find).await.unwrap();
         used().await
     })
     .await;
-    world.documents_stop().await;
+    world.stop_documents().await;
 }
 
 #[tokio::test]
@@ -273,11 +203,11 @@ async fn fields_and_embedded_targets_are_returned() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     for faa in ["JFK", "LAX", "ORD"] {
-        world.made("airports", &json!({"faa": faa})).await;
+        world.create("airports", &json!({"faa": faa})).await;
     }
     let flight = json!({"number": 1, "origin": "x", "from": "JFK", "stops": ["LAX", "ORD"], "where": {"it's \"here\"": "yes"}});
-    let made = world.made("flights", &flight).await;
-    world.made("flights", &json!({"number": 2})).await;
+    let made = world.create("flights", &flight).await;
+    world.create("flights", &json!({"number": 2})).await;
     let name = |name: &str| name.parse::<CollectionName>().unwrap();
     let shape = DocumentProjection {
         fields: vec![
@@ -287,15 +217,9 @@ async fn fields_and_embedded_targets_are_returned() {
         ],
         embed: vec![name("origin"), name("stops")],
     };
-    let find = FindQuery {
-        shape: shape.clone(),
-        ..FindQuery::default()
-    };
+    let find = FindQuery { projection: shape.clone(), ..FindQuery::default() };
     let page = world.find("flights", &find).await.unwrap();
-    assert_eq!(
-        page.items[0].fields,
-        Some(json!({"number": 1, "where": {"it's \"here\"": "yes"}}))
-    );
+    assert_eq!(page.items[0].fields, Some(json!({"number": 1, "where": {"it's \"here\"": "yes"}})));
     let embedded = json!({"origin": {"faa": "JFK"}, "stops": [{"faa": "LAX"}, {"faa": "ORD"}]});
     assert_eq!(Value::Object(page.items[0].embedded.clone()), embedded);
     assert_eq!(
@@ -304,29 +228,21 @@ async fn fields_and_embedded_targets_are_returned() {
     );
     let alone = world
         .documents
-        .get_shaped(&world.caller, &named("flights"), made.id, &shape)
+        .get_projected(&world.caller, &collection_name("flights"), made.id, &shape)
         .await
         .unwrap();
     assert_eq!(Value::Object(alone.embedded), embedded);
     let unknown = FindQuery {
-        shape: DocumentProjection {
+        projection: DocumentProjection {
             embed: vec![name("plane")],
             ..DocumentProjection::default()
         },
         ..FindQuery::default()
     };
-    assert_eq!(code(world.find("flights", &unknown).await), "query_invalid");
+    assert_eq!(error_code(world.find("flights", &unknown).await), "query_invalid");
     let long = json!({"number": 3, "origin": "x".repeat(1_025)});
-    assert_eq!(
-        code(world.post("flights", &long).await),
-        "validation_failed"
-    );
-    world
-        .made(
-            "flights",
-            &json!({"number": 3, "origin": "x".repeat(1_024)}),
-        )
-        .await;
+    assert_eq!(error_code(world.post("flights", &long).await), "validation_failed");
+    world.create("flights", &json!({"number": 3, "origin": "x".repeat(1_024)})).await;
     world.stop().await;
 }
 
@@ -334,18 +250,13 @@ async fn fields_and_embedded_targets_are_returned() {
 async fn referrers_are_returned_page_by_page() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
-    let jfk = world.made("airports", &json!({"faa": "JFK"})).await;
+    let jfk = world.create("airports", &json!({"faa": "JFK"})).await;
     for number in 0..5 {
-        world
-            .made(
-                "flights",
-                &json!({"number": number, "from": "JFK", "stops": ["JFK"]}),
-            )
-            .await;
+        world.create("flights", &json!({"number": number, "from": "JFK", "stops": ["JFK"]})).await;
     }
     let (mut cursor, mut numbers) = (None::<String>, Vec::new());
     loop {
-        let airports = named("airports");
+        let airports = collection_name("airports");
         let referring = world
             .documents
             .referrers(&world.caller, &airports, jfk.id, cursor.as_deref(), Some(2))
@@ -353,7 +264,7 @@ async fn referrers_are_returned_page_by_page() {
             .unwrap();
         let each = referring.items.iter().map(|(name, stored)| {
             assert_eq!(name.as_str(), "flights");
-            stored.value().unwrap()["number"].as_i64().unwrap()
+            stored.parse_body().unwrap()["number"].as_i64().unwrap()
         });
         numbers.extend(each);
         cursor = referring.next;
@@ -364,15 +275,15 @@ async fn referrers_are_returned_page_by_page() {
     assert_eq!(numbers, [0, 1, 2, 3, 4]);
     let wrong = world
         .documents
-        .referrers(&world.caller, &named("airports"), jfk.id, Some("x"), None)
+        .referrers(&world.caller, &collection_name("airports"), jfk.id, Some("x"), None)
         .await;
-    assert_eq!(code(wrong), "query_invalid");
+    assert_eq!(error_code(wrong), "query_invalid");
     world.stop().await;
 }
 
 #[tokio::test]
 async fn abandoned_queries_are_cancelled_and_sessions_are_bounded() {
-    let (config, clock, entropy) = usual();
+    let (config, clock, entropy) = default_parts();
     let config = DocumentsConfig {
         queries: 3,
         // Longer than PostgreSQL's `statement_timeout` can be.
@@ -381,7 +292,7 @@ async fn abandoned_queries_are_cancelled_and_sessions_are_bounded() {
     };
     let world = World::with(18, (config, clock, entropy)).await;
     world.apply(FLIGHTS).await.unwrap();
-    world.made("flights", &json!({"number": 1})).await;
+    world.create("flights", &json!({"number": 1})).await;
     let other = world.database.connect().await;
     let lock = "BEGIN; LOCK TABLE egret.document IN ACCESS EXCLUSIVE MODE";
     other.batch_execute(lock).await.unwrap();
@@ -390,9 +301,9 @@ async fn abandoned_queries_are_cancelled_and_sessions_are_bounded() {
     for _ in 0..3 {
         tokio::select! {
             _ = join_all((0..5).map(|_| world.find("flights", &find))) => panic!("the table is locked"),
-            () = world.until(waiting, 2) => {}
+            () = world.await_number(waiting, 2) => {}
         }
-        world.until(waiting, 0).await;
+        world.await_number(waiting, 0).await;
     }
     other.batch_execute("COMMIT").await.unwrap();
     let page = world.find("flights", &find).await.unwrap();
@@ -405,25 +316,19 @@ async fn collections_without_rights_are_hidden() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     let rights = Rights {
-        read: Reach::Of(BTreeSet::from([named("airports")])),
-        write: Reach::Of(BTreeSet::new()),
+        read: Reach::Only(BTreeSet::from([collection_name("airports")])),
+        write: Reach::Only(BTreeSet::new()),
         ..Rights::default()
     };
-    let caller = Caller {
-        rights: Arc::new(rights),
-        ..world.caller.clone()
-    };
+    let caller = Caller { rights: Arc::new(rights), ..world.caller.clone() };
     let collections = world.documents.collections(&caller).await.unwrap();
-    let names: Vec<&str> = collections
-        .iter()
-        .map(|one| one.collection.as_str())
-        .collect();
+    let names: Vec<&str> = collections.iter().map(|one| one.collection.as_str()).collect();
     assert_eq!(names, ["airports"]);
-    let flights = named("flights");
+    let flights = collection_name("flights");
     let hidden = world.documents.collection(&caller, &flights).await;
-    assert_eq!(code(hidden), "collection_not_found");
+    assert_eq!(error_code(hidden), "collection_not_found");
     let told = async |caller: &Caller| {
-        let told = world.documents.described(caller).await.unwrap();
+        let told = world.documents.describe_openapi(caller).await.unwrap();
         let of = |name: &str| told.paths.keys().any(|path| path.contains(name));
         (of("airports"), of("flights"))
     };
@@ -437,39 +342,24 @@ async fn a_document_is_found_by_its_identity() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     let jfk = json!({"faa": "JFK", "name": 7});
-    let made = world.made("airports", &jfk).await;
+    let made = world.create("airports", &jfk).await;
     let by = |identity: &str| FindQuery {
         identity: Some(identity.to_owned()),
         count: CountMode::Exact,
         ..FindQuery::default()
     };
-    let page = world
-        .find("airports", &by(r#"{"faa": "JFK"}"#))
-        .await
-        .unwrap();
+    let page = world.find("airports", &by(r#"{"faa": "JFK"}"#)).await.unwrap();
     let ids: Vec<_> = page.items.iter().map(|one| one.stored.id).collect();
     assert_eq!((ids, page.count), (vec![made.id], Some(1)));
-    let none = world
-        .find("airports", &by(r#"{"faa": "LGA"}"#))
-        .await
-        .unwrap();
+    let none = world.find("airports", &by(r#"{"faa": "LGA"}"#)).await.unwrap();
     assert_eq!((none.items.len(), none.count), (0, Some(0)));
     // The same identity in another collection has another alias.
-    let other = world
-        .find("flights", &by(r#"{"number": 1}"#))
-        .await
-        .unwrap();
+    let other = world.find("flights", &by(r#"{"number": 1}"#)).await.unwrap();
     assert!(other.items.is_empty());
     for wrong in ["{}", "5", "{", r#"{"faa": null}"#, r#"{"faa": ["JFK"]}"#] {
-        assert_eq!(
-            code(world.find("airports", &by(wrong)).await),
-            "query_invalid"
-        );
+        assert_eq!(error_code(world.find("airports", &by(wrong)).await), "query_invalid");
     }
-    let both = FindQuery {
-        filters: vec!["/name = 7".to_owned()],
-        ..by(r#"{"faa": "JFK"}"#)
-    };
-    assert_eq!(code(world.find("airports", &both).await), "query_invalid");
+    let both = FindQuery { filters: vec!["/name = 7".to_owned()], ..by(r#"{"faa": "JFK"}"#) };
+    assert_eq!(error_code(world.find("airports", &both).await), "query_invalid");
     world.stop().await;
 }

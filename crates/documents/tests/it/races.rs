@@ -10,7 +10,7 @@ use egret_documents::model::{DocumentId, WriteOutcome};
 use futures_util::future::{join, join_all, join3};
 use serde_json::{Value, json};
 
-use crate::world::{FLIGHTS, World, code, engine};
+use crate::world::{FLIGHTS, World, engine, error_code};
 
 /// Number of concurrent clients.
 const CLIENTS: usize = 16;
@@ -28,7 +28,7 @@ async fn deletions_race_with_references() {
                 let faa = format!("A{}", (client + round) % 5);
                 match client % 3 {
                     0 => {
-                        let made = world.made("airports", &json!({"faa": faa})).await;
+                        let made = world.create("airports", &json!({"faa": faa})).await;
                         allowed(
                             world.delete("airports", made.id).await,
                             &["still_referenced", "not_found"],
@@ -46,7 +46,7 @@ async fn deletions_race_with_references() {
                     }
                     _ => {
                         world
-                            .made("airports", &json!({"faa": faa, "name": round.to_string()}))
+                            .create("airports", &json!({"faa": faa, "name": round.to_string()}))
                             .await;
                     }
                 }
@@ -67,10 +67,8 @@ async fn concurrent_upserts_create_one_document() {
     for round in 0..20 {
         let body = json!({"faa": format!("R{round}")});
         let all = join_all((0..CLIENTS).map(|_| world.post("airports", &body))).await;
-        let ids: std::collections::BTreeSet<_> = all
-            .into_iter()
-            .map(|made| made.unwrap().id.uuid())
-            .collect();
+        let ids: std::collections::BTreeSet<_> =
+            all.into_iter().map(|made| made.unwrap().id.uuid()).collect();
         assert_eq!(ids.len(), 1);
     }
     world.stop().await;
@@ -80,41 +78,24 @@ async fn concurrent_upserts_create_one_document() {
 async fn a_second_owner_writes_and_the_first_does_not() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
-    world.made("airports", &json!({"faa": "JFK"})).await;
+    world.create("airports", &json!({"faa": "JFK"})).await;
     // Another owner takes over: uncommitted writes of the first one fail, and it determines the
     // owner again.
-    let raised = world
-        .client
-        .batch_execute("UPDATE egret.document_owner SET epoch = epoch + 1")
-        .await;
+    let raised =
+        world.client.batch_execute("UPDATE egret.document_owner SET epoch = epoch + 1").await;
     raised.unwrap();
-    let made = world.made("airports", &json!({"faa": "LAX"})).await;
-    assert_eq!(
-        world.number("SELECT epoch FROM egret.document_owner").await,
-        3
-    );
-    assert_eq!(
-        world.get("airports", made.id).await.unwrap(),
-        json!({"faa": "LAX"})
-    );
+    let made = world.create("airports", &json!({"faa": "LAX"})).await;
+    assert_eq!(world.query_number("SELECT epoch FROM egret.document_owner").await, 3);
+    assert_eq!(world.get("airports", made.id).await.unwrap(), json!({"faa": "LAX"}));
     let other = World {
         documents: engine(&world.database),
         client: world.database.connect().await,
         database: world.database.clone(),
         caller: world.caller.clone(),
     };
-    let refused = other
-        .post("airports", &json!({"faa": "ORD"}))
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(refused, DocumentsError::OwnedElsewhere { .. }),
-        "{refused:?}"
-    );
-    assert_eq!(
-        other.get("airports", made.id).await.unwrap(),
-        json!({"faa": "LAX"})
-    );
+    let refused = other.post("airports", &json!({"faa": "ORD"})).await.unwrap_err();
+    assert!(matches!(refused, DocumentsError::OwnedElsewhere { .. }), "{refused:?}");
+    assert_eq!(other.get("airports", made.id).await.unwrap(), json!({"faa": "LAX"}));
     other.stop().await;
     world.stop().await;
 }
@@ -127,9 +108,7 @@ async fn races<F>(world: &Arc<World>, race: impl Fn(Arc<World>, usize) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let lanes: Vec<_> = (0..CLIENTS)
-        .map(|lane| (lane..RACES).step_by(CLIENTS))
-        .collect();
+    let lanes: Vec<_> = (0..CLIENTS).map(|lane| (lane..RACES).step_by(CLIENTS)).collect();
     let mut running = tokio::task::JoinSet::new();
     for lane in lanes {
         let all: Vec<F> = lane.map(|round| race(world.clone(), round)).collect();
@@ -153,10 +132,7 @@ fn one_of_two<A: std::fmt::Debug, B: std::fmt::Debug>(
 ) -> (Option<A>, Option<B>) {
     let first = allowed(first, &[first_code]);
     let second = allowed(second, &[second_code]);
-    assert!(
-        first.is_some() != second.is_some(),
-        "{first:?} and {second:?}"
-    );
+    assert!(first.is_some() != second.is_some(), "{first:?} and {second:?}");
     (first, second)
 }
 
@@ -166,7 +142,7 @@ async fn a_target_goes_or_is_referred_to_a_thousand_times() {
     world.apply(FLIGHTS).await.unwrap();
     races(&world, |world, round| async move {
         let body = json!({"faa": format!("T{round}")});
-        let airport = world.made("airports", &body).await.id;
+        let airport = world.create("airports", &body).await.id;
         let flight = json!({"number": round, "origin": format!("T{round}")});
         let go = world.delete("airports", airport);
         let refer = world.post("flights", &flight);
@@ -185,7 +161,7 @@ async fn a_target_goes_or_is_referred_to_a_thousand_times() {
         }
     })
     .await;
-    assert_eq!(world.number("SELECT count(*) FROM egret.document").await, 0);
+    assert_eq!(world.query_number("SELECT count(*) FROM egret.document").await, 0);
     Arc::into_inner(world).unwrap().stop().await;
 }
 
@@ -196,19 +172,13 @@ async fn two_make_one_document_a_thousand_times() {
     races(&world, |world, round| async move {
         let body = |name: &str| json!({"faa": format!("U{round}"), "name": name});
         let (first, second) = (body("first"), body("second"));
-        let both = join(
-            world.post("airports", &first),
-            world.post("airports", &second),
-        );
+        let both = join(world.post("airports", &first), world.post("airports", &second));
         let (first, second) = both.await;
         let (first, second) = (first.unwrap(), second.unwrap());
         assert_eq!(first.id, second.id);
-        let mut both = [(first.version, first.done), (second.version, second.done)];
+        let mut both = [(first.version, first.outcome), (second.version, second.outcome)];
         both.sort_by_key(|(version, _)| *version);
-        assert_eq!(
-            both,
-            [(1, WriteOutcome::Created), (2, WriteOutcome::Changed)]
-        );
+        assert_eq!(both, [(1, WriteOutcome::Created), (2, WriteOutcome::Changed)]);
     })
     .await;
     Arc::into_inner(world).unwrap().stop().await;
@@ -217,14 +187,12 @@ async fn two_make_one_document_a_thousand_times() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_document_is_called_differently_while_others_refer_to_it_a_thousand_times() {
     let world = Arc::new(World::new(18).await);
-    let mutable = FLIGHTS.replace(
-        r#""identity": ["/faa"]"#,
-        r#""identity": ["/faa"], "identity_mutable": true"#,
-    );
+    let mutable = FLIGHTS
+        .replace(r#""identity": ["/faa"]"#, r#""identity": ["/faa"], "identity_mutable": true"#);
     world.apply(&mutable).await.unwrap();
     races(&world, |world, round| async move {
         let (old, new) = (format!("O{round}"), format!("N{round}"));
-        let airport = world.made("airports", &json!({"faa": old})).await.id;
+        let airport = world.create("airports", &json!({"faa": old})).await.id;
         let flight = |number: usize, origin: &str| json!({"number": number, "origin": origin});
         let (by_old, by_new) = (flight(2 * round, &old), flight(2 * round + 1, &new));
         let renamed = json!({"faa": new});
@@ -285,20 +253,17 @@ async fn take_over(world: &World, and_those_that_write: bool) {
     let end = |pids: &str| format!("SELECT count(pg_terminate_backend(pid)) FROM ({pids}) AS p");
     let epoch = "SELECT epoch FROM egret.document_owner";
     let position = "SELECT coalesce(max(position), 0) FROM egret.document_feed";
-    let before = world.number(epoch).await;
+    let before = world.query_number(epoch).await;
     // The owner is not notified: its writes in progress run into the next epoch.
-    world.until(&end(OWNER), 1).await;
+    world.await_number(&end(OWNER), 1).await;
     if and_those_that_write {
         // The outcome of writes in progress becomes unknown, too.
-        world.number(&end(WRITING)).await;
+        world.query_number(&end(WRITING)).await;
     }
-    eventually("the owner changes", async || {
-        world.number(epoch).await != before
-    })
-    .await;
-    let before = world.number(position).await;
+    eventually("the owner changes", async || world.query_number(epoch).await != before).await;
+    let before = world.query_number(position).await;
     eventually("200 changes are written", async || {
-        let now = world.number(position).await;
+        let now = world.query_number(position).await;
         if now < before + 200 { Err(now) } else { Ok(()) }
     })
     .await;
@@ -333,8 +298,8 @@ async fn what_was_acknowledged_outlasts_owners_that_change_under_load() {
     }
     let checked = world.documents.fsck(&world.caller, false).await.unwrap();
     assert_eq!(checked.findings, []);
-    other.documents_stop().await;
-    world.documents_stop().await;
+    other.stop_documents().await;
+    world.stop_documents().await;
 }
 
 /// A success, or none if the error has one of these codes.
@@ -355,7 +320,7 @@ async fn a_write_whose_answer_was_lost_is_done_again_unless_others_wrote_since()
     for others_wrote in [false, true] {
         let world = World::new(18).await;
         world.apply(FLIGHTS).await.unwrap();
-        world.made("airports", &json!({"faa": "JFK"})).await;
+        world.create("airports", &json!({"faa": "JFK"})).await;
         let mut other = world.database.connect().await;
         let held = other.transaction().await.unwrap();
         let hold = "SELECT FROM egret.document_owner FOR UPDATE";
@@ -363,9 +328,9 @@ async fn a_write_whose_answer_was_lost_is_done_again_unless_others_wrote_since()
         let lose = async {
             let writing = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%document_write%'";
             let end = format!("SELECT count(pg_terminate_backend(pid)) FROM ({writing}) AS p");
-            world.until(&end, 1).await;
+            world.await_number(&end, 1).await;
             // The Egret that lost the answer becomes the owner again.
-            world.until(&format!("{WAITING} 'epoch . 1'"), 1).await;
+            world.await_number(&format!("{WAITING} 'epoch . 1'"), 1).await;
             if others_wrote {
                 let write = "UPDATE egret.document_owner SET epoch = epoch + 1";
                 held.batch_execute(write).await.unwrap();
@@ -375,16 +340,12 @@ async fn a_write_whose_answer_was_lost_is_done_again_unless_others_wrote_since()
         let lga = json!({"faa": "LGA"});
         let (told, ()) = join(world.post("airports", &lga), lose).await;
         if others_wrote {
-            assert_eq!(code(told), "unavailable")
+            assert_eq!(error_code(told), "unavailable")
         } else {
-            assert_eq!(told.unwrap().done, WriteOutcome::Created)
+            assert_eq!(told.unwrap().outcome, WriteOutcome::Created)
         }
-        let expected = if others_wrote {
-            WriteOutcome::Created
-        } else {
-            WriteOutcome::Unchanged
-        };
-        assert_eq!(world.made("airports", &lga).await.done, expected);
+        let expected = if others_wrote { WriteOutcome::Created } else { WriteOutcome::Unchanged };
+        assert_eq!(world.create("airports", &lga).await.outcome, expected);
         world.stop().await;
     }
 }

@@ -37,28 +37,23 @@ pub struct World {
 
 impl World {
     pub async fn new(version: u32) -> Self {
-        Self::with(version, usual()).await
+        Self::with(version, default_parts()).await
     }
 
-    pub async fn with(version: u32, made: EngineParts) -> Self {
+    pub async fn with(version: u32, parts: EngineParts) -> Self {
         let database = Arc::new(TestDatabase::create(version).await);
-        let documents = engine_with(&database, made, None);
-        Self::of(database, documents).await
+        let documents = engine_with(&database, parts, None);
+        Self::on_database(database, documents).await
     }
 
-    pub async fn of(database: Arc<TestDatabase>, documents: Documents) -> Self {
+    pub async fn on_database(database: Arc<TestDatabase>, documents: Documents) -> Self {
         let client = database.connect().await;
         let caller = Caller {
             tenant: "default".to_owned(),
             author: Some("tester".to_owned()),
             ..Caller::default()
         };
-        Self {
-            database,
-            documents,
-            client,
-            caller,
-        }
+        Self { database, documents, client, caller }
     }
 
     pub async fn apply(&self, file: &str) -> Result<Vec<DeclarationResult>, DocumentsError> {
@@ -71,14 +66,12 @@ impl World {
         body: &Value,
     ) -> Result<WriteReceipt, DocumentsError> {
         let body = body.to_string();
-        let name = named(collection);
-        self.documents
-            .upsert(&self.caller, &name, body.as_bytes(), Condition::Always)
-            .await
+        let name = collection_name(collection);
+        self.documents.upsert(&self.caller, &name, body.as_bytes(), Condition::Always).await
     }
 
     /// Like [`World::post`], and expects success.
-    pub async fn made(&self, collection: &str, body: &Value) -> WriteReceipt {
+    pub async fn create(&self, collection: &str, body: &Value) -> WriteReceipt {
         self.post(collection, body).await.unwrap()
     }
 
@@ -90,10 +83,8 @@ impl World {
         condition: Condition,
     ) -> Result<WriteReceipt, DocumentsError> {
         let body = body.to_string();
-        let name = named(collection);
-        self.documents
-            .replace(&self.caller, &name, id, body.as_bytes(), condition)
-            .await
+        let name = collection_name(collection);
+        self.documents.replace(&self.caller, &name, id, body.as_bytes(), condition).await
     }
 
     pub async fn delete(
@@ -101,39 +92,33 @@ impl World {
         collection: &str,
         id: DocumentId,
     ) -> Result<WriteReceipt, DocumentsError> {
-        let name = named(collection);
-        self.documents
-            .delete(&self.caller, &name, id, Condition::Always)
-            .await
+        let name = collection_name(collection);
+        self.documents.delete(&self.caller, &name, id, Condition::Always).await
     }
 
     pub async fn get(&self, collection: &str, id: DocumentId) -> Result<Value, DocumentsError> {
-        let name = named(collection);
+        let name = collection_name(collection);
         let found = self.documents.get(&self.caller, &name, id).await?;
         Ok(serde_json::from_str(&found.body).unwrap())
     }
 
-    pub async fn number(&self, sql: &str) -> i64 {
+    pub async fn query_number(&self, sql: &str) -> i64 {
         self.client.query_one(sql, &[]).await.unwrap().get(0)
     }
 
     /// Waits until a query returns this number.
-    pub async fn until(&self, sql: &str, wanted: i64) {
-        eventually(&format!("`{sql}` returns {wanted}"), async || {
-            let number = self.number(sql).await;
-            if number == wanted {
-                Ok(())
-            } else {
-                Err(number)
-            }
+    pub async fn await_number(&self, sql: &str, expected: i64) {
+        eventually(&format!("`{sql}` returns {expected}"), async || {
+            let number = self.query_number(sql).await;
+            if number == expected { Ok(()) } else { Err(number) }
         })
         .await;
     }
 
     /// Checks that every edge connects existing documents, and that every document has as many
     /// edges as stored targets, and an alias.
-    pub async fn check(&self) {
-        let wrong = "SELECT (SELECT count(*) FROM egret.document_reference AS e WHERE NOT EXISTS (
+    pub async fn check_tables(&self) {
+        let inconsistencies = "SELECT (SELECT count(*) FROM egret.document_reference AS e WHERE NOT EXISTS (
                 SELECT FROM egret.document AS d WHERE d.tenant_id = e.tenant_id AND d.number = e.target)
              OR NOT EXISTS (SELECT FROM egret.document AS d WHERE d.tenant_id = e.tenant_id AND d.number = e.source
                 AND d.collection_id = e.collection_id AND e.target = ANY (d.targets)))
@@ -151,22 +136,22 @@ impl World {
             + (SELECT count(*) FROM egret.document_alias AS a WHERE NOT EXISTS (
                 SELECT FROM egret.document AS d WHERE d.tenant_id = a.tenant_id AND d.number = a.number AND d.collection_id = a.collection_id))
             + (SELECT count(*) FROM egret.document AS d WHERE d.number <> egret.document_number(d.id))";
-        assert_eq!(self.number(wrong).await, 0);
+        assert_eq!(self.query_number(inconsistencies).await, 0);
         let gaps = "SELECT count(*) FROM (SELECT position - row_number() OVER (ORDER BY position) AS gap FROM egret.document_change) AS c WHERE gap <> 0";
-        assert_eq!(self.number(gaps).await, 0);
-        if self.number("SELECT count(*) FROM egret.collection").await > 0 {
-            let checked = self.documents.fsck(&self.caller, false).await.unwrap();
-            assert_eq!(checked.findings, []);
+        assert_eq!(self.query_number(gaps).await, 0);
+        if self.query_number("SELECT count(*) FROM egret.collection").await > 0 {
+            let report = self.documents.fsck(&self.caller, false).await.unwrap();
+            assert_eq!(report.findings, []);
         }
     }
 
     pub async fn stop(self) {
-        self.check().await;
-        self.documents_stop().await;
+        self.check_tables().await;
+        self.stop_documents().await;
     }
 
     /// Stops without the checks, for tests that damage the tables.
-    pub async fn documents_stop(self) {
+    pub async fn stop_documents(self) {
         self.documents.stop().await;
     }
 }
@@ -182,26 +167,22 @@ impl Signer for TestSigner {
 
 /// An engine on a database.
 pub fn engine(database: &TestDatabase) -> Documents {
-    engine_with(database, usual(), None)
+    engine_with(database, default_parts(), None)
 }
 
 /// Settings and sources of time and randomness of an engine.
 pub type EngineParts = (DocumentsConfig, Arc<dyn Clock>, Arc<dyn Entropy>);
 
-pub fn usual() -> EngineParts {
-    (
-        DocumentsConfig::default(),
-        Arc::new(SystemClock),
-        Arc::new(SystemEntropy),
-    )
+pub fn default_parts() -> EngineParts {
+    (DocumentsConfig::default(), Arc::new(SystemClock), Arc::new(SystemEntropy))
 }
 
 pub fn engine_with(
     database: &TestDatabase,
-    made: EngineParts,
+    parts: EngineParts,
     tasks: Option<Arc<dyn TaskSink>>,
 ) -> Documents {
-    engine_at(database.connection(), made, tasks)
+    engine_at(database.connection(), parts, tasks)
 }
 
 /// Like [`engine_with`], with this connection.
@@ -212,21 +193,21 @@ pub fn engine_at(
 ) -> Documents {
     let options = Options {
         config,
-        databases: Databases::one(connection),
+        databases: Databases::single(connection),
         clock,
         entropy,
         tasks,
         signer: Some(Arc::new(TestSigner)),
-        destinations: egret_outgoing::Destinations::everything(),
+        destinations: egret_outgoing::Destinations::allow_all(),
     };
     Documents::new(options, &mut Registry::default())
 }
 
-pub fn named(collection: &str) -> CollectionName {
+pub fn collection_name(collection: &str) -> CollectionName {
     collection.parse().unwrap()
 }
 
 /// The code of the expected error.
-pub fn code<T: std::fmt::Debug>(refused: Result<T, DocumentsError>) -> &'static str {
-    refused.unwrap_err().code()
+pub fn error_code<T: std::fmt::Debug>(result: Result<T, DocumentsError>) -> &'static str {
+    result.unwrap_err().code()
 }

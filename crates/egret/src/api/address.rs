@@ -38,18 +38,18 @@ impl Credentials {
     ///
     /// # Errors
     /// [`Failure`]: it is not the owner's.
-    pub fn checked(self, address: &Address) -> Result<Option<String>, Failure> {
+    pub(crate) fn into_checked_token(self, address: &Address) -> Result<Option<String>, Failure> {
         if let Some(owner) = self.owner {
             ListenerGuard::new(&address.url, owner)
                 .check()
-                .map_err(|error| not_sent(&address.url, &error))?;
+                .map_err(|error| token_not_sent(&address.url, &error))?;
         }
         Ok(self.token)
     }
 }
 
 /// A server's address without user and password: fit to be shown, and to be kept in a file.
-pub fn without_credentials(url: &Url) -> Url {
+pub(crate) fn without_credentials(url: &Url) -> Url {
     let mut shown = url.clone();
     // Refused where an address has no host alone, and so no user.
     _ = shown.set_username("");
@@ -58,17 +58,14 @@ pub fn without_credentials(url: &Url) -> Url {
 }
 
 /// The token stays here.
-pub(super) fn not_sent(url: &Url, error: &ListenerError) -> Failure {
+pub(super) fn token_not_sent(url: &Url, error: &ListenerError) -> Failure {
     Failure {
         exit: Exit::Unreachable,
         // A server that is stopped or killed after it has taken the connection listens no more.
         retryable: matches!(error, ListenerError::Unknown { .. }),
         ..Failure::failed(
             "foreign_server",
-            format!(
-                "the admin token was not sent to {}: {error}",
-                without_credentials(url)
-            ),
+            format!("the admin token was not sent to {}: {error}", without_credentials(url)),
         )
     }
     .with_hint("name the server by --url with --token-file or EGRET_TOKEN if you trust it")
@@ -104,21 +101,15 @@ mod tests {
     #[test]
     fn an_address_is_shown_without_user_and_password() {
         for (url, expected) in [
-            (
-                "http://admin:TOPSECRET@127.0.0.1:7070",
-                "http://127.0.0.1:7070/",
-            ),
-            (
-                "https://TOPSECRET@egret.example/a?b=c",
-                "https://egret.example/a?b=c",
-            ),
+            ("http://admin:TOPSECRET@127.0.0.1:7070", "http://127.0.0.1:7070/"),
+            ("https://TOPSECRET@egret.example/a?b=c", "https://egret.example/a?b=c"),
             ("http://[::1]:7070/", "http://[::1]:7070/"),
         ] {
             let url: Url = url.parse().unwrap();
             assert_eq!(without_credentials(&url).as_str(), expected);
             let stopped = ListenerError::Unknown { port: 7070 };
-            let told = not_sent(&url, &stopped).message;
-            assert!(!told.contains("TOPSECRET"), "{told}");
+            let message = token_not_sent(&url, &stopped).message;
+            assert!(!message.contains("TOPSECRET"), "{message}");
         }
     }
 
@@ -126,12 +117,8 @@ mod tests {
     fn a_server_that_has_just_stopped_is_tried_again_and_a_foreign_one_is_not() {
         let url: Url = "http://127.0.0.1:7070".parse().unwrap();
         let stopped = ListenerError::Unknown { port: 7070 };
-        assert!(not_sent(&url, &stopped).retryable);
-        let foreign = ListenerError::Foreign {
-            found: 7,
-            port: 7070,
-            owner: 0,
-        };
-        assert!(!not_sent(&url, &foreign).retryable);
+        assert!(token_not_sent(&url, &stopped).retryable);
+        let foreign = ListenerError::Foreign { found: 7, port: 7070, owner: 0 };
+        assert!(!token_not_sent(&url, &foreign).retryable);
     }
 }

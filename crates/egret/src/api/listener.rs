@@ -50,11 +50,7 @@ impl ListenerGuard {
             |_| vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
             |address| vec![address],
         );
-        Self {
-            addresses,
-            port: url.port_or_known_default().unwrap_or_default(),
-            owner,
-        }
+        Self { addresses, port: url.port_or_known_default().unwrap_or_default(), owner }
     }
 
     /// Looks at the sockets of this machine.
@@ -62,15 +58,15 @@ impl ListenerGuard {
     /// # Errors
     /// [`ListenerError`]: another user's process is at the other end, or none that is known.
     pub(super) fn check(&self) -> Result<(), ListenerError> {
-        let read = |name| std::fs::read_to_string(name).unwrap_or_default();
-        let tables = [read("/proc/net/tcp"), read("/proc/net/tcp6")];
+        let read_table = |name| std::fs::read_to_string(name).unwrap_or_default();
+        let tables = [read_table("/proc/net/tcp"), read_table("/proc/net/tcp6")];
         self.check_tables(&tables)
     }
 
     fn check_tables(&self, tables: &[String]) -> Result<(), ListenerError> {
         let mut is_listening = false;
         let sockets = tables.iter().flat_map(|table| table.lines());
-        for socket in sockets.filter_map(Socket::read) {
+        for socket in sockets.filter_map(Socket::parse) {
             let is_wildcard = socket.is_listening && socket.address.is_unspecified();
             if socket.port != self.port
                 || !(is_wildcard || self.addresses.contains(&socket.address))
@@ -103,11 +99,11 @@ struct Socket {
 
 impl Socket {
     /// Fields: number, local address, remote address, state, queues, timer, retransmissions, user.
-    fn read(line: &str) -> Option<Self> {
+    fn parse(line: &str) -> Option<Self> {
         let fields: Vec<&str> = line.split_whitespace().take(8).collect();
         let (address, port) = fields.get(1)?.split_once(':')?;
         Some(Self {
-            address: address_of(address)?,
+            address: parse_address(address)?,
             port: u16::from_str_radix(port, 16).ok()?,
             is_listening: *fields.get(3)? == "0A",
             owner: fields.get(7)?.parse().ok()?,
@@ -116,10 +112,10 @@ impl Socket {
 }
 
 /// Words of 32 bits in the machine's own order. Version 4 in version 6 is version 4.
-fn address_of(digits: &str) -> Option<IpAddr> {
+fn parse_address(digits: &str) -> Option<IpAddr> {
     let mut bytes = Vec::with_capacity(16);
-    for at in (0..digits.len()).step_by(8) {
-        let word = u32::from_str_radix(digits.get(at..at + 8)?, 16).ok()?;
+    for start in (0..digits.len()).step_by(8) {
+        let word = u32::from_str_radix(digits.get(start..start + 8)?, 16).ok()?;
         bytes.extend(word.to_ne_bytes());
     }
     if let Ok(bytes) = <[u8; 4]>::try_from(bytes.as_slice()) {
@@ -133,10 +129,7 @@ impl<S> Layer<S> for ListenerGuard {
     type Service = GuardedConnector<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        GuardedConnector {
-            inner,
-            guard: self.clone(),
-        }
+        GuardedConnector { inner, guard: self.clone() }
     }
 }
 

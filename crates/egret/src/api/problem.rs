@@ -49,12 +49,7 @@ struct Referrer {
 }
 
 /// Codes of refusals that another scope of the token would help with.
-const SCOPE_CODES: [&str; 4] = [
-    "scope_missing",
-    "access_denied",
-    "view_read_denied",
-    "forbidden",
-];
+const SCOPE_CODES: [&str; 4] = ["scope_missing", "access_denied", "view_read_denied", "forbidden"];
 
 impl Problem {
     /// Whether the token lacks a scope, rather than a role some right in PostgreSQL.
@@ -64,29 +59,26 @@ impl Problem {
     }
 
     /// All details, a line for each, where the message names only the first.
-    pub(super) fn listed(&self) -> Option<String> {
-        let violations = self
-            .violations
-            .iter()
-            .map(|one| match one.pointer.as_str() {
-                "" => one.message.clone(),
-                pointer => format!("{pointer}: {}", one.message),
-            });
-        let references = self.references.iter().map(|one| {
+    pub(super) fn detail_lines(&self) -> Option<String> {
+        let violations = self.violations.iter().map(|violation| match violation.pointer.as_str() {
+            "" => violation.message.clone(),
+            pointer => format!("{pointer}: {}", violation.message),
+        });
+        let references = self.references.iter().map(|reference| {
             format!(
                 "{}: `{}` has no document with {}",
-                one.pointers.join(", "),
-                one.to,
-                one.identity
+                reference.pointers.join(", "),
+                reference.to,
+                reference.identity
             )
         });
         let referrers = self
             .referrers
             .iter()
-            .flat_map(|all| &all.first)
-            .map(|one| format!("{} {}", one.collection, one.id));
+            .flat_map(|list| &list.first)
+            .map(|referrer| format!("{} {}", referrer.collection, referrer.id));
         let lines: Vec<String> = violations.chain(references).chain(referrers).collect();
-        let says_more = lines.len() > 1 || self.referrers.is_some();
-        says_more.then(|| lines.join("\n"))
+        let has_details = lines.len() > 1 || self.referrers.is_some();
+        has_details.then(|| lines.join("\n"))
     }
 }

@@ -19,7 +19,7 @@ pub(super) fn describe(error: &(dyn StdError + 'static)) -> Option<&'static str>
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "the issuer of the server's certificate is not trusted: name the issuer's certificate by --ca-file"
         }
-        authority if egret_tls::is_of_authority(authority) => {
+        authority if egret_tls::is_ca_used_as_end_entity(authority) => {
             "the server's certificate is a CA certificate (CA:TRUE), as `openssl req -x509` \
              creates it, and is not trusted: name this certificate by --ca-file"
         }

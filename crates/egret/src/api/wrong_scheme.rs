@@ -13,14 +13,14 @@ type Cause<'a> = &'a (dyn StdError + 'static);
 /// What the server does not speak, and which scheme may be meant. `None` where the error is another
 /// one.
 pub(super) fn describe(error: Cause<'_>, url: &Url) -> Option<&'static str> {
-    let has = |is: fn(Cause<'_>) -> bool| {
-        std::iter::successors(Some(error), |error| (*error).source()).any(is)
+    let has_cause = |predicate: fn(Cause<'_>) -> bool| {
+        std::iter::successors(Some(error), |error| (*error).source()).any(predicate)
     };
     match url.scheme() {
-        "https" if has(is_not_tls) => {
+        "https" if has_cause(is_not_tls) => {
             Some("the server at this address does not use TLS: try http://")
         }
-        "http" if has(is_not_http) => {
+        "http" if has_cause(is_not_http) => {
             Some("the server at this address does not accept plain HTTP: try https://")
         }
         _ => None,
@@ -38,9 +38,7 @@ fn is_not_tls(error: Cause<'_>) -> bool {
 /// Whether a request was answered by something else than HTTP: a server with TLS answers with an
 /// alert.
 fn is_not_http(error: Cause<'_>) -> bool {
-    error
-        .downcast_ref::<hyper::Error>()
-        .is_some_and(hyper::Error::is_parse)
+    error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse)
 }
 
 #[cfg(test)]

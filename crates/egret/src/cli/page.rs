@@ -49,8 +49,6 @@ fn write_section(page: &mut String, name: &str, help: &str) {
 /// The blocks of a short help, which empty lines separate, except that of the global options.
 fn without_global_options(help: &str) -> String {
     let blocks = help.split("\n\n");
-    let kept: Vec<_> = blocks
-        .filter(|block| !block.starts_with(GLOBAL_HEADING))
-        .collect();
+    let kept: Vec<_> = blocks.filter(|block| !block.starts_with(GLOBAL_HEADING)).collect();
     kept.join("\n\n")
 }

@@ -133,25 +133,11 @@ pub enum QueueCommand {
 }
 
 /// The states of tasks.
-const STATES: [&str; 7] = [
-    "waiting",
-    "delayed",
-    "ready",
-    "leased",
-    "completed",
-    "dead",
-    "cancelled",
-];
+const STATES: [&str; 7] =
+    ["waiting", "delayed", "ready", "leased", "completed", "dead", "cancelled"];
 
 /// The states in which tasks can be purged.
-const PURGED: [&str; 6] = [
-    "waiting",
-    "delayed",
-    "ready",
-    "completed",
-    "dead",
-    "cancelled",
-];
+const PURGED: [&str; 6] = ["waiting", "delayed", "ready", "completed", "dead", "cancelled"];
 
 /// Arguments of `egret queue create …`.
 #[derive(Debug, Args)]

@@ -19,18 +19,12 @@ fn a_branch_is_described_in_one_line() {
                 --label ticket=42 --protected --json --set branches.count_max=3";
     let cli = Cli::try_parse_from(std::iter::once("egret").chain(line.split_whitespace())).unwrap();
     assert!(cli.global.json);
-    assert_eq!(
-        cli.global.set,
-        [("branches.count_max".to_owned(), "3".to_owned())]
-    );
+    assert_eq!(cli.global.set, [("branches.count_max".to_owned(), "3".to_owned())]);
     let Command::Branch(BranchCommand::Create(create)) = cli.command else {
         panic!("{:?}", cli.command);
     };
     assert_eq!(create.ttl, Some(ConfigDuration::secs(7_200)));
-    assert_eq!(
-        create.settings,
-        [("work_mem".to_owned(), "64MB".to_owned())]
-    );
+    assert_eq!(create.settings, [("work_mem".to_owned(), "64MB".to_owned())]);
     assert_eq!(create.labels, [("ticket".to_owned(), "42".to_owned())]);
     assert!(create.durable && create.protected);
 }
@@ -38,28 +32,19 @@ fn a_branch_is_described_in_one_line() {
 #[test]
 fn what_is_wrong_is_said() {
     let message = refused(&["branch", "create", "demo", "--ttl", "soon"]);
-    assert!(
-        message.contains("`soon` is not a duration such as"),
-        "{message}"
-    );
+    assert!(message.contains("`soon` is not a duration such as"), "{message}");
     let message = refused(&["branch", "create", "demo", "--label", "x"]);
-    assert!(
-        message.contains("`x` is not of the form KEY=VALUE"),
-        "{message}"
-    );
+    assert!(message.contains("`x` is not of the form KEY=VALUE"), "{message}");
     let message = refused(&["branch", "expire", "demo"]);
     assert!(message.contains("--ttl <DURATION>"), "{message}");
     let message = refused(&["branch", "lsit"]);
-    assert!(
-        message.contains("a similar subcommand exists: 'list'"),
-        "{message}"
-    );
+    assert!(message.contains("a similar subcommand exists: 'list'"), "{message}");
 }
 
 #[test]
 fn settings_may_stand_before_and_behind_the_command() {
     let typed = "egret --set a.b=1 branch connect x --set=c.d=2 --set e.f=3 -- --set";
-    let sorted = settings_last(typed.split(' ').map(Into::into));
+    let sorted = move_settings_last(typed.split(' ').map(Into::into));
     let shown: Vec<_> = sorted.iter().map(|word| word.to_string_lossy()).collect();
     assert_eq!(
         shown.join(" "),

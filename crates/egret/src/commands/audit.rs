@@ -7,7 +7,7 @@ use egret_base::{Clock, SystemClock, Timestamp};
 
 use crate::api::Api;
 use crate::failure::Failure;
-use crate::output::{Output, duration, listing, printable};
+use crate::output::{Output, format_duration, listing, printable};
 use crate::responses::{AuditEntry, Items};
 
 /// Which entries are listed.
@@ -21,35 +21,25 @@ pub(crate) struct AuditRequest {
 pub(crate) async fn list(request: AuditRequest, api: &Api, output: Output) -> Result<(), Failure> {
     let mut query = vec![("limit", request.limit.to_string())];
     if let Some(ConfigDuration(since_ms)) = request.since {
-        let since = before(SystemClock.now(), Duration::from_millis(since_ms));
+        let since = subtract(SystemClock.now(), Duration::from_millis(since_ms));
         query.push(("since", since.to_string()));
     }
     query.extend(request.token.map(|token| ("token", token)));
     query.extend(request.operation.map(|operation| ("operation", operation)));
-    let query: Vec<(&str, &str)> = query
-        .iter()
-        .map(|(name, value)| (*name, value.as_str()))
-        .collect();
+    let query: Vec<(&str, &str)> =
+        query.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let answer = api.get(&["audit"], &query).await?;
-    output.answer(&answer, table)
+    output.print_answer(&answer, table)
 }
 
-fn before(now: Timestamp, by: Duration) -> Timestamp {
-    let micros = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+fn subtract(now: Timestamp, span: Duration) -> Timestamp {
+    let micros = i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(now.as_micros().saturating_sub(micros))
 }
 
 fn table(entries: Items<AuditEntry>) -> String {
     let absent = || "-".to_owned();
-    let mut head = vec![
-        "at",
-        "operation",
-        "object",
-        "status",
-        "token",
-        "tenant",
-        "address",
-    ];
+    let mut head = vec!["at", "operation", "object", "status", "token", "tenant", "address"];
     // Only sessions through the proxy have one.
     let has_remarks = entries.items.iter().any(|entry| entry.reason.is_some());
     head.extend(has_remarks.then_some("remark"));
@@ -57,7 +47,7 @@ fn table(entries: Items<AuditEntry>) -> String {
     let rows = entries.items.into_iter().map(|entry| {
         // Of a session the role stands in the place of the token.
         let holder = entry.token_name.or(entry.token).or(entry.role);
-        let duration = entry.duration_ms.map(duration);
+        let duration = entry.duration_ms.map(format_duration);
         let remark: Vec<String> = entry.reason.into_iter().chain(duration).collect();
         let cells = [
             entry.at,

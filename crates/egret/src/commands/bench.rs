@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::Context;
 use egret_bench_cli::{BenchCommand, DESCRIPTOR_ARGUMENT, Job, ServerAccess};
 
-use super::server_access::{authorities, identity, parse_url, token};
+use super::server_access::{parse_url, read_authorities, read_identity, resolve_credentials};
 use crate::api::{Address, without_credentials};
 use crate::cli::Global;
 use crate::configuration::Configuration;
@@ -25,19 +25,13 @@ pub(super) fn run(
     configuration: &Configuration,
 ) -> Result<Infallible, Failure> {
     let server = match command.server() {
-        Some(url) => Some(access(url, global, configuration)?),
+        Some(url) => Some(resolve_access(url, global, configuration)?),
         None => None,
     };
     let program = std::env::current_exe().context("find this program")?;
     let harness = program.with_file_name(HARNESS);
-    let job = Job {
-        command,
-        json: global.json,
-        settings: global.set.clone(),
-        program,
-        server,
-    };
-    let descriptor = job.pass().context("hand the command to the harness")?;
+    let job = Job { command, json: global.json, settings: global.set.clone(), program, server };
+    let descriptor = job.to_memory_file().context("hand the command to the harness")?;
     let error = Command::new(&harness)
         .arg(format!("{DESCRIPTOR_ARGUMENT}{}", descriptor.as_raw_fd()))
         .exec();
@@ -46,14 +40,11 @@ pub(super) fn run(
         let hint = "install egret-bench beside egret; in a checkout: cargo build -p egret-bench";
         return Err(Failure::failed("bench_not_installed", message).with_hint(hint));
     }
-    Err(Failure::failed(
-        "bench_failed",
-        format!("cannot execute {}: {error}", harness.display()),
-    ))
+    Err(Failure::failed("bench_failed", format!("cannot execute {}: {error}", harness.display())))
 }
 
 /// The Egret that `--server` names, with the token that other commands would use.
-fn access(
+fn resolve_access(
     url: &str,
     global: &Global,
     configuration: &Configuration,
@@ -61,14 +52,16 @@ fn access(
     let mut address = Address {
         url: parse_url(url)?,
         certificate: None,
-        authorities: authorities(global)?,
-        identity: identity(global)?,
+        authorities: read_authorities(global)?,
+        identity: read_identity(global)?,
     };
-    let token = token(global, configuration, &address)?.checked(&address)?;
+    let token =
+        resolve_credentials(global, configuration, &address)?.into_checked_token(&address)?;
     // The configured server is the one whose files and processes are known.
     let configured = configuration.address()?;
-    let same_port = configured.url.port_or_known_default() == address.url.port_or_known_default();
-    let data_dir = if address.is_loopback() && configured.is_loopback() && same_port {
+    let is_same_port =
+        configured.url.port_or_known_default() == address.url.port_or_known_default();
+    let data_dir = if address.is_loopback() && configured.is_loopback() && is_same_port {
         Some(configuration.data_dir()?)
     } else {
         None

@@ -9,7 +9,7 @@ use crate::api::Api;
 use crate::cli;
 use crate::commands::{connect, pool, query, volume};
 use crate::failure::Failure;
-use crate::output::{Output, bytes, decode, duration, facts, listing};
+use crate::output::{Output, decode, format_bytes, format_duration, format_fields, listing};
 use crate::responses::{Branch, Check, Items, Loss, Phase, Proof};
 
 pub(crate) async fn run(
@@ -17,11 +17,11 @@ pub(crate) async fn run(
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
-    carry_out(command, api, output).await.map_err(with_option)
+    dispatch(command, api, output).await.map_err(add_option_hint)
 }
 
 /// A refusal of the server, with the option that helps.
-fn with_option(failure: Failure) -> Failure {
+fn add_option_hint(failure: Failure) -> Failure {
     let hint = match failure.code.as_str() {
         "branch_has_children" => "--children destroys them with it",
         "branch_protected" => "`egret branch protect NAME --off` removes the protection",
@@ -31,69 +31,57 @@ fn with_option(failure: Failure) -> Failure {
     failure.with_hint(hint)
 }
 
-async fn carry_out(command: cli::BranchCommand, api: &Api, output: Output) -> Result<(), Failure> {
+async fn dispatch(command: cli::BranchCommand, api: &Api, output: Output) -> Result<(), Failure> {
     match command {
-        cli::BranchCommand::Volume(command) => volume::volume(command, api, output).await,
+        cli::BranchCommand::Volume(command) => volume::run_volume(command, api, output).await,
         cli::BranchCommand::Pool(command) => pool::run(command, api, output).await,
-        cli::BranchCommand::Template(command) => volume::template(command, api, output).await,
+        cli::BranchCommand::Template(command) => volume::run_template(command, api, output).await,
         cli::BranchCommand::Create(branch) => create(branch, api, output).await,
         cli::BranchCommand::List { labels, state } => list(labels, state, api, output).await,
         cli::BranchCommand::Show { name } => {
             let answer = api.get(&["branches", &name], &[]).await?;
-            output.answer(&answer, describe)
+            output.print_answer(&answer, describe)
         }
         cli::BranchCommand::Connect(arguments) => connect::run(arguments, api, output).await,
         cli::BranchCommand::Query(arguments) => query::run(arguments, api, output).await,
         cli::BranchCommand::Reset { name, to } => {
-            let body = to.map_or_else(|| json!({}), |template| json!({"to": qualified(template)}));
-            change(api, output, &name, "reset", body).await
+            let body =
+                to.map_or_else(|| json!({}), |template| json!({"to": qualify_template(template)}));
+            post_action(api, output, &name, "reset", body).await
         }
         cli::BranchCommand::Suspend { name } => {
-            change(api, output, &name, "suspend", json!({})).await
+            post_action(api, output, &name, "suspend", json!({})).await
         }
         cli::BranchCommand::Resume { name } => {
-            change(api, output, &name, "resume", json!({})).await
+            post_action(api, output, &name, "resume", json!({})).await
         }
         cli::BranchCommand::Protect { name, off } => {
-            let answer = api
-                .patch(&["branches", &name], json!({"protected": !off}))
-                .await?;
-            output.answer(&answer, |branch: Branch| {
-                let now = if branch.protected {
-                    "protected"
-                } else {
-                    "no longer protected"
-                };
-                format!("branch {} is {now}", branch.name)
+            let answer = api.patch(&["branches", &name], json!({"protected": !off})).await?;
+            output.print_answer(&answer, |branch: Branch| {
+                let protection = if branch.protected { "protected" } else { "no longer protected" };
+                format!("branch {} is {protection}", branch.name)
             })
         }
         cli::BranchCommand::Expire(arguments) => {
             let ttl_ms = arguments.ttl.map(|ConfigDuration(ms)| ms);
-            let answer = api
-                .patch(&["branches", &arguments.name], json!({"ttl_ms": ttl_ms}))
-                .await?;
-            output.answer(&answer, expiry)
+            let answer =
+                api.patch(&["branches", &arguments.name], json!({"ttl_ms": ttl_ms})).await?;
+            output.print_answer(&answer, describe_expiry)
         }
         cli::BranchCommand::Destroy { name, children } => {
-            let query: &[(&str, &str)] = if children {
-                &[("children", "true")]
-            } else {
-                &[]
-            };
+            let query: &[(&str, &str)] = if children { &[("children", "true")] } else { &[] };
             let answer = api.delete(&["branches", &name], query).await?;
-            output.answer(&answer, |branch: Branch| {
-                format!("branch {} destroyed", branch.name)
-            })
+            output
+                .print_answer(&answer, |branch: Branch| format!("branch {} destroyed", branch.name))
         }
-        cli::BranchCommand::Verify {
-            name: Some(name),
-            database,
-        } => prove(&name, database, api, output).await,
+        cli::BranchCommand::Verify { name: Some(name), database } => {
+            verify(&name, database, api, output).await
+        }
         cli::BranchCommand::Verify { name: None, .. } => check_registry(api, output).await,
     }
 }
 
-fn expiry(branch: Branch) -> String {
+fn describe_expiry(branch: Branch) -> String {
     let name = branch.name;
     match branch.expires_at {
         Some(moment) if branch.protected => format!(
@@ -105,15 +93,15 @@ fn expiry(branch: Branch) -> String {
 }
 
 /// Pairs by their keys; one that is given twice is a slip that would lose a value.
-fn once_each(
+fn into_unique_map(
     option: &str,
     pairs: Vec<(String, String)>,
 ) -> Result<BTreeMap<String, String>, Failure> {
     let mut by_key = BTreeMap::new();
     for (key, value) in pairs {
-        if let Some(other) = by_key.insert(key.clone(), value.clone()) {
+        if let Some(earlier) = by_key.insert(key.clone(), value.clone()) {
             return Err(Failure::usage(format!(
-                "--{option} gives {key} twice, as `{other}` and as `{value}`"
+                "--{option} gives {key} twice, as `{earlier}` and as `{value}`"
             )));
         }
     }
@@ -140,23 +128,19 @@ async fn create(branch: cli::CreateBranch, api: &Api, output: Output) -> Result<
     if let Some(preset) = branch.preset {
         body["preset"] = preset.into();
     }
-    let settings = once_each("setting", branch.settings)?;
-    let labels = once_each("label", branch.labels)?;
+    let settings = into_unique_map("setting", branch.settings)?;
+    let labels = into_unique_map("label", branch.labels)?;
     for (name, pairs) in [("settings", settings), ("labels", labels)] {
         if !pairs.is_empty() {
             body[name] = json!(pairs);
         }
     }
     let work = api.post(&["branches"], body);
-    let answer = output.waiting("creating the branch", work).await?;
-    output.answer(&answer, |branch: Branch| {
-        let made = branch.receipt.map_or_else(String::new, |receipt| {
-            let lost = lost(receipt.losses.as_deref());
-            let lost = if lost.is_empty() {
-                lost
-            } else {
-                format!("\nnot copied: {lost}")
-            };
+    let answer = output.wait_with_spinner("creating the branch", work).await?;
+    output.print_answer(&answer, |branch: Branch| {
+        let creation = branch.receipt.map_or_else(String::new, |receipt| {
+            let lost = describe_losses(receipt.losses.as_deref());
+            let lost = if lost.is_empty() { lost } else { format!("\nnot copied: {lost}") };
             let parts: Vec<String> = receipt
                 .phases
                 .iter()
@@ -169,7 +153,7 @@ async fn create(branch: cli::CreateBranch, api: &Api, output: Output) -> Result<
             )
         });
         format!(
-            "branch {name} is {state}{made}\nnext: egret branch connect {name}",
+            "branch {name} is {state}{creation}\nnext: egret branch connect {name}",
             name = branch.name,
             state = branch.state
         )
@@ -182,7 +166,7 @@ async fn list(
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
-    let labels: Vec<String> = once_each("label", labels)?
+    let labels: Vec<String> = into_unique_map("label", labels)?
         .iter()
         .map(|(key, value)| format!("{key}={value}"))
         .collect();
@@ -192,32 +176,23 @@ async fn list(
         .chain(state.iter().map(|state| ("state", state.as_str())))
         .collect();
     let answer = api.get(&["branches"], &query).await?;
-    let wanted: Vec<String> = labels
+    let conditions: Vec<String> = labels
         .iter()
         .map(|label| format!("with label {label}"))
         .chain(state.iter().map(|state| format!("in state {state}")))
         .collect();
-    output.answer(&answer, |branches| table(branches, &wanted))
+    output.print_answer(&answer, |branches| table(branches, &conditions))
 }
 
 /// `wanted` says which branches were asked for, when not all.
-fn table(branches: Items<Branch>, wanted: &[String]) -> String {
-    if branches.items.is_empty() && !wanted.is_empty() {
-        return format!("no branches {}", wanted.join(" and "));
+fn table(branches: Items<Branch>, conditions: &[String]) -> String {
+    if branches.items.is_empty() && !conditions.is_empty() {
+        return format!("no branches {}", conditions.join(" and "));
     }
     if branches.items.is_empty() {
         return "no branches: create one with `egret branch create NAME`".to_owned();
     }
-    let head = [
-        "name",
-        "state",
-        "parent",
-        "age",
-        "expires in",
-        "diverged",
-        "sessions",
-        "notes",
-    ];
+    let head = ["name", "state", "parent", "age", "expires in", "diverged", "sessions", "notes"];
     listing(&head, branches.items.into_iter().map(row))
 }
 
@@ -236,24 +211,16 @@ fn row(branch: Branch) -> Vec<String> {
     if branch.role_passwords {
         notes.push("role passwords".to_owned());
     }
-    notes.extend(
-        branch
-            .labels
-            .iter()
-            .map(|(key, value)| format!("{key}={value}")),
-    );
+    notes.extend(branch.labels.iter().map(|(key, value)| format!("{key}={value}")));
     notes.extend(branch.failure);
     notes.extend(branch.notice);
     vec![
         branch.name,
         branch.state,
-        branch
-            .parent
-            .branch
-            .map_or(branch.parent.template, |name| format!("branch {name}")),
-        duration(branch.age_ms),
+        branch.parent.branch.map_or(branch.parent.template, |name| format!("branch {name}")),
+        format_duration(branch.age_ms),
         expires_in,
-        branch.diverged_bytes.map_or_else(String::new, bytes),
+        branch.diverged_bytes.map_or_else(String::new, format_bytes),
         branch.sessions.to_string(),
         notes.join(", "),
     ]
@@ -265,21 +232,18 @@ fn expires_in(branch: &Branch) -> String {
         return "never".to_owned();
     };
     let lifetime = u64::try_from(end.since(branch.created_at).as_millis()).unwrap_or(u64::MAX);
-    duration(lifetime.saturating_sub(branch.age_ms))
+    format_duration(lifetime.saturating_sub(branch.age_ms))
 }
 
 fn describe(branch: Branch) -> String {
     let pairs = |pairs: &BTreeMap<String, String>| {
-        let pairs: Vec<String> = pairs
-            .iter()
-            .map(|(key, value)| format!("{key}={value}"))
-            .collect();
+        let pairs: Vec<String> =
+            pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
         pairs.join(", ")
     };
-    let expires = branch.expires_at.map_or_else(
-        || "never".to_owned(),
-        |end| format!("{end}, in {}", expires_in(&branch)),
-    );
+    let expires = branch
+        .expires_at
+        .map_or_else(|| "never".to_owned(), |end| format!("{end}, in {}", expires_in(&branch)));
     let mut lines = vec![
         ("name", branch.name),
         ("state", branch.state),
@@ -290,29 +254,17 @@ fn describe(branch: Branch) -> String {
         ("preset", branch.preset),
         ("settings", pairs(&branch.settings)),
         ("labels", pairs(&branch.labels)),
-        ("durable", yes(branch.durable)),
-        (
-            "superuser",
-            if branch.superuser { "yes" } else { "" }.to_owned(),
-        ),
-        (
-            "role passwords",
-            if branch.role_passwords { "yes" } else { "" }.to_owned(),
-        ),
-        ("protected", yes(branch.protected)),
-        (
-            "created",
-            format!("{}, {} ago", branch.created_at, duration(branch.age_ms)),
-        ),
+        ("durable", yes_or_no(branch.durable)),
+        ("superuser", if branch.superuser { "yes" } else { "" }.to_owned()),
+        ("role passwords", if branch.role_passwords { "yes" } else { "" }.to_owned()),
+        ("protected", yes_or_no(branch.protected)),
+        ("created", format!("{}, {} ago", branch.created_at, format_duration(branch.age_ms))),
         ("expires", expires),
         ("sessions", branch.sessions.to_string()),
-        (
-            "diverged",
-            branch.diverged_bytes.map_or_else(String::new, bytes),
-        ),
+        ("diverged", branch.diverged_bytes.map_or_else(String::new, format_bytes)),
     ];
     let Some(receipt) = branch.receipt else {
-        return facts(&lines);
+        return format_fields(&lines);
     };
     lines.push((
         "data of",
@@ -326,13 +278,13 @@ fn describe(branch: Branch) -> String {
     ));
     let total = format!("{} ms", milliseconds(receipt.total_ms));
     lines.push(("made in", total));
-    lines.push(("not copied", lost(receipt.losses.as_deref())));
-    format!("{}\n{}", facts(&lines), phases(&receipt.phases))
+    lines.push(("not copied", describe_losses(receipt.losses.as_deref())));
+    format!("{}\n{}", format_fields(&lines), phase_table(&receipt.phases))
 }
 
 /// What a branch does not have of its origin, in one line; empty when nothing is missing or known
 /// to be.
-fn lost(losses: Option<&[Loss]>) -> String {
+fn describe_losses(losses: Option<&[Loss]>) -> String {
     let part = |loss: &Loss| match (loss.kind.as_str(), loss.total) {
         ("unlogged_relations", Some(total)) => {
             let mut names = loss.names.join(", ");
@@ -346,14 +298,10 @@ fn lost(losses: Option<&[Loss]>) -> String {
     };
     let parts: Vec<String> = losses.unwrap_or_default().iter().map(part).collect();
     // Users name relations: a control character of theirs moves no terminal's cursor.
-    let shown = |character: char| {
-        if character.is_control() {
-            char::REPLACEMENT_CHARACTER
-        } else {
-            character
-        }
+    let replace_control = |character: char| {
+        if character.is_control() { char::REPLACEMENT_CHARACTER } else { character }
     };
-    parts.join("; ").chars().map(shown).collect()
+    parts.join("; ").chars().map(replace_control).collect()
 }
 
 /// A time with as many digits as say something.
@@ -366,27 +314,21 @@ fn milliseconds(ms: f64) -> String {
 }
 
 /// The parts of a time, one a line.
-pub(crate) fn phases(phases: &[Phase]) -> String {
-    let rows = phases
-        .iter()
-        .map(|phase| vec![phase.name.clone(), milliseconds(phase.ms)]);
+pub(crate) fn phase_table(phases: &[Phase]) -> String {
+    let rows = phases.iter().map(|phase| vec![phase.name.clone(), milliseconds(phase.ms)]);
     listing(&["phase", "ms"], rows)
 }
 
-fn yes(flag: bool) -> String {
+fn yes_or_no(flag: bool) -> String {
     if flag { "yes" } else { "no" }.to_owned()
 }
 
 /// A template's id as the API takes it.
-fn qualified(template: String) -> String {
-    if template.starts_with("template:") {
-        template
-    } else {
-        format!("template:{template}")
-    }
+fn qualify_template(template: String) -> String {
+    if template.starts_with("template:") { template } else { format!("template:{template}") }
 }
 
-async fn change(
+async fn post_action(
     api: &Api,
     output: Output,
     name: &str,
@@ -394,13 +336,13 @@ async fn change(
     body: Json,
 ) -> Result<(), Failure> {
     let path = ["branches", name, action];
-    let answer = output.waiting(action, api.post(&path, body)).await?;
-    output.answer(&answer, |branch: Branch| {
+    let answer = output.wait_with_spinner(action, api.post(&path, body)).await?;
+    output.print_answer(&answer, |branch: Branch| {
         format!("branch {} is {}", branch.name, branch.state)
     })
 }
 
-async fn prove(
+async fn verify(
     name: &str,
     database: Option<String>,
     api: &Api,
@@ -409,46 +351,42 @@ async fn prove(
     let path = ["branches", name, "verify"];
     let body = database.map_or_else(|| json!({}), |database| json!({"database": database}));
     let work = api.post(&path, body);
-    let answer = output.waiting("comparing branch and source", work).await?;
+    let answer = output.wait_with_spinner("comparing branch and source", work).await?;
     let proof: Proof = decode(&answer)?;
-    let holds = proof.source_unchanged && proof.marker_in_branch && !proof.marker_in_source;
-    output.answer(&answer, prove_text)?;
-    if holds {
+    let is_isolated = proof.source_unchanged && proof.marker_in_branch && !proof.marker_in_source;
+    output.print_answer(&answer, describe_proof)?;
+    if is_isolated {
         return Ok(());
     }
-    Err(Failure::failed(
-        "not_isolated",
-        format!("branch {name}: verification failed"),
-    ))
+    Err(Failure::failed("not_isolated", format!("branch {name}: verification failed")))
 }
 
-fn prove_text(proof: Proof) -> String {
-    let compared = |equal: Option<bool>| equal.map_or_else(|| "not compared".to_owned(), yes);
-    facts(&[
+fn describe_proof(proof: Proof) -> String {
+    let compared = |equal: Option<bool>| equal.map_or_else(|| "not compared".to_owned(), yes_or_no);
+    format_fields(&[
         ("branch", proof.branch),
-        ("marker in branch", yes(proof.marker_in_branch)),
-        ("marker in source", yes(proof.marker_in_source)),
-        ("source quiet meanwhile", yes(proof.source_quiet)),
+        ("marker in branch", yes_or_no(proof.marker_in_branch)),
+        ("marker in source", yes_or_no(proof.marker_in_source)),
+        ("source quiet meanwhile", yes_or_no(proof.source_quiet)),
         ("tables checked", proof.tables_checked.to_string()),
         ("checksums equal", compared(proof.checksums_equal)),
         ("catalogue equal", compared(proof.catalogue_equal)),
-        ("source unchanged", yes(proof.source_unchanged)),
+        ("source unchanged", yes_or_no(proof.source_unchanged)),
         ("took", format!("{:.0} ms", proof.elapsed_ms)),
     ])
 }
 
 async fn check_registry(api: &Api, output: Output) -> Result<(), Failure> {
-    let answer = output
-        .waiting("checking the registry", api.post(&["verify"], json!({})))
-        .await?;
+    let answer =
+        output.wait_with_spinner("checking the registry", api.post(&["verify"], json!({}))).await?;
     let check: Check = decode(&answer)?;
     let (consistent, count) = (check.consistent, check.findings.len());
-    output.answer(&answer, |check: Check| {
-        let summary = facts(&[
+    output.print_answer(&answer, |check: Check| {
+        let summary = format_fields(&[
             ("branches", check.branches.to_string()),
             ("templates", check.templates.to_string()),
             ("tombstones", check.tombstones.to_string()),
-            ("consistent", yes(check.consistent)),
+            ("consistent", yes_or_no(check.consistent)),
         ]);
         if check.findings.is_empty() {
             return summary;

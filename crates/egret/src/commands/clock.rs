@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::api::Api;
 use crate::cli;
 use crate::failure::Failure;
-use crate::output::{Output, duration, facts};
+use crate::output::{Output, format_duration, format_fields};
 use crate::responses::{Clock, ClockRelease};
 
 pub(crate) async fn run(
@@ -17,14 +17,14 @@ pub(crate) async fn run(
     match command {
         cli::ClockCommand::Show => {
             let answer = api.get(&["clock"], &[]).await?;
-            output.answer(&answer, show)
+            output.print_answer(&answer, show)
         }
         cli::ClockCommand::Release => {
             let answer = api.post(&["clock", "release"], json!({})).await?;
-            output.answer(&answer, |release: ClockRelease| {
+            output.print_answer(&answer, |release: ClockRelease| {
                 format!(
                     "the wall clock is accepted: Egret's time has moved by {}\n\n{}",
-                    signed(release.moved_ms),
+                    signed_duration(release.moved_ms),
                     show(release.clock)
                 )
             })
@@ -33,8 +33,8 @@ pub(crate) async fn run(
 }
 
 fn show(clock: Clock) -> String {
-    let (accepted, offset) = (clock.accepted_at.to_string(), offset(clock.offset_ms));
-    facts(&[
+    let (accepted, offset) = (clock.accepted_at.to_string(), describe_offset(clock.offset_ms));
+    format_fields(&[
         ("state", clock.state),
         ("egret's time", accepted),
         ("wall clock", format!("{}, {offset}", clock.wall_at)),
@@ -42,23 +42,23 @@ fn show(clock: Clock) -> String {
 }
 
 /// One line for `egret status`.
-pub(crate) fn line(clock: &Clock) -> String {
-    let offset = offset(clock.offset_ms);
+pub(crate) fn summary_line(clock: &Clock) -> String {
+    let offset = describe_offset(clock.offset_ms);
     format!("{}, the wall clock is {offset}", clock.state)
 }
 
-fn offset(offset_ms: i64) -> String {
-    let by = duration(offset_ms.unsigned_abs());
+fn describe_offset(offset_ms: i64) -> String {
+    let difference = format_duration(offset_ms.unsigned_abs());
     if offset_ms == 0 {
         "in step".to_owned()
     } else if offset_ms > 0 {
-        format!("{by} ahead")
+        format!("{difference} ahead")
     } else {
-        format!("{by} behind")
+        format!("{difference} behind")
     }
 }
 
-fn signed(ms: i64) -> String {
+fn signed_duration(ms: i64) -> String {
     let sign = if ms < 0 { "-" } else { "" };
-    format!("{sign}{}", duration(ms.unsigned_abs()))
+    format!("{sign}{}", format_duration(ms.unsigned_abs()))
 }

@@ -7,10 +7,8 @@ use crate::output::{Output, listing};
 pub(crate) fn show(configuration: &Configuration, output: Output) -> Result<(), Failure> {
     let settings = configuration.effective()?;
     if output.is_json() {
-        return output.json(&settings);
+        return output.print_json(&settings);
     }
-    let rows = settings
-        .into_iter()
-        .map(|setting| vec![setting.key, setting.value, setting.origin]);
-    output.text(&listing(&["key", "value", "origin"], rows))
+    let rows = settings.into_iter().map(|setting| vec![setting.key, setting.value, setting.origin]);
+    output.print_text(&listing(&["key", "value", "origin"], rows))
 }

@@ -14,36 +14,28 @@ use crate::output::{Output, decode};
 use crate::responses::Connection;
 
 pub(crate) async fn run(arguments: cli::Connect, api: &Api, output: Output) -> Result<(), Failure> {
-    let query: Vec<(&str, &str)> = arguments
-        .database
-        .iter()
-        .map(|database| ("database", database.as_str()))
-        .collect();
-    let answer = api
-        .get(&["branches", &arguments.name, "connection"], &query)
-        .await?;
+    let query: Vec<(&str, &str)> =
+        arguments.database.iter().map(|database| ("database", database.as_str())).collect();
+    let answer = api.get(&["branches", &arguments.name, "connection"], &query).await?;
     if output.is_json() {
-        return output.json(&answer);
+        return output.print_json(&answer);
     }
     let connection: Connection = decode(&answer)?;
     if arguments.print {
-        return output.text(&connection.url);
+        return output.print_text(&connection.url);
     }
     let Some(psql) = trust::find_program("psql") else {
         return Err(not_installed(&arguments.name));
     };
     let startup = untrusted_startup_files();
     for error in &startup {
-        output.remark(&format!(
+        output.print_remark(&format!(
             "warning: psql starts without startup file and history: {error}"
         ));
     }
-    let error = become_psql(&psql, &connection, &arguments.psql, startup.is_empty());
+    let error = exec_psql(&psql, &connection, &arguments.psql, startup.is_empty());
     if error.kind() != ErrorKind::NotFound {
-        return Err(Failure::failed(
-            "psql",
-            format!("cannot start psql: {error}"),
-        ));
+        return Err(Failure::failed("psql", format!("cannot start psql: {error}")));
     }
     Err(not_installed(&arguments.name))
 }
@@ -74,7 +66,7 @@ fn untrusted_startup_files() -> Vec<TrustError> {
 
 /// Everything goes through the child's environment: arguments are there for every user to read.
 /// Returns only when there is no psql to become.
-fn become_psql(
+fn exec_psql(
     psql: &Path,
     connection: &Connection,
     arguments: &[String],

@@ -18,14 +18,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 
-use self::request::{borrowed, queried};
+use self::request::{as_str_pairs, database_parameters};
 use crate::api::{Api, RawRequest};
 use crate::cli::{self, CountKind, DatabaseArgs, DocumentArgs, PatchKind, ProjectionArgs};
 use crate::failure::Failure;
 use crate::output::{Output, listing};
 use crate::responses::Items;
 
-pub(crate) async fn collection(
+pub(crate) async fn run_collection(
     command: cli::Collection,
     api: &Api,
     output: Output,
@@ -34,32 +34,33 @@ pub(crate) async fn collection(
         cli::Collection::Apply { files, place } => {
             for file in files {
                 let raw = RawRequest {
-                    query: queried(&place),
-                    body: Some(("application/json", text_of(&file)?)),
+                    query: database_parameters(&place),
+                    body: Some(("application/json", read_input(&file)?)),
                     ..RawRequest::new(Method::POST, vec!["collections".to_owned()])
                 };
-                let answer = output.waiting("declaring", api.raw(raw)).await?.json()?;
-                output.answer(&answer, |list: Items<ApplyResult>| applied(&list.items))?;
+                let answer =
+                    output.wait_with_spinner("declaring", api.send_raw(raw)).await?.json()?;
+                output.print_answer(&answer, |list: Items<ApplyResult>| {
+                    describe_applied(&list.items)
+                })?;
             }
             Ok(())
         }
         cli::Collection::List(place) => {
-            let query = queried(&place);
-            let answer = api.get(&["collections"], &borrowed(&query)).await?;
-            output.answer(&answer, |list: Items<Summary>| {
+            let query = database_parameters(&place);
+            let answer = api.get(&["collections"], &as_str_pairs(&query)).await?;
+            output.print_answer(&answer, |list: Items<Summary>| {
                 let rows = list.items.iter().map(Summary::row);
                 listing(&["collection", "version", "changed"], rows)
             })
         }
         cli::Collection::Show { collection, place } => {
-            let query = queried(&place);
-            let answer = api
-                .get(&["collections", &collection], &borrowed(&query))
-                .await?;
+            let query = database_parameters(&place);
+            let answer = api.get(&["collections", &collection], &as_str_pairs(&query)).await?;
             if output.is_json() {
-                output.json(&answer)
+                output.print_json(&answer)
             } else {
-                output.json(&answer["definition"])
+                output.print_json(&answer["definition"])
             }
         }
     }
@@ -71,10 +72,10 @@ struct ApplyResult {
     outcome: String,
 }
 
-fn applied(items: &[ApplyResult]) -> String {
+fn describe_applied(items: &[ApplyResult]) -> String {
     let lines = items
         .iter()
-        .map(|one| format!("collection {} is {}\n", one.collection, one.outcome));
+        .map(|result| format!("collection {} is {}\n", result.collection, result.outcome));
     lines.collect()
 }
 
@@ -87,11 +88,7 @@ struct Summary {
 
 impl Summary {
     fn row(&self) -> Vec<String> {
-        vec![
-            self.collection.clone(),
-            self.version.to_string(),
-            self.changed_at.to_string(),
-        ]
+        vec![self.collection.clone(), self.version.to_string(), self.changed_at.to_string()]
     }
 }
 
@@ -99,50 +96,39 @@ pub(crate) async fn run(command: cli::Document, api: &Api, output: Output) -> Re
     use cli::Document as Command;
     match command {
         Command::Put(put) => write(put, api, output).await,
-        Command::Get {
-            document,
-            shape,
-            meta,
-        } => get(&document, &shape, meta, api, output).await,
-        Command::Query(query) => look(*query, api, output).await,
+        Command::Get { document, shape, meta } => get(&document, &shape, meta, api, output).await,
+        Command::Query(query) => query_documents(*query, api, output).await,
         Command::Referrers { document, paged } => {
-            let query = paged_query(&document.place, paged);
-            let path = below(&document, "referrers");
-            page(&read(path, query, api).await?, output)
+            let query = page_parameters(&document.place, paged);
+            let path = path_below(&document, "referrers");
+            print_page(&fetch(path, query, api).await?, output)
         }
         Command::Tail(tail) => tail::run(tail, api, output).await,
         Command::Patch(patch) => {
-            let body = Some((patch.kind.media_type(), text_of(&patch.file)?));
+            let body = Some((patch.kind.media_type(), read_input(&patch.file)?));
             let document = &patch.document;
-            let raw = written(Method::PATCH, document, patch.if_match, body);
-            let etag = api.raw(raw).await?.etag;
-            told(&document.id, etag, "is changed", output)
+            let raw = write_request(Method::PATCH, document, patch.if_match, body);
+            let etag = api.send_raw(raw).await?.etag;
+            report_written(&document.id, etag, "is changed", output)
         }
         Command::Import(import) => bulk::import(import, api, output).await,
-        Command::Export {
-            collection,
-            meta,
-            place,
-        } => bulk::export(&collection, meta, &place, api, output).await,
-        Command::Versions { document, paged } => {
-            let query = paged_query(&document.place, paged);
-            history::list(below(&document, "versions"), query, api, output).await
+        Command::Export { collection, meta, place } => {
+            bulk::export(&collection, meta, &place, api, output).await
         }
-        Command::Deleted {
-            collection,
-            paged,
-            place,
-        } => {
+        Command::Versions { document, paged } => {
+            let query = page_parameters(&document.place, paged);
+            history::list(path_below(&document, "versions"), query, api, output).await
+        }
+        Command::Deleted { collection, paged, place } => {
             let path = ["collections", &collection, "deleted"].map(str::to_owned);
-            history::list(path.into(), paged_query(&place, paged), api, output).await
+            history::list(path.into(), page_parameters(&place, paged), api, output).await
         }
         Command::Restore { document, version } => restore(&document, version, api, output).await,
         Command::Subscription(command) => subscription::run(command, api, output).await,
         Command::Fsck { repair, place } => fsck(repair, &place, api, output).await,
         Command::Delete { document, if_match } => {
-            api.raw(written(Method::DELETE, &document, if_match, None))
-                .await?;
-            told(&document.id, None, "is deleted", output)
+            api.send_raw(write_request(Method::DELETE, &document, if_match, None)).await?;
+            report_written(&document.id, None, "is deleted", output)
         }
     }
 }
@@ -154,13 +140,13 @@ async fn get(
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
-    let mut query = queried(&document.place);
-    shaped(&mut query, shape);
+    let mut query = database_parameters(&document.place);
+    add_projection(&mut query, shape);
     if meta {
         query.push(("meta".to_owned(), "true".to_owned()));
     }
     // A document is JSON as it is, with all digits of its numbers.
-    output.bytes(&read(path(document), query, api).await?)
+    output.print_bytes(&fetch(document_path(document), query, api).await?)
 }
 
 async fn restore(
@@ -169,30 +155,25 @@ async fn restore(
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
-    let mut query = queried(&document.place);
+    let mut query = database_parameters(&document.place);
     query.extend(version.map(|version| ("version".to_owned(), version.to_string())));
-    let raw = RawRequest {
-        query,
-        ..RawRequest::new(Method::POST, below(document, "restore"))
-    };
-    let etag = api.raw(raw).await?.etag;
-    told(&document.id, etag, "is restored", output)
+    let raw =
+        RawRequest { query, ..RawRequest::new(Method::POST, path_below(document, "restore")) };
+    let etag = api.send_raw(raw).await?.etag;
+    report_written(&document.id, etag, "is restored", output)
 }
 
-async fn read(
+async fn fetch(
     path: Vec<String>,
     query: Vec<(String, String)>,
     api: &Api,
 ) -> Result<Bytes, Failure> {
-    let raw = RawRequest {
-        query,
-        ..RawRequest::new(Method::GET, path)
-    };
-    Ok(api.raw(raw).await?.body)
+    let raw = RawRequest { query, ..RawRequest::new(Method::GET, path) };
+    Ok(api.send_raw(raw).await?.body)
 }
 
 /// A call that writes a document, perhaps at a version only.
-fn written(
+fn write_request(
     method: Method,
     document: &DocumentArgs,
     if_match: Option<String>,
@@ -200,10 +181,10 @@ fn written(
 ) -> RawRequest {
     let condition = if_match.map(|etag| (header::IF_MATCH, etag));
     RawRequest {
-        query: queried(&document.place),
+        query: database_parameters(&document.place),
         headers: condition.into_iter().collect(),
         body,
-        ..RawRequest::new(method, path(document))
+        ..RawRequest::new(method, document_path(document))
     }
 }
 
@@ -217,16 +198,13 @@ impl PatchKind {
 }
 
 async fn write(put: cli::PutDocument, api: &Api, output: Output) -> Result<(), Failure> {
-    let mut headers: Vec<_> = put
-        .if_match
-        .map(|etag| (header::IF_MATCH, etag))
-        .into_iter()
-        .collect();
+    let mut headers: Vec<_> =
+        put.if_match.map(|etag| (header::IF_MATCH, etag)).into_iter().collect();
     if put.new {
         headers.push((header::IF_NONE_MATCH, "*".to_owned()));
     }
-    let key = put.idempotency_key.into_iter();
-    headers.extend(key.map(|key| (HeaderName::from_static("idempotency-key"), key)));
+    let idempotency_key = put.idempotency_key.into_iter();
+    headers.extend(idempotency_key.map(|key| (HeaderName::from_static("idempotency-key"), key)));
     let mut path = vec!["documents".to_owned(), put.collection];
     path.extend(put.id.clone());
     let method = match put.id {
@@ -234,13 +212,13 @@ async fn write(put: cli::PutDocument, api: &Api, output: Output) -> Result<(), F
         None => Method::POST,
     };
     let raw = RawRequest {
-        query: queried(&put.place),
+        query: database_parameters(&put.place),
         headers,
-        body: Some(("application/json", text_of(&put.file)?)),
+        body: Some(("application/json", read_input(&put.file)?)),
         ..RawRequest::new(method, path)
     };
-    let answer = api.raw(raw).await?;
-    let done = match answer.status {
+    let answer = api.send_raw(raw).await?;
+    let outcome = match answer.status {
         201 => "is created",
         _ => "is stored",
     };
@@ -248,14 +226,19 @@ async fn write(put: cli::PutDocument, api: &Api, output: Output) -> Result<(), F
         Some(id) => id,
         None => answer.json()?["id"].as_str().unwrap_or_default().to_owned(),
     };
-    told(&id, answer.etag, done, output)
+    report_written(&id, answer.etag, outcome, output)
 }
 
-fn told(id: &str, etag: Option<String>, done: &str, output: Output) -> Result<(), Failure> {
+fn report_written(
+    id: &str,
+    etag: Option<String>,
+    outcome: &str,
+    output: Output,
+) -> Result<(), Failure> {
     let answer = json!({"id": id, "etag": etag});
-    output.answer(&answer, |_: Json| match &etag {
-        Some(etag) => format!("document {id} {done}, version {etag}"),
-        None => format!("document {id} {done}"),
+    output.print_answer(&answer, |_: Json| match &etag {
+        Some(etag) => format!("document {id} {outcome}, version {etag}"),
+        None => format!("document {id} {outcome}"),
     })
 }
 
@@ -296,47 +279,44 @@ async fn fsck(
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
-    let mut query = queried(place);
+    let mut query = database_parameters(place);
     if repair {
         query.push(("repair".to_owned(), "true".to_owned()));
     }
-    let raw = RawRequest {
-        query,
-        ..RawRequest::new(Method::POST, vec!["document-checks".to_owned()])
-    };
-    let answer = output.waiting("checking", api.raw(raw)).await?.json()?;
-    let checked: CheckReport = crate::output::decode(&answer)?;
-    let left = checked.findings_count
-        - checked
-            .findings
-            .iter()
-            .filter(|one| one.is_repaired)
-            .count() as u64;
-    output.answer(&answer, |checked: CheckReport| {
-        let looked = format!(
+    let raw =
+        RawRequest { query, ..RawRequest::new(Method::POST, vec!["document-checks".to_owned()]) };
+    let answer = output.wait_with_spinner("checking", api.send_raw(raw)).await?.json()?;
+    let report: CheckReport = crate::output::decode(&answer)?;
+    let unrepaired =
+        report.findings_count - report.findings.iter().filter(|one| one.is_repaired).count() as u64;
+    output.print_answer(&answer, |checked: CheckReport| {
+        let summary = format!(
             "{} documents, {} identities and {} references: {} findings",
             checked.documents, checked.aliases, checked.edges, checked.findings_count
         );
         if checked.findings.is_empty() {
-            return looked;
+            return summary;
         }
         let rows = checked.findings.into_iter().map(Finding::row);
         let head = ["finding", "collection", "document", "what", ""];
-        format!("{}{looked}", listing(&head, rows))
+        format!("{}{summary}", listing(&head, rows))
     })?;
-    match left {
+    match unrepaired {
         0 => Ok(()),
-        left => Err(Failure::failed(
-            "documents_disagree",
-            format!("{left} findings were not repaired"),
-        )),
+        left => {
+            Err(Failure::failed("documents_disagree", format!("{left} findings were not repaired")))
+        }
     }
 }
 
-async fn look(query: cli::QueryDocuments, api: &Api, output: Output) -> Result<(), Failure> {
-    let mut asked = queried(&query.place);
+async fn query_documents(
+    query: cli::QueryDocuments,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
+    let mut parameters = database_parameters(&query.place);
     let mut add = |name: &str, value: Option<String>| {
-        asked.extend(value.map(|value| (name.to_owned(), value)));
+        parameters.extend(value.map(|value| (name.to_owned(), value)));
     };
     add("identity", query.identity);
     for filter in query.filters {
@@ -350,9 +330,9 @@ async fn look(query: cli::QueryDocuments, api: &Api, output: Output) -> Result<(
         CountKind::Planned => "planned",
     });
     add("count", count.map(str::to_owned));
-    shaped(&mut asked, &query.shape);
+    add_projection(&mut parameters, &query.shape);
     let path = vec!["documents".to_owned(), query.collection];
-    page(&read(path, asked, api).await?, output)
+    print_page(&fetch(path, parameters, api).await?, output)
 }
 
 #[derive(Debug, Deserialize)]
@@ -374,9 +354,9 @@ struct Item<'a> {
 }
 
 /// A page of documents: a line for each.
-fn page(body: &[u8], output: Output) -> Result<(), Failure> {
+fn print_page(body: &[u8], output: Output) -> Result<(), Failure> {
     if output.is_json() {
-        return output.bytes(body);
+        return output.print_bytes(body);
     }
     let page: DocumentPage<'_> = serde_json::from_slice(body).map_err(|error| {
         Failure::failed("failed", format!("the response is not a page: {error}"))
@@ -388,56 +368,44 @@ fn page(body: &[u8], output: Output) -> Result<(), Failure> {
         let embedded: String = embedded.collect();
         format!("{collection}{} {}{embedded}\n", item.id, item.document)
     });
-    output.text(&lines.collect::<String>())?;
+    output.print_text(&lines.collect::<String>())?;
     if let Some(count) = page.count {
-        output.remark(&format!("{count} in all"));
+        output.print_remark(&format!("{count} in all"));
     }
     if let Some(next) = page.next {
-        output.remark(&format!("more: --cursor {next}"));
+        output.print_remark(&format!("more: --cursor {next}"));
     }
     Ok(())
 }
 
-fn path(document: &DocumentArgs) -> Vec<String> {
-    vec![
-        "documents".to_owned(),
-        document.collection.clone(),
-        document.id.clone(),
-    ]
+fn document_path(document: &DocumentArgs) -> Vec<String> {
+    vec!["documents".to_owned(), document.collection.clone(), document.id.clone()]
 }
 
-fn paged_query(place: &DatabaseArgs, paged: cli::PageArgs) -> Vec<(String, String)> {
-    let mut query = queried(place);
-    let limit = paged
-        .limit
-        .map(|limit| ("limit".to_owned(), limit.to_string()));
+fn page_parameters(place: &DatabaseArgs, paged: cli::PageArgs) -> Vec<(String, String)> {
+    let mut query = database_parameters(place);
+    let limit = paged.limit.map(|limit| ("limit".to_owned(), limit.to_string()));
     query.extend(limit);
     query.extend(paged.cursor.map(|cursor| ("cursor".to_owned(), cursor)));
     query
 }
 
 /// What is asked for beneath a document.
-fn below(document: &DocumentArgs, what: &str) -> Vec<String> {
-    let mut path = path(document);
-    path.push(what.to_owned());
+fn path_below(document: &DocumentArgs, segment: &str) -> Vec<String> {
+    let mut path = document_path(document);
+    path.push(segment.to_owned());
     path
 }
 
-fn shaped(query: &mut Vec<(String, String)>, shape: &ProjectionArgs) {
-    let fields = shape
-        .fields
-        .iter()
-        .map(|fields| ("fields".to_owned(), fields.clone()));
+fn add_projection(query: &mut Vec<(String, String)>, shape: &ProjectionArgs) {
+    let fields = shape.fields.iter().map(|fields| ("fields".to_owned(), fields.clone()));
     query.extend(fields);
-    let embed = shape
-        .embed
-        .iter()
-        .map(|embed| ("embed".to_owned(), embed.clone()));
+    let embed = shape.embed.iter().map(|embed| ("embed".to_owned(), embed.clone()));
     query.extend(embed);
 }
 
 /// What a file holds, or standard input.
-fn text_of(path: &Path) -> Result<Vec<u8>, Failure> {
+fn read_input(path: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = if path.as_os_str() == "-" {
         std::io::stdin().lock().read_to_end(&mut bytes)

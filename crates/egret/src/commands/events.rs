@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use serde::Deserialize;
 
-use super::queue::{ReconnectBackoff, interrupted, unexpected};
+use super::queue::{ReconnectBackoff, unexpected, wait_for_interrupt};
 use crate::api::Api;
 use crate::failure::{Exit, Failure};
 
@@ -21,7 +21,7 @@ pub(crate) struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    fn read(text: &'a str) -> Self {
+    fn parse(text: &'a str) -> Self {
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
         Self {
             kind: field("event: "),
@@ -40,19 +40,19 @@ pub(crate) trait Listener {
     fn query(&self) -> Vec<(&str, String)>;
 
     /// Called when the server has answered: events follow.
-    fn begin(&mut self) {}
+    fn on_connected(&mut self) {}
 
     /// Called with each event.
     ///
     /// # Errors
     /// A failure that ends the stream.
-    fn tell(&mut self, event: &Event<'_>) -> Result<(), Failure>;
+    fn handle_event(&mut self, event: &Event<'_>) -> Result<(), Failure>;
 
     /// Whether no further event is wanted.
     fn is_done(&self) -> bool;
 
     /// Says that the connection was lost, and what becomes of it.
-    fn lose(&self, failure: &Failure);
+    fn on_disconnected(&self, failure: &Failure);
 }
 
 /// Passes the events of a path to a listener, until it wants no more or the user interrupts. The
@@ -66,49 +66,51 @@ pub(crate) async fn follow(
     listener: &mut impl Listener,
 ) -> Result<(), Failure> {
     tokio::select! {
-        () = interrupted() => Ok(()),
-        ended = follow_on(path, api, listener) => ended,
+        () = wait_for_interrupt() => Ok(()),
+        result = follow_with_reconnects(path, api, listener) => result,
     }
 }
 
-async fn follow_on<L: Listener>(path: &[&str], api: &Api, listener: &mut L) -> Result<(), Failure> {
-    let mut is_heard = false;
+async fn follow_with_reconnects<L: Listener>(
+    path: &[&str],
+    api: &Api,
+    listener: &mut L,
+) -> Result<(), Failure> {
+    let mut has_connected = false;
     let mut backoff = ReconnectBackoff::default();
     while !listener.is_done() {
-        let begun = &mut |listener: &mut L| {
-            (is_heard, backoff) = (true, ReconnectBackoff::default());
-            listener.begin();
+        let on_connected = &mut |listener: &mut L| {
+            (has_connected, backoff) = (true, ReconnectBackoff::default());
+            listener.on_connected();
         };
-        let failure = match listen(path, api, listener, begun).await {
+        let failure = match read_events(path, api, listener, on_connected).await {
             Ok(()) if listener.is_done() => break,
             Ok(()) => Failure {
                 retryable: true,
                 exit: Exit::Unreachable,
                 ..Failure::failed("stream_ended", "the server closed the stream")
             },
-            Err(failure) if failure.retryable && is_heard => failure,
+            Err(failure) if failure.retryable && has_connected => failure,
             Err(failure) => return Err(failure),
         };
-        listener.lose(&failure);
+        listener.on_disconnected(&failure);
         backoff.wait().await;
     }
     Ok(())
 }
 
-async fn listen<L: Listener>(
+async fn read_events<L: Listener>(
     path: &[&str],
     api: &Api,
     listener: &mut L,
-    begun: &mut impl FnMut(&mut L),
+    on_connected: &mut impl FnMut(&mut L),
 ) -> Result<(), Failure> {
-    let asked = listener.query();
-    let asked: Vec<(&str, &str)> = asked
-        .iter()
-        .map(|(name, value)| (*name, value.as_str()))
-        .collect();
+    let query = listener.query();
+    let asked: Vec<(&str, &str)> =
+        query.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let stream = api.stream(path, &asked).await?;
     let mut stream = pin!(stream);
-    begun(listener);
+    on_connected(listener);
     let mut buffer: Vec<u8> = Vec::new();
     loop {
         let next = tokio::time::timeout(SILENCE_MAX, stream.next()).await;
@@ -117,10 +119,10 @@ async fn listen<L: Listener>(
         };
         let mut searched = buffer.len().saturating_sub(1);
         buffer.extend_from_slice(&bytes?);
-        while let Some(end) = buffer[searched..].windows(2).position(|two| two == b"\n\n") {
+        while let Some(end) = buffer[searched..].windows(2).position(|pair| pair == b"\n\n") {
             let event: Vec<u8> = buffer.drain(..searched + end + 2).collect();
             searched = 0;
-            listener.tell(&Event::read(&String::from_utf8_lossy(&event)))?;
+            listener.handle_event(&Event::parse(&String::from_utf8_lossy(&event)))?;
             if listener.is_done() {
                 return Ok(());
             }
@@ -139,7 +141,7 @@ struct StreamProblem {
 }
 
 /// What the server says where it cannot go on.
-pub(crate) fn problem(data: &str) -> Failure {
+pub(crate) fn parse_problem(data: &str) -> Failure {
     match serde_json::from_str::<StreamProblem>(data) {
         Ok(problem) => Failure {
             retryable: problem.retryable,

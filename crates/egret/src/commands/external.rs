@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::output::{self, Output, listing};
 
 /// The connection string of the command line, else of the configuration.
-pub(super) fn connection(
+pub(super) fn parse_connection(
     given: Option<String>,
     configuration: &Configuration,
 ) -> Result<egret_postgres::tokio_postgres::Config, Failure> {
@@ -35,42 +35,39 @@ pub(super) fn is_configured(configuration: &Configuration) -> Result<bool, Failu
 }
 
 pub(super) async fn check(
-    given: Option<String>,
+    postgres_url: Option<String>,
     configuration: &Configuration,
     output: Output,
 ) -> Result<(), Failure> {
-    let connection = connection(given, configuration)?;
-    let report = external::check(&connection).await.map_err(failed)?;
-    let word = |verdict| match verdict {
+    let connection = parse_connection(postgres_url, configuration)?;
+    let report = external::check(&connection).await.map_err(into_failure)?;
+    let status_name = |status| match status {
         CheckStatus::Met => "ok",
         CheckStatus::Reduced => "reduced",
         CheckStatus::Missing => "missing",
     };
-    let all = report.findings.iter().chain(&report.grants);
+    let checks = report.checks.iter().chain(&report.grants);
     if output.is_json() {
-        let findings: Vec<_> = all
-            .map(|found| json!({"subject": found.subject, "verdict": word(found.verdict), "detail": found.detail}))
+        let findings: Vec<_> = checks
+            .map(|finding| json!({"subject": finding.subject, "verdict": status_name(finding.status), "detail": finding.detail}))
             .collect();
-        output.json(
-            &json!({"version": report.version, "usable": report.usable(), "findings": findings}),
+        output.print_json(
+            &json!({"version": report.version, "usable": report.is_usable(), "findings": findings}),
         )?;
     } else {
-        let rows = all.map(|found| {
+        let rows = checks.map(|found| {
             vec![
                 found.subject.to_owned(),
-                word(found.verdict).to_owned(),
+                status_name(found.status).to_owned(),
                 found.detail.clone(),
             ]
         });
-        output.text(&listing(&["subject", "verdict", "detail"], rows))?;
+        output.print_text(&listing(&["subject", "verdict", "detail"], rows))?;
     }
-    if report.usable() {
+    if report.is_usable() {
         return Ok(());
     }
-    Err(Failure::failed(
-        "postgres_unusable",
-        "egret cannot work with this server",
-    ))
+    Err(Failure::failed("postgres_unusable", "egret cannot work with this server"))
 }
 
 /// Looks into the databases of the running server for objects of users in schema `egret`, or on
@@ -78,18 +75,18 @@ pub(super) async fn check(
 pub(super) async fn check_running(api: &Api, output: Output) -> Result<(), Failure> {
     let answer = api.get(&["installations"], &[]).await?;
     let list: InstallationChecks = output::decode(&answer)?;
-    output.answer(&answer, |_: Json| {
-        let closed = list
+    output.print_answer(&answer, |_: Json| {
+        let unreachable_rows = list
             .unreachable
             .iter()
             .map(|name| row(name, "missing", "no session can be opened in it"));
-        let rows = list.items.iter().flat_map(|checked| {
-            let strays = checked.obstacles.iter();
+        let rows = list.items.iter().flat_map(|installation| {
+            let strays = installation.obstacles.iter();
             let mut rows: Vec<_> = strays
                 .filter_map(|stray| {
                     let command = stray.command.as_ref()?;
                     Some(row(
-                        &checked.database,
+                        &installation.database,
                         "reduced",
                         &format!("{}: {command};", stray.object),
                     ))
@@ -97,16 +94,16 @@ pub(super) async fn check_running(api: &Api, output: Output) -> Result<(), Failu
                 .collect();
             if rows.is_empty() {
                 let detail = "schema egret contains only objects of Egret";
-                rows.push(row(&checked.database, "ok", detail));
+                rows.push(row(&installation.database, "ok", detail));
             }
-            let indexes = checked.indexes.iter();
+            let indexes = installation.indexes.iter();
             rows.extend(indexes.map(|index| {
                 let detail = format!("{index}: yours, on a table of Egret");
-                row(&checked.database, "ok", &detail)
+                row(&installation.database, "ok", &detail)
             }));
             rows
         });
-        listing(&["database", "verdict", "detail"], rows.chain(closed))
+        listing(&["database", "verdict", "detail"], rows.chain(unreachable_rows))
     })
 }
 
@@ -131,7 +128,7 @@ struct InstallationCheck {
     indexes: Vec<String>,
 }
 
-pub(super) fn failed(error: egret_postgres::PostgresError) -> Failure {
+pub(super) fn into_failure(error: egret_postgres::PostgresError) -> Failure {
     use egret_base::CodedError;
     Failure::failed(error.code(), error.to_string())
 }

@@ -13,22 +13,16 @@ use crate::output::Output;
 /// Writes a manual page for every command to `directory`, or without one prints the reference page.
 pub(super) fn run(directory: Option<&Path>, output: Output) -> Result<(), Failure> {
     let Some(directory) = directory else {
-        return output.text(&cli::reference());
+        return output.print_text(&cli::reference());
     };
     let pages = write_all(directory).map_err(|error| {
-        let message = format!(
-            "cannot write manual pages to {}: {error}",
-            directory.display()
-        );
+        let message = format!("cannot write manual pages to {}: {error}", directory.display());
         Failure::failed("manual_pages", message)
     })?;
     if output.is_json() {
-        return output.json(&json!({"directory": directory, "pages": pages}));
+        return output.print_json(&json!({"directory": directory, "pages": pages}));
     }
-    output.text(&format!(
-        "{pages} manual pages are written to {}",
-        directory.display()
-    ))
+    output.print_text(&format!("{pages} manual pages are written to {}", directory.display()))
 }
 
 fn write_all(directory: &Path) -> io::Result<u32> {

@@ -9,7 +9,7 @@ pub(super) fn number_of(count: u64, noun: &str) -> String {
 }
 
 /// The verb that goes with a number of things.
-pub(super) fn are(count: u64) -> &'static str {
+pub(super) fn is_or_are(count: u64) -> &'static str {
     match count {
         1 => "is",
         _ => "are",
@@ -22,7 +22,7 @@ mod tests {
 
     #[test]
     fn one_thing_is_singular() {
-        let said = |count| format!("{} {} gone", number_of(count, "view"), are(count));
+        let said = |count| format!("{} {} gone", number_of(count, "view"), is_or_are(count));
         assert_eq!(said(0), "0 views are gone");
         assert_eq!(said(1), "1 view is gone");
         assert_eq!(said(2), "2 views are gone");

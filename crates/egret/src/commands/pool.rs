@@ -17,7 +17,7 @@ pub(crate) async fn run(
         cli::PoolCommand::Status { filled: false } => api.get(&["pools"], &[]).await?,
         cli::PoolCommand::Status { filled: true } => {
             let filled = api.get(&["pools"], &[("filled", "true")]);
-            output.waiting("filling the pools", filled).await?
+            output.wait_with_spinner("filling the pools", filled).await?
         }
         cli::PoolCommand::Resize { preset, size } => {
             let size = match size {
@@ -26,10 +26,10 @@ pub(crate) async fn run(
             };
             let path = ["pools", &preset];
             let resized = api.put(&path, json!({"size": size}));
-            output.waiting("resizing the pool", resized).await?
+            output.wait_with_spinner("resizing the pool", resized).await?
         }
     };
-    output.answer(&answer, table)
+    output.print_answer(&answer, table)
 }
 
 fn table(pools: Items<Pool>) -> String {

@@ -24,8 +24,8 @@ pub(crate) async fn run(
         body["rows_max"] = rows_max.into();
     }
     let path = ["branches", &arguments.name, "query"];
-    let answer = output.waiting("running", api.post(&path, body)).await?;
-    output.answer(&answer, text)
+    let answer = output.wait_with_spinner("running", api.post(&path, body)).await?;
+    output.print_answer(&answer, text)
 }
 
 fn text(rows: Rows) -> String {
@@ -33,11 +33,7 @@ fn text(rows: Rows) -> String {
     if rows.columns.is_empty() {
         return summary;
     }
-    let head = rows
-        .columns
-        .into_iter()
-        .map(|column| printable(&column.name))
-        .collect();
+    let head = rows.columns.into_iter().map(|column| printable(&column.name)).collect();
     let cells = rows.rows.iter().map(|row| row.iter().map(cell).collect());
     format!("{}\n\n{summary}", grid(head, cells))
 }

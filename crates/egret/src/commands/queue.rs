@@ -12,7 +12,7 @@ mod tasks;
 mod work;
 
 pub(super) use self::payload::unexpected;
-pub(super) use self::work::{ReconnectBackoff, interrupted};
+pub(super) use self::work::{ReconnectBackoff, wait_for_interrupt};
 
 use tasks::TaskAction;
 
@@ -36,11 +36,15 @@ pub(crate) async fn run(
         QueueCommand::Get { id } => tasks::get(&id, api, output).await,
         QueueCommand::Wait { id, timeout } => tasks::wait(&id, timeout, api, output).await,
         QueueCommand::Work(work) => work::run(*work, api, output).await,
-        QueueCommand::Cancel { ids } => tasks::each(TaskAction::Cancel, &ids, api, output).await,
-        QueueCommand::Requeue { ids } => tasks::each(TaskAction::Requeue, &ids, api, output).await,
-        QueueCommand::Pause { queue } => queues::flow(&queue, "pause", api, output).await,
-        QueueCommand::Resume { queue } => queues::flow(&queue, "resume", api, output).await,
-        QueueCommand::Drain { queue } => queues::flow(&queue, "drain", api, output).await,
+        QueueCommand::Cancel { ids } => {
+            tasks::apply_to_each(TaskAction::Cancel, &ids, api, output).await
+        }
+        QueueCommand::Requeue { ids } => {
+            tasks::apply_to_each(TaskAction::Requeue, &ids, api, output).await
+        }
+        QueueCommand::Pause { queue } => queues::set_flow(&queue, "pause", api, output).await,
+        QueueCommand::Resume { queue } => queues::set_flow(&queue, "resume", api, output).await,
+        QueueCommand::Drain { queue } => queues::set_flow(&queue, "drain", api, output).await,
         QueueCommand::Purge { queue, states, yes } => {
             queues::purge(&queue, &states, yes, api, output).await
         }
@@ -49,11 +53,9 @@ pub(crate) async fn run(
         QueueCommand::CallbackKey => queues::callback_key(api, output).await,
         QueueCommand::Dead(command) => dead::run(command, api, output).await,
         QueueCommand::Cron(command) => cron::run(command, api, output).await,
-        QueueCommand::Tail {
-            queues,
-            states,
-            limit,
-        } => tail::run(&queues, &states, limit, api, output).await,
+        QueueCommand::Tail { queues, states, limit } => {
+            tail::run(&queues, &states, limit, api, output).await
+        }
         QueueCommand::Outbox(command) => outbox::run(command, api, output).await,
     }
 }

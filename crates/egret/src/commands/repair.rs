@@ -26,53 +26,49 @@ pub(crate) fn run(
         let message = format!("data directory {} does not exist", directory.display());
         return Err(Failure::failed("data_dir_missing", message));
     }
-    let home = DataDir::open(directory)?;
-    let mut report = examine(&home);
+    let data_dir = DataDir::open(directory)?;
+    let mut report = examine(&data_dir);
     if let Some(part) = part {
         report.select(part)?;
     }
     if is_confirmed {
-        mend_found(&home, &mut report);
+        repair_findings(&data_dir, &mut report);
     }
     if output.is_json() {
-        output.json(&report.to_json(is_confirmed))?;
+        output.print_json(&report.to_json(is_confirmed))?;
     } else {
-        output.text(&report.text(is_confirmed))?;
+        output.print_text(&report.to_text(is_confirmed))?;
     }
-    report.finish()
+    report.fail_if_incomplete()
 }
 
-fn examine(home: &DataDir) -> RepairReport {
-    let mut report = RepairReport {
-        findings: lists::examine(home),
-        failures: Vec::new(),
-    };
+fn examine(data_dir: &DataDir) -> RepairReport {
+    let mut report = RepairReport { findings: lists::examine(data_dir), failures: Vec::new() };
     let is_readable = |engine: &str| {
-        let list = lists::part_in(engine);
+        let list = lists::list_part(engine);
         !report.findings.iter().any(|finding| finding.part == list)
     };
-    let (of_queue, of_series) = (is_readable("queue"), is_readable("series"));
-    if of_queue {
-        report.add(egret_queue::repair::examine(&queue(home)));
+    let (is_queue_readable, is_series_readable) = (is_readable("queue"), is_readable("series"));
+    if is_queue_readable {
+        report.add_examination(egret_queue::repair::examine(&queue_dir(data_dir)));
     }
-    if of_series {
-        report.add(egret_series::repair::examine(&series(home)));
+    if is_series_readable {
+        report.add_examination(egret_series::repair::examine(&series_dir(data_dir)));
     }
-    for (engine, problem) in home.missing_engines() {
+    for (engine, problem) in data_dir.missing_engines() {
         // An engine of which parts are there is not begun anew.
-        if !report.concerns(engine) {
-            report.findings.push(begin_anew(engine, problem));
+        if !report.mentions(engine) {
+            report.findings.push(recreate_finding(engine, problem));
         }
     }
-    let source = home.data_dir().join("volume").join("source");
+    let source = data_dir.data_dir().join("volume").join("source");
     // An image that is not mounted shows nothing of what is in it.
-    if !home.data_dir().join("volume.img").exists() {
-        let missing = home
-            .missing_database(&source)
-            .map(|problem| begin_anew("postgres", problem));
+    if !data_dir.data_dir().join("volume.img").exists() {
+        let missing =
+            data_dir.missing_database(&source).map(|problem| recreate_finding("postgres", problem));
         report.findings.extend(missing);
     }
-    match state::examine(home) {
+    match state::examine(data_dir) {
         Ok(found) => report.findings.extend(found),
         Err(failure) => report.failures.push(PartFailure {
             part: state::PART.to_owned(),
@@ -84,10 +80,10 @@ fn examine(home: &DataDir) -> RepairReport {
 }
 
 /// Mends everything that was found. What cannot be mended keeps nothing else from it.
-fn mend_found(home: &DataDir, report: &mut RepairReport) {
-    let stamp = stamp();
+fn repair_findings(data_dir: &DataDir, report: &mut RepairReport) {
+    let stamp = timestamp_suffix();
     for finding in &report.findings {
-        if let Err(failure) = mend(home, &finding.part, &stamp) {
+        if let Err(failure) = repair_part(data_dir, &finding.part, &stamp) {
             report.failures.push(PartFailure {
                 part: finding.part.clone(),
                 action: "mend",
@@ -97,22 +93,23 @@ fn mend_found(home: &DataDir, report: &mut RepairReport) {
     }
 }
 
-fn mend(home: &DataDir, part: &str, stamp: &str) -> Result<(), Failure> {
+fn repair_part(data_dir: &DataDir, part: &str, stamp: &str) -> Result<(), Failure> {
     match part.split_once('/') {
-        _ if lists::is_part(part) => lists::mend(home, part, stamp)?,
+        _ if lists::is_list(part) => lists::set_aside(data_dir, part, stamp)?,
         Some(("queue", name)) => {
-            egret_queue::repair::repair(&queue(home), name, stamp).map_err(failure)?;
+            egret_queue::repair::repair(&queue_dir(data_dir), name, stamp).map_err(into_failure)?;
         }
         Some(("series", name)) => {
-            egret_series::repair::repair(&series(home), name, stamp).map_err(failure)?;
+            egret_series::repair::repair(&series_dir(data_dir), name, stamp)
+                .map_err(into_failure)?;
         }
-        _ if state::is_part(part) => state::mend(&home.state_db(), part, stamp)?,
-        _ => home.forget(part, stamp)?,
+        _ if state::is_state_part(part) => state::repair_part(&data_dir.state_db(), part, stamp)?,
+        _ => data_dir.forget_part(part, stamp)?,
     }
     Ok(())
 }
 
-fn begin_anew(part: &str, problem: String) -> Finding {
+fn recreate_finding(part: &str, problem: String) -> Finding {
     Finding {
         part: part.to_owned(),
         problem,
@@ -121,25 +118,21 @@ fn begin_anew(part: &str, problem: String) -> Finding {
     }
 }
 
-fn queue(home: &DataDir) -> PathBuf {
-    home.data_dir().join("queue")
+fn queue_dir(data_dir: &DataDir) -> PathBuf {
+    data_dir.data_dir().join("queue")
 }
 
-fn series(home: &DataDir) -> PathBuf {
-    home.data_dir().join("series")
+fn series_dir(data_dir: &DataDir) -> PathBuf {
+    data_dir.data_dir().join("series")
 }
 
-fn failure(error: egret_log::LogError) -> Failure {
+fn into_failure(error: egret_log::LogError) -> Failure {
     Failure::failed(egret_base::CodedError::code(&error), error.to_string())
 }
 
 /// The time, as it can stand in a file's name.
-fn stamp() -> String {
+fn timestamp_suffix() -> String {
     let now = SystemClock.now().to_string();
     let seconds = now.split('.').next().unwrap_or_default();
-    seconds
-        .replace(['-', ':'], "")
-        .trim_end_matches('Z')
-        .to_owned()
-        + "Z"
+    seconds.replace(['-', ':'], "").trim_end_matches('Z').to_owned() + "Z"
 }

@@ -28,9 +28,9 @@ struct Success<T> {
 
 impl<T> Success<T> {
     /// Says what is noteworthy where it does not get into a program's way.
-    fn tell_notes(&self, output: Output) {
+    fn print_notes(&self, output: Output) {
         for note in self.warnings.iter().chain(&self.infos) {
-            output.remark(&printable(note));
+            output.print_remark(&printable(note));
         }
     }
 }
@@ -68,28 +68,23 @@ async fn labels(
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
-    let query: Vec<(&str, &str)> = selectors
-        .iter()
-        .map(|selector| ("match[]", selector.as_str()))
-        .collect();
+    let query: Vec<(&str, &str)> =
+        selectors.iter().map(|selector| ("match[]", selector.as_str())).collect();
     let answer = match label {
-        Some(label) => {
-            api.get_prometheus(&["label", label, "values"], &query)
-                .await?
-        }
+        Some(label) => api.get_prometheus(&["label", label, "values"], &query).await?,
         None => api.get_prometheus(&["labels"], &query).await?,
     };
     if output.is_json() {
-        return output.json(&answer);
+        return output.print_json(&answer);
     }
     let names: Success<Vec<String>> = decode(&answer)?;
-    names.tell_notes(output);
+    names.print_notes(output);
     if names.data.is_empty() {
-        output.remark(match label {
+        output.print_remark(match label {
             Some(_) => "no series has that label: `egret series labels` lists the existing ones",
             None => "no series",
         });
         return Ok(());
     }
-    output.text(&printable(&names.data.join("\n")))
+    output.print_text(&printable(&names.data.join("\n")))
 }

@@ -16,42 +16,38 @@ use crate::failure::Failure;
 const ADMIN_TOKEN_FILE: &str = "admin.token";
 
 /// The client for the server that the flags, the environment or the configuration name.
-pub(super) fn api(global: &Global, configuration: &Configuration) -> Result<Api, Failure> {
-    let given = global.url.clone().or_else(|| variable("EGRET_URL"));
-    let mut address = match given {
-        Some(text) => Address {
-            url: parse_url(&text)?,
-            certificate: None,
-            authorities: None,
-            identity: None,
-        },
+pub(super) fn open_api(global: &Global, configuration: &Configuration) -> Result<Api, Failure> {
+    let url = global.url.clone().or_else(|| environment_variable("EGRET_URL"));
+    let mut address = match url {
+        Some(text) => {
+            Address { url: parse_url(&text)?, certificate: None, authorities: None, identity: None }
+        }
         None => configuration.address()?,
     };
-    address.identity = identity(global)?;
-    address.authorities = authorities(global)?;
+    address.identity = read_identity(global)?;
+    address.authorities = read_authorities(global)?;
     if address.authorities.is_some() {
         // The authority vouches for the server, whatever file the configuration names.
         address.certificate = None;
     }
-    let credentials = token(global, configuration, &address)?;
+    let credentials = resolve_credentials(global, configuration, &address)?;
     Ok(Api::new(address, credentials)?)
 }
 
 /// The certificates that `--ca-file` holds.
-pub(super) fn authorities(global: &Global) -> Result<Option<Vec<u8>>, Failure> {
+pub(super) fn read_authorities(global: &Global) -> Result<Option<Vec<u8>>, Failure> {
     let Some(path) = &global.ca_file else {
         return Ok(None);
     };
     let read = std::fs::read(path);
-    read.map(Some)
-        .map_err(|error| Failure::usage(format!("--ca-file {}: {error}", path.display())))
+    read.map(Some).map_err(|error| Failure::usage(format!("--ca-file {}: {error}", path.display())))
 }
 
 /// The client's certificate and key that the flags or the environment name.
-pub(super) fn identity(global: &Global) -> Result<Option<ClientIdentity>, Failure> {
+pub(super) fn read_identity(global: &Global) -> Result<Option<ClientIdentity>, Failure> {
     let path = |given: &Option<PathBuf>, name| {
         let given = given.clone();
-        given.or_else(|| variable(name).map(PathBuf::from))
+        given.or_else(|| environment_variable(name).map(PathBuf::from))
     };
     let certificate = path(&global.client_cert, "EGRET_CLIENT_CERT");
     let key = path(&global.client_key, "EGRET_CLIENT_KEY");
@@ -89,32 +85,31 @@ pub(super) fn parse_url(text: &str) -> Result<Url, Failure> {
 
 /// `--token-file`, else `EGRET_TOKEN`, else the admin token of the data directory, which goes to
 /// this machine only, and there only to a process of the user that owns it.
-pub(super) fn token(
+pub(super) fn resolve_credentials(
     global: &Global,
     configuration: &Configuration,
     address: &Address,
 ) -> Result<Credentials, Failure> {
-    let known = |token| Credentials { token, owner: None };
+    let unrestricted = |token| Credentials { token, owner: None };
     if let Some(path) = &global.token_file {
-        return Ok(known(Some(read_token(path, File::open(path))?)));
+        return Ok(unrestricted(Some(read_token(path, File::open(path))?)));
     }
-    if let Some(token) = variable("EGRET_TOKEN") {
-        return Ok(known(Some(token)));
+    if let Some(token) = environment_variable("EGRET_TOKEN") {
+        return Ok(unrestricted(Some(token)));
     }
     let path = configuration.data_dir()?.join(ADMIN_TOKEN_FILE);
     // Whose directory it is may not be known yet.
     let opened =
-        egret_linux::regular::open(&path).and_then(|file| Ok((file.metadata()?.uid(), file)));
+        egret_linux::regular_file::open(&path).and_then(|file| Ok((file.metadata()?.uid(), file)));
     match opened {
         // The file that is read is the one whose owner was looked at.
-        Ok((owner, file)) if address.is_loopback() => Ok(Credentials {
-            token: Some(read_token(&path, Ok(file))?),
-            owner: Some(owner),
-        }),
-        _ => Ok(known(None)),
+        Ok((owner, file)) if address.is_loopback() => {
+            Ok(Credentials { token: Some(read_token(&path, Ok(file))?), owner: Some(owner) })
+        }
+        _ => Ok(unrestricted(None)),
     }
 }
 
-fn variable(name: &str) -> Option<String> {
+fn environment_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -17,20 +17,14 @@ pub(crate) async fn run(
     output: Output,
 ) -> Result<(), Failure> {
     match command {
-        cli::TokenCommand::Create {
-            name,
-            scopes,
-            claims,
-            tenant,
-            ttl,
-        } => {
+        cli::TokenCommand::Create { name, scopes, claims, tenant, ttl } => {
             let mut body = json!({"name": name, "scopes": scopes});
             if !claims.is_empty() {
-                let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+                let mut values_by_claim: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
                 for (name, value) in claims {
-                    all.entry(name).or_default().insert(value);
+                    values_by_claim.entry(name).or_default().insert(value);
                 }
-                body["claims"] = json!(all);
+                body["claims"] = json!(values_by_claim);
             }
             if let Some(tenant) = tenant {
                 body["tenant"] = tenant.into();
@@ -40,8 +34,8 @@ pub(crate) async fn run(
             }
             let answer = api.post(&["tokens"], body).await?;
             // The secret alone on standard output, so that it can be put into a file.
-            output.answer(&answer, |token: Token| {
-                output.remark(&format!(
+            output.print_answer(&answer, |token: Token| {
+                output.print_remark(&format!(
                     "token {} ({}), shown this once:",
                     token.name, token.id
                 ));
@@ -50,7 +44,7 @@ pub(crate) async fn run(
         }
         cli::TokenCommand::List => {
             let answer = api.get(&["tokens"], &[]).await?;
-            output.answer(&answer, list)
+            output.print_answer(&answer, table)
         }
         cli::TokenCommand::Revoke { id, force } => {
             let query: &[(&str, &str)] = if force { &[("force", "true")] } else { &[] };
@@ -61,14 +55,14 @@ pub(crate) async fn run(
                 _ => failure,
             })?;
             if output.is_json() {
-                return output.json(&json!({"id": id, "revoked": true}));
+                return output.print_json(&json!({"id": id, "revoked": true}));
             }
-            output.text(&format!("token {id} revoked"))
+            output.print_text(&format!("token {id} revoked"))
         }
     }
 }
 
-fn list(tokens: Items<Token>) -> String {
+fn table(tokens: Items<Token>) -> String {
     let rows = tokens.items.into_iter().map(|token| {
         vec![
             token.id,
@@ -79,8 +73,5 @@ fn list(tokens: Items<Token>) -> String {
             token.last_used_at.unwrap_or_else(|| "never".to_owned()),
         ]
     });
-    listing(
-        &["id", "name", "tenant", "scopes", "expires", "last used"],
-        rows,
-    )
+    listing(&["id", "name", "tenant", "scopes", "expires", "last used"], rows)
 }

@@ -10,15 +10,15 @@ use egret_postgres::{external, installation};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
-use super::external::{connection, failed};
-use super::plural::{are, number_of};
+use super::external::{into_failure, parse_connection};
+use super::plural::{is_or_are, number_of};
 use crate::api::Api;
 use crate::configuration::Configuration;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 
 /// How long a server may take to count documents, of which there may be very many.
-const COUNT_MAX: Duration = Duration::from_secs(600);
+const COUNT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What is in a database.
 #[derive(Debug, Deserialize)]
@@ -49,11 +49,8 @@ pub(super) struct Obstacle {
 }
 
 impl From<installation::Obstacle> for Obstacle {
-    fn from(found: installation::Obstacle) -> Self {
-        Self {
-            object: found.object,
-            command: found.command,
-        }
+    fn from(obstacle: installation::Obstacle) -> Self {
+        Self { object: obstacle.object, command: obstacle.command }
     }
 }
 
@@ -72,74 +69,69 @@ pub(super) async fn by_server(
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
-    let found = match installed(database.as_deref(), api).await {
+    let lookup = match find_installation(database.as_deref(), api).await {
         Err(failure) if failure.code == "server_unreachable" => {
             let hint = "start it, or give the connection string of the database";
             return Err(failure.with_hint(hint));
         }
         found => found?,
     };
-    let Some(found) = found else {
+    let Some(installation) = lookup else {
         let answer = json!({"database": database, "removed": false});
-        return output.answer(&answer, |_: Json| nothing());
+        return output.print_answer(&answer, |_: Json| nothing_message());
     };
     if !force {
         let answer = json!({
-            "database": found.database,
+            "database": installation.database,
             "removed": false,
             "would_remove": {
-                "objects": found.names.len(),
-                "names": found.names,
-                "dependents": found.dependents,
-                "obstacles": found.obstacles,
-                "indexes": found.indexes,
-                "outbox_rows": found.outbox_rows,
-                "documents": found.documents,
+                "objects": installation.names.len(),
+                "names": installation.names,
+                "dependents": installation.dependents,
+                "obstacles": installation.obstacles,
+                "indexes": installation.indexes,
+                "outbox_rows": installation.outbox_rows,
+                "documents": installation.documents,
             },
         });
-        return output.answer(&answer, |_: Json| foretold(&found));
+        return output.print_answer(&answer, |_: Json| describe_removal(&installation));
     }
-    let path = ["installations", &found.database];
+    let path = ["installations", &installation.database];
     let answer = api.delete(&path, &[("force", "true")]).await?;
-    output.answer(&answer, |gone: RemovalResult| {
-        let RemovalResult {
-            database,
-            views,
-            outbox_rows,
-            documents,
-        } = gone;
-        let (gone_views, are) = (number_of(views, "view"), are(views));
-        let mut gone =
+    output.print_answer(&answer, |result: RemovalResult| {
+        let RemovalResult { database, views, outbox_rows, documents } = result;
+        let (gone_views, are) = (number_of(views, "view"), is_or_are(views));
+        let mut message =
             format!("nothing of egret is left in {database}: {gone_views} {are} removed");
         if outbox_rows > 0 {
             let rows = number_of(outbox_rows, "row");
-            gone.push_str(&format!(", and {rows} of its outbox"));
+            message.push_str(&format!(", and {rows} of its outbox"));
         }
         if documents > 0 {
             let documents = number_of(documents.unsigned_abs(), "document");
-            gone.push_str(&format!(", and {documents}"));
+            message.push_str(&format!(", and {documents}"));
         }
-        gone
+        message
     })
 }
 
 /// What is in the database named, else in the only one with something in it.
-async fn installed(named: Option<&str>, api: &Api) -> Result<Option<Installation>, Failure> {
+async fn find_installation(
+    named: Option<&str>,
+    api: &Api,
+) -> Result<Option<Installation>, Failure> {
     let answer = api.get(&["installations"], &[]).await?;
-    let Installations {
-        mut items,
-        unreachable,
-    } = output::decode(&answer)?;
+    let Installations { mut items, unreachable } = output::decode(&answer)?;
     if let Some(named) = named {
-        let found = items.into_iter().find(|found| found.database == named);
+        let installation = items.into_iter().find(|found| found.database == named);
         let is_unreachable = unreachable.iter().any(|name| name == named);
-        return match found {
-            None if is_unreachable => Err(unknown(&[named.to_owned()])),
+        return match installation {
+            None if is_unreachable => Err(unreachable_failure(&[named.to_owned()])),
             found => Ok(found),
         };
     }
     if items.is_empty() && !unreachable.is_empty() {
-        return Err(unknown(&unreachable));
+        return Err(unreachable_failure(&unreachable));
     }
     if let [found] = items.as_slice()
         && !unreachable.is_empty()
@@ -162,7 +154,7 @@ async fn installed(named: Option<&str>, api: &Api) -> Result<Option<Installation
 }
 
 /// Refuses to report that nothing is left while some databases cannot be looked into.
-fn unknown(databases: &[String]) -> Failure {
+fn unreachable_failure(databases: &[String]) -> Failure {
     Failure::failed(
         "postgres_database_unreachable",
         format!(
@@ -180,87 +172,86 @@ pub(super) async fn directly(
     configuration: &Configuration,
     output: Output,
 ) -> Result<(), Failure> {
-    let connection = connection(Some(url), configuration)?;
-    let mut client = external::connect(&connection).await.map_err(failed)?;
-    let looking = installation::inventory(&client);
-    let inventory = within_answer_time(EXAMINATION_STEP_MAX, "look at schema egret", looking).await;
-    let Some(found) = inventory.map_err(failed)? else {
-        return output.answer(&json!({"removed": false}), |_: Json| nothing());
+    let connection = parse_connection(Some(url), configuration)?;
+    let mut client = external::connect(&connection).await.map_err(into_failure)?;
+    let taking_inventory = installation::inventory(&client);
+    let inventory =
+        within_answer_time(EXAMINATION_STEP_MAX, "look at schema egret", taking_inventory).await;
+    let Some(contents) = inventory.map_err(into_failure)? else {
+        return output.print_answer(&json!({"removed": false}), |_: Json| nothing_message());
     };
     let counting = documents_in(&client);
-    let documents = within_answer_time(COUNT_MAX, "count the documents", counting).await;
+    let documents = within_answer_time(COUNT_TIMEOUT, "count the documents", counting).await;
     let database = connection.get_dbname().or(connection.get_user());
-    let found = Installation {
+    let installation = Installation {
         database: database.unwrap_or_default().to_owned(),
-        names: found.objects,
-        dependents: found.views,
-        obstacles: found.obstacles.into_iter().map(Obstacle::from).collect(),
-        indexes: found.indexes,
+        names: contents.objects,
+        dependents: contents.views,
+        obstacles: contents.obstacles.into_iter().map(Obstacle::from).collect(),
+        indexes: contents.indexes,
         outbox_rows: None,
-        documents: documents.map_err(documents_failed)?,
+        documents: documents.map_err(into_documents_failure)?,
     };
-    let what = json!({
-        "objects": found.names.len(),
-        "names": found.names,
-        "dependents": found.dependents,
-        "obstacles": found.obstacles,
-        "indexes": found.indexes,
-        "documents": found.documents,
+    let summary = json!({
+        "objects": installation.names.len(),
+        "names": installation.names,
+        "dependents": installation.dependents,
+        "obstacles": installation.obstacles,
+        "indexes": installation.indexes,
+        "documents": installation.documents,
     });
     if !force {
-        let answer = json!({"removed": false, "would_remove": what});
-        return output.answer(&answer, |_: Json| foretold(&found));
+        let answer = json!({"removed": false, "would_remove": summary});
+        return output.print_answer(&answer, |_: Json| describe_removal(&installation));
     }
     installation::uninstall_within(&mut client, force, EXAMINATION_STEP_MAX)
         .await
-        .map_err(failed)?;
-    let answer = json!({"removed": true, "was": what});
-    output.answer(&answer, |_: Json| {
-        format!("schema egret is removed with its {}", objects(&found))
+        .map_err(into_failure)?;
+    let answer = json!({"removed": true, "was": summary});
+    output.print_answer(&answer, |_: Json| {
+        format!("schema egret is removed with its {}", count_objects(&installation))
     })
 }
 
-fn documents_failed(error: egret_documents::DocumentsError) -> Failure {
+fn into_documents_failure(error: egret_documents::DocumentsError) -> Failure {
     Failure::failed(error.code(), error.to_string())
 }
 
-fn nothing() -> String {
+fn nothing_message() -> String {
     "this database contains nothing of egret".to_owned()
 }
 
-fn objects(found: &Installation) -> String {
-    number_of(found.names.len() as u64, "object")
+fn count_objects(installation: &Installation) -> String {
+    number_of(installation.names.len() as u64, "object")
 }
 
-fn foretold(found: &Installation) -> String {
+fn describe_removal(installation: &Installation) -> String {
     let mut text = format!(
         "nothing is removed: --force would remove schema egret of {} with its {}",
-        found.database,
-        objects(found)
+        installation.database,
+        count_objects(installation)
     );
-    if let Some(rows) = found.outbox_rows {
-        text.push_str(&format!(
-            "\n  an outbox with {rows} rows that are not tasks yet"
-        ));
+    if let Some(rows) = installation.outbox_rows {
+        text.push_str(&format!("\n  an outbox with {rows} rows that are not tasks yet"));
     }
-    if let Some(documents) = found.documents {
+    if let Some(documents) = installation.documents {
         text.push_str(&format!("\n  {documents} documents"));
     }
-    for view in &found.dependents {
+    for view in &installation.dependents {
         text.push_str(&format!("\n  the view {view}"));
     }
-    for name in &found.names {
+    for name in &installation.names {
         text.push_str(&format!("\n  {name}"));
     }
-    for index in &found.indexes {
+    for index in &installation.indexes {
         text.push_str(&format!("\n  {index}, which is yours"));
     }
-    if !found.obstacles.is_empty() {
+    if !installation.obstacles.is_empty() {
         text.push_str(
             "\n--force would be refused, because these objects are yours and would be lost:",
         );
     }
-    for Obstacle { object, command } in &found.obstacles {
+    for Obstacle { object, command } in &installation.obstacles {
         text.push_str(&format!("\n  {object}"));
         if let Some(command) = command {
             text.push_str(&format!("\n    {command};"));

@@ -36,58 +36,54 @@ pub(crate) async fn run(
     match command {
         Command::Create(view) => create(*view, api, output).await,
         Command::List { database } => {
-            let answer = api.get(&["views"], &place(database.as_deref())).await?;
-            output.answer(&answer, |list: Views| {
+            let answer = api.get(&["views"], &database_query(database.as_deref())).await?;
+            output.print_answer(&answer, |list: Views| {
                 let mut text = report::table(&list.items);
                 if list.incomplete {
-                    text.push_str(output::INCOMPLETE);
+                    text.push_str(output::INCOMPLETE_NOTE);
                 }
                 text
             })
         }
         Command::Graph { database } => graph(database.as_deref(), api, output).await,
         Command::Show(view) => {
-            let answer = at(Method::GET, &view, &[], None, api).await?;
-            output.answer(&answer, |view: View| report::described(&view))
+            let answer = call_view(Method::GET, &view, &[], None, api).await?;
+            output.print_answer(&answer, |view: View| report::describe(&view))
         }
-        Command::Explain(explained) => explain(explained, api, output).await,
+        Command::Explain(arguments) => explain(arguments, api, output).await,
         Command::Validate { query, database } => {
-            let answer = validated(&query, database, api).await?;
-            output.answer(&answer, explain::verdict)
+            let answer = validate(&query, database, api).await?;
+            output.print_answer(&answer, explain::validation_text)
         }
         Command::Refresh { view, explain } => {
             let body = json!({ "explain": explain });
-            let refreshing = at(Method::POST, &view, &["refresh"], Some(body), api);
-            let answer = output.waiting("refreshing", refreshing).await?;
-            output.answer(&answer, |refresh: Refresh| refresh.told(&view.name))
+            let refreshing = call_view(Method::POST, &view, &["refresh"], Some(body), api);
+            let answer = output.wait_with_spinner("refreshing", refreshing).await?;
+            output.print_answer(&answer, |refresh: Refresh| refresh.describe(&view.name))
         }
         Command::Tail { view, after, limit } => tail::run(&view, after, limit, api, output).await,
         Command::Verify(view) => verify(&view, api, output).await,
         Command::Alter(alter) => {
-            let body = change(&alter);
-            let answer = at(Method::PATCH, &alter.view, &[], Some(body), api).await?;
-            output.answer(&answer, |view: View| report::described(&view))
+            let body = alteration_body(&alter);
+            let answer = call_view(Method::PATCH, &alter.view, &[], Some(body), api).await?;
+            output.print_answer(&answer, |view: View| report::describe(&view))
         }
         Command::Repair(view) => {
-            let repairing = at(Method::POST, &view, &["repair"], Some(json!({})), api);
-            let answer = output.waiting("rebuilding the view", repairing).await?;
-            output.answer(&answer, |view: View| {
-                format!(
-                    "view {} is rebuilt\n\n{}",
-                    view.name,
-                    report::described(&view)
-                )
+            let repairing = call_view(Method::POST, &view, &["repair"], Some(json!({})), api);
+            let answer = output.wait_with_spinner("rebuilding the view", repairing).await?;
+            output.print_answer(&answer, |view: View| {
+                format!("view {} is rebuilt\n\n{}", view.name, report::describe(&view))
             })
         }
         Command::Drop(view) => {
-            at(Method::DELETE, &view, &[], None, api).await?;
+            call_view(Method::DELETE, &view, &[], None, api).await?;
             let answer = json!({"view": view.name, "dropped": true});
-            output.answer(&answer, |_: Json| format!("view {} is dropped", view.name))
+            output.print_answer(&answer, |_: Json| format!("view {} is dropped", view.name))
         }
         Command::Allow { roles, database } => {
             let body = json!({"roles": roles, "database": database});
             let answer = api.post(&["view-grants"], body).await?;
-            output.answer(&answer, report::allowed)
+            output.print_answer(&answer, report::describe_grant)
         }
         Command::History { view, limit, plans } => history(&view, limit, plans, api, output).await,
     }
@@ -102,75 +98,58 @@ async fn history(
     output: Output,
 ) -> Result<(), Failure> {
     let limit = limit.to_string();
-    let mut query = place(view.database.as_deref());
+    let mut query = database_query(view.database.as_deref());
     query.push(("limit", &limit));
     let answer = api.get(&["views", &view.name, "history"], &query).await?;
-    output.answer(&answer, |list: Items<Refresh>| {
-        if plans {
-            report::plans(&list.items)
-        } else {
-            report::history(&list.items)
-        }
+    output.print_answer(&answer, |list: Items<Refresh>| {
+        if plans { report::plans(&list.items) } else { report::history(&list.items) }
     })
 }
 
 /// The parameter that names a database.
-fn place(database: Option<&str>) -> Vec<(&str, &str)> {
-    database
-        .map(|name| ("database", name))
-        .into_iter()
-        .collect()
+fn database_query(database: Option<&str>) -> Vec<(&str, &str)> {
+    database.map(|name| ("database", name)).into_iter().collect()
 }
 
 /// A call about one view.
-async fn at(
+async fn call_view(
     method: Method,
     view: &ViewArgs,
-    about: &[&str],
+    subpath: &[&str],
     body: Option<Json>,
     api: &Api,
 ) -> Result<Json, Failure> {
-    let path = [&["views", view.name.as_str()], about].concat();
-    let query = place(view.database.as_deref());
+    let path = [&["views", view.name.as_str()], subpath].concat();
+    let query = database_query(view.database.as_deref());
     api.call(method, &path, &query, body).await
 }
 
-async fn explain(explained: cli::ExplainView, api: &Api, output: Output) -> Result<(), Failure> {
-    let database = explained.database;
-    let answer = match explained.name {
+async fn explain(arguments: cli::ExplainView, api: &Api, output: Output) -> Result<(), Failure> {
+    let database = arguments.database;
+    let answer = match arguments.name {
         Some(name) => {
-            at(
-                Method::GET,
-                &ViewArgs { name, database },
-                &["explain"],
-                None,
-                api,
-            )
-            .await?
+            call_view(Method::GET, &ViewArgs { name, database }, &["explain"], None, api).await?
         }
-        None => validated(&explained.query, database, api).await?,
+        None => validate(&arguments.query, database, api).await?,
     };
-    output.answer(&answer, explain::text)
+    output.print_answer(&answer, explain::text)
 }
 
 /// Nodes and edges are made here: the list of views says of each what it reads.
 async fn graph(database: Option<&str>, api: &Api, output: Output) -> Result<(), Failure> {
-    let answer = api.get(&["views"], &place(database)).await?;
+    let answer = api.get(&["views"], &database_query(database)).await?;
     let list: Items<View> = output::decode(&answer)?;
     if output.is_json() {
-        output.json(&graph::answer(&list.items))
+        output.print_json(&graph::to_report(&list.items))
     } else {
-        output.text(&graph::text(&list.items))
+        output.print_text(&graph::text(&list.items))
     }
 }
 
 async fn create(view: cli::CreateView, api: &Api, output: Output) -> Result<(), Failure> {
-    let query = text_of(&view.query)?;
-    let indexes: Vec<Vec<&str>> = view
-        .indexes
-        .iter()
-        .map(|columns| columns.split(',').map(str::trim).collect())
-        .collect();
+    let query = read_query(&view.query)?;
+    let indexes: Vec<Vec<&str>> =
+        view.indexes.iter().map(|columns| columns.split(',').map(str::trim).collect()).collect();
     let mut body = Map::new();
     body.insert("name".to_owned(), json!(view.name));
     body.insert("query".to_owned(), json!(query));
@@ -178,7 +157,7 @@ async fn create(view: cli::CreateView, api: &Api, output: Output) -> Result<(), 
     let optional = [
         ("mode", view.mode),
         ("schedule", schedule(&view.when)),
-        ("keep_changes", view.keep_changes.map(|kept| kept.show())),
+        ("keep_changes", view.keep_changes.map(|retention| retention.show())),
         ("on_change_enqueue", view.on_change_enqueue),
         ("owner", view.owner),
         ("database", view.database),
@@ -189,14 +168,10 @@ async fn create(view: cli::CreateView, api: &Api, output: Output) -> Result<(), 
         }
     }
     let making = api.post(&["views"], Json::Object(body));
-    let made = output.waiting("filling the view", making).await;
-    let answer = made.map_err(|failure| pointed(failure, &query))?;
-    output.answer(&answer, |view: View| {
-        format!(
-            "view {} is created\n\n{}",
-            view.name,
-            report::described(&view)
-        )
+    let made = output.wait_with_spinner("filling the view", making).await;
+    let answer = made.map_err(|failure| add_query_excerpt(failure, &query))?;
+    output.print_answer(&answer, |view: View| {
+        format!("view {} is created\n\n{}", view.name, report::describe(&view))
     })
 }
 
@@ -210,7 +185,7 @@ fn schedule(when: &cli::ScheduleArgs) -> Option<String> {
     }
 }
 
-fn change(alter: &cli::Alter) -> Json {
+fn alteration_body(alter: &cli::Alter) -> Json {
     let mut body = Map::new();
     if let Some(mode) = &alter.mode {
         body.insert("mode".to_owned(), json!(mode));
@@ -220,8 +195,8 @@ fn change(alter: &cli::Alter) -> Json {
         None if alter.default_schedule => body.insert("schedule".to_owned(), Json::Null),
         None => None,
     };
-    if let Some(kept) = alter.keep_changes {
-        let kept = match kept {
+    if let Some(retention) = alter.keep_changes {
+        let kept = match retention {
             cli::ChangeRetention::For(span) => json!(span.show()),
             cli::ChangeRetention::Off => Json::Null,
         };
@@ -237,19 +212,19 @@ fn change(alter: &cli::Alter) -> Json {
     Json::Object(body)
 }
 
-async fn validated(
+async fn validate(
     query: &cli::ViewQuery,
     database: Option<String>,
     api: &Api,
 ) -> Result<Json, Failure> {
-    let query = text_of(query)?;
+    let query = read_query(query)?;
     let body = json!({"query": query, "database": database});
     let answer = api.post(&["view-validations"], body).await;
-    answer.map_err(|failure| pointed(failure, &query))
+    answer.map_err(|failure| add_query_excerpt(failure, &query))
 }
 
 /// The query that was given, or that the file holds.
-fn text_of(query: &cli::ViewQuery) -> Result<String, Failure> {
+fn read_query(query: &cli::ViewQuery) -> Result<String, Failure> {
     let path = match (&query.sql, &query.file) {
         (Some(sql), _) => return Ok(sql.clone()),
         (None, Some(path)) => path,
@@ -266,36 +241,29 @@ fn text_of(query: &cli::ViewQuery) -> Result<String, Failure> {
 }
 
 /// The characters of a query that are repeated where something is wrong with them.
-const SHOWN: usize = 40;
+const EXCERPT_CHARS: usize = 40;
 
 /// The failure with the place in the query that it is about.
-fn pointed(failure: Failure, query: &str) -> Failure {
-    let Some((before, rest)) = failure
-        .position
-        .and_then(|position| query.split_at_checked(position.checked_sub(1)?))
+fn add_query_excerpt(failure: Failure, query: &str) -> Failure {
+    let Some((before, rest)) =
+        failure.position.and_then(|position| query.split_at_checked(position.checked_sub(1)?))
     else {
         return failure;
     };
     let line = before.matches('\n').count() + 1;
-    let here: String = rest
-        .lines()
-        .next()
-        .unwrap_or("")
-        .chars()
-        .take(SHOWN)
-        .collect();
-    match here.trim() {
+    let excerpt: String = rest.lines().next().unwrap_or("").chars().take(EXCERPT_CHARS).collect();
+    match excerpt.trim() {
         "" => failure,
         here => failure.with_hint(format!("it is in line {line} of the query: {here}")),
     }
 }
 
 async fn verify(view: &ViewArgs, api: &Api, output: Output) -> Result<(), Failure> {
-    let comparing = at(Method::POST, view, &["verify"], Some(json!({})), api);
-    let answer = output.waiting("comparing", comparing).await?;
-    let found: Verification = output::decode(&answer)?;
-    output.answer(&answer, |found: Verification| found.told(&view.name))?;
-    if found.equal {
+    let comparing = call_view(Method::POST, view, &["verify"], Some(json!({})), api);
+    let answer = output.wait_with_spinner("comparing", comparing).await?;
+    let verification: Verification = output::decode(&answer)?;
+    output.print_answer(&answer, |found: Verification| found.describe(&view.name))?;
+    if verification.equal {
         Ok(())
     } else {
         let message = format!("view {} differs from the result of its query", view.name);

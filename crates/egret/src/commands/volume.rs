@@ -4,12 +4,12 @@ use serde_json::json;
 
 use crate::api::Api;
 use crate::cli;
-use crate::commands::branch::phases;
+use crate::commands::branch::phase_table;
 use crate::failure::Failure;
-use crate::output::{Output, bytes, duration, facts, listing};
+use crate::output::{Output, format_bytes, format_duration, format_fields, listing};
 use crate::responses::{Items, Template, Volume};
 
-pub(crate) async fn volume(
+pub(crate) async fn run_volume(
     command: cli::VolumeCommand,
     api: &Api,
     output: Output,
@@ -17,24 +17,22 @@ pub(crate) async fn volume(
     let answer = match command {
         cli::VolumeCommand::Create { size } => {
             let body = json!({"size_bytes": size.bytes()});
-            output
-                .waiting("creating the volume", api.post(&["volume"], body))
-                .await?
+            output.wait_with_spinner("creating the volume", api.post(&["volume"], body)).await?
         }
         cli::VolumeCommand::Show => api.get(&["volume"], &[]).await?,
     };
-    output.answer(&answer, |volume: Volume| {
-        facts(&[
+    output.print_answer(&answer, |volume: Volume| {
+        format_fields(&[
             ("driver", volume.driver),
             ("path", volume.path),
             ("image", volume.image.unwrap_or_default()),
-            ("size", bytes(volume.size_bytes)),
+            ("size", format_bytes(volume.size_bytes)),
             (
                 "free",
                 format!(
                     "{}, of which {} stay free for the source",
-                    bytes(volume.free_bytes),
-                    bytes(volume.free_bytes_min)
+                    format_bytes(volume.free_bytes),
+                    format_bytes(volume.free_bytes_min)
                 ),
             ),
             ("note", volume.note),
@@ -44,7 +42,7 @@ pub(crate) async fn volume(
     })
 }
 
-pub(crate) async fn template(
+pub(crate) async fn run_template(
     command: cli::TemplateCommand,
     api: &Api,
     output: Output,
@@ -52,24 +50,24 @@ pub(crate) async fn template(
     match command {
         cli::TemplateCommand::Refresh => {
             let work = api.post(&["templates"], json!({}));
-            let answer = output.waiting("taking a template", work).await?;
-            output.answer(&answer, |template: Template| {
+            let answer = output.wait_with_spinner("taking a template", work).await?;
+            output.print_answer(&answer, |template: Template| {
                 format!(
                     "template {} holds the source as of LSN {}\n\n{}",
                     template.id,
                     template.lsn,
-                    phases(&template.phases)
+                    phase_table(&template.phases)
                 )
             })
         }
         cli::TemplateCommand::List => {
             let answer = api.get(&["templates"], &[]).await?;
-            output.answer(&answer, list)
+            output.print_answer(&answer, table)
         }
     }
 }
 
-fn list(templates: Items<Template>) -> String {
+fn table(templates: Items<Template>) -> String {
     if templates.items.is_empty() {
         return "no templates: the first branch takes one, or `egret branch template refresh`"
             .to_owned();
@@ -83,7 +81,7 @@ fn list(templates: Items<Template>) -> String {
                 .branch
                 .map_or(template.origin.source, |branch| format!("branch {branch}")),
             template.lsn,
-            duration(template.age_ms),
+            format_duration(template.age_ms),
             template.branches.to_string(),
         ]
     });

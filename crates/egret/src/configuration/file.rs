@@ -14,18 +14,13 @@ use toml::de::{DeTable, DeValue};
 /// [`SettingError`] with file and line, when the file cannot be read or is not of that form.
 pub(super) fn read_named(path: &Path, layers: &mut Layers) -> Result<(), SettingError> {
     let file = std::fs::File::open(path);
-    let refuse = |message: String| refused(path, message);
+    let refuse = |message: String| file_error(path, message);
     let file = file.map_err(|error| refuse(format!("cannot be read: {error}")))?;
-    let metadata = file
-        .metadata()
-        .map_err(|error| refuse(format!("cannot be read: {error}")))?;
+    let metadata = file.metadata().map_err(|error| refuse(format!("cannot be read: {error}")))?;
     if metadata.mode() & 0o002 != 0 {
-        return Err(refuse(format!(
-            "every user can write to it: chmod o-w {}",
-            path.display()
-        )));
+        return Err(refuse(format!("every user can write to it: chmod o-w {}", path.display())));
     }
-    read(file, path, layers)
+    read_settings(file, path, layers)
 }
 
 /// Reads the file of the current directory, which no option names: only root and this user may be
@@ -33,43 +28,44 @@ pub(super) fn read_named(path: &Path, layers: &mut Layers) -> Result<(), Setting
 ///
 /// # Errors
 /// As [`read_named`], and when another user could change it.
-pub(super) fn read_found(path: &Path, layers: &mut Layers) -> Result<(), SettingError> {
+pub(super) fn read_default(path: &Path, layers: &mut Layers) -> Result<(), SettingError> {
     let file = egret_linux::trust::open(path).map_err(|error| {
-        refused(
+        file_error(
             path,
             format!(
                 "the file of the current directory is not read: {error}; name it with --config if you mean it, or run egret elsewhere"
             ),
         )
     })?;
-    read(file, path, layers)
+    read_settings(file, path, layers)
 }
 
-fn refused(path: &Path, message: String) -> SettingError {
-    SettingError {
-        origin: Origin::File(path.display().to_string()),
-        message,
-    }
+fn file_error(path: &Path, message: String) -> SettingError {
+    SettingError { origin: Origin::File(path.display().to_string()), message }
 }
 
-fn read(mut file: std::fs::File, path: &Path, layers: &mut Layers) -> Result<(), SettingError> {
+fn read_settings(
+    mut file: std::fs::File,
+    path: &Path,
+    layers: &mut Layers,
+) -> Result<(), SettingError> {
     let mut text = String::new();
     file.read_to_string(&mut text)
-        .map_err(|error| refused(path, format!("cannot be read: {error}")))?;
+        .map_err(|error| file_error(path, format!("cannot be read: {error}")))?;
     parse(&path.display().to_string(), &text, layers)
 }
 
 pub(super) fn parse(name: &str, text: &str, layers: &mut Layers) -> Result<(), SettingError> {
-    let place = |offset: usize| {
+    let origin_at = |offset: usize| {
         let line = text[..offset.min(text.len())].matches('\n').count() + 1;
         Origin::File(format!("{name}:{line}"))
     };
     let document = DeTable::parse(text).map_err(|error| SettingError {
-        origin: place(error.span().map_or(0, |span| span.start)),
+        origin: origin_at(error.span().map_or(0, |span| span.start)),
         message: error.message().trim().replace('\n', "; "),
     })?;
     for (section, table) in document.get_ref() {
-        let at = place(section.span().start);
+        let at = origin_at(section.span().start);
         let DeValue::Table(table) = table.get_ref() else {
             return Err(SettingError {
                 origin: at,
@@ -81,14 +77,14 @@ pub(super) fn parse(name: &str, text: &str, layers: &mut Layers) -> Result<(), S
         };
         for (field, value) in table {
             let key = format!("{}.{}", section.get_ref(), field.get_ref());
-            let origin = place(field.span().start);
+            let origin = origin_at(field.span().start);
             match scalar(value.get_ref()) {
                 Ok(text) => layers.put(&key, &text, origin),
-                Err(what) => {
+                Err(kind) => {
                     return Err(SettingError {
                         origin,
                         message: format!(
-                            "{key}: {what} cannot be a setting: write a number, true, false or \
+                            "{key}: {kind} cannot be a setting: write a number, true, false or \
                              \"text\""
                         ),
                     });

@@ -16,18 +16,18 @@ pub(super) fn is_injected(name: &str, value: &str) -> bool {
     // As if the service's own name began with `EGRET`, and perhaps went on.
     let rest = format!("_{rest}");
     rest.ends_with("_SERVICE_HOST")
-        || names_service_port(&rest)
-        || names_port_number(&rest)
+        || is_service_port(&rest)
+        || is_port_number(&rest)
         || (rest.ends_with("_PORT") && is_address(value))
 }
 
 /// `…_SERVICE_PORT`, or that of a named port: `…_SERVICE_PORT_HTTP`.
-fn names_service_port(rest: &str) -> bool {
+fn is_service_port(rest: &str) -> bool {
     rest.ends_with("_SERVICE_PORT") || rest.contains("_SERVICE_PORT_")
 }
 
 /// `…_PORT_7070_TCP`, with `_ADDR`, `_PORT` or `_PROTO` perhaps.
-fn names_port_number(rest: &str) -> bool {
+fn is_port_number(rest: &str) -> bool {
     let Some((_, rest)) = rest
         .rsplit_once("_PORT_")
         .filter(|(_, rest)| rest.starts_with(|first: char| first.is_ascii_digit()))

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{declared, variable};
+use super::{declared_settings, variable_name};
 
 /// A Markdown page with every setting: meaning, form, default, variable.
 pub fn reference() -> String {
@@ -12,7 +12,7 @@ pub fn reference() -> String {
          applies. `egret config` shows the effective values and their sources.\n",
     );
     let mut section = String::new();
-    for setting in declared() {
+    for setting in declared_settings() {
         let (name, _) = setting.key.split_once('.').unwrap_or_default();
         if name != section {
             name.clone_into(&mut section);
@@ -28,7 +28,7 @@ pub fn reference() -> String {
             "\n### {}\n\n{meaning}\n\n- takes {}\n- default: {default}\n- variable: `{}`\n",
             setting.key,
             setting.form,
-            variable(&setting.key),
+            variable_name(&setting.key),
         )
         .expect("writing to a string works");
     }

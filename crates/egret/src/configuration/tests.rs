@@ -7,7 +7,7 @@ use super::*;
 fn from_text(text: &str) -> Result<Layers, SettingError> {
     let mut layers = Layers::default();
     file::parse("egret.toml", text, &mut layers)?;
-    check(&layers, &declared())?;
+    check(&layers, &declared_settings())?;
     Ok(layers)
 }
 
@@ -56,36 +56,20 @@ fn a_file_is_refused_with_its_line() {
 fn later_layers_win() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("other.toml");
-    std::fs::write(
-        &path,
-        "[egret]\nlog_level = \"warn\"\nlog_format = \"json\"\n",
-    )
-    .unwrap();
+    std::fs::write(&path, "[egret]\nlog_level = \"warn\"\nlog_format = \"json\"\n").unwrap();
     let load = |environment: &[(String, String)], flags: &[(String, String)]| {
         Configuration::load(Some(&path), environment.to_vec(), flags).unwrap()
     };
     let level = |configuration: &Configuration| {
         let all = configuration.effective().unwrap();
-        let found = all
-            .iter()
-            .find(|setting| setting.key == "egret.log_level")
-            .unwrap();
+        let found = all.iter().find(|setting| setting.key == "egret.log_level").unwrap();
         format!("{} from {}", found.value, found.origin)
     };
-    assert_eq!(
-        level(&load(&[], &[])),
-        format!("warn from {}:2", path.display())
-    );
+    assert_eq!(level(&load(&[], &[])), format!("warn from {}:2", path.display()));
     let variable = environment("EGRET_LOG_LEVEL", "debug");
-    assert_eq!(
-        level(&load(&variable, &[])),
-        "debug from environment EGRET_LOG_LEVEL"
-    );
+    assert_eq!(level(&load(&variable, &[])), "debug from environment EGRET_LOG_LEVEL");
     let flag = [("egret.log_level".to_owned(), "trace".to_owned())];
-    assert_eq!(
-        level(&load(&variable, &flag)),
-        "trace from flag --set egret.log_level=trace"
-    );
+    assert_eq!(level(&load(&variable, &flag)), "trace from flag --set egret.log_level=trace");
 }
 
 #[test]
@@ -105,12 +89,7 @@ fn unknown_variables_are_refused_and_the_clients_are_none() {
 fn a_missing_file_is_an_error_only_when_asked_for() {
     let error =
         Configuration::load(Some(Path::new("/nonexistent/egret.toml")), [], &[]).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .starts_with("/nonexistent/egret.toml: cannot be read: "),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("/nonexistent/egret.toml: cannot be read: "), "{error}");
 }
 
 #[test]
@@ -125,61 +104,32 @@ fn secrets_are_masked() {
             "https://u:hunter2@a.example/services/hunter2;http://b:9093",
             "https://u:••••••@a.example/••••••; http://b:9093",
         ),
-        (
-            "series.external_url",
-            "https://hunter2@a.example/@me",
-            "https://••••••@a.example/@me",
-        ),
-        (
-            "oidc.issuer",
-            "https://hunter2@a.example",
-            "https://••••••@a.example",
-        ),
-        (
-            "postgres.url",
-            "postgres://me:hun@ter2@db/app",
-            "postgres://me:••••••@db/app",
-        ),
-        (
-            "postgres.url",
-            "postgres://me@db/app",
-            "postgres://me@db/app",
-        ),
+        ("series.external_url", "https://hunter2@a.example/@me", "https://••••••@a.example/@me"),
+        ("oidc.issuer", "https://hunter2@a.example", "https://••••••@a.example"),
+        ("postgres.url", "postgres://me:hun@ter2@db/app", "postgres://me:••••••@db/app"),
+        ("postgres.url", "postgres://me@db/app", "postgres://me@db/app"),
         (
             "postgres.url",
             "postgres://me:hunter2@db/app?sslpassword=hunter3",
             "postgres://me:••••••@db/app?sslpassword=••••••",
         ),
-        (
-            "postgres.url",
-            "host=db password='hun ter2' user=me",
-            "host=db password=••••••",
-        ),
+        ("postgres.url", "host=db password='hun ter2' user=me", "host=db password=••••••"),
     ] {
-        assert_eq!(masked(key, value), shown, "{key} {value}");
+        assert_eq!(mask_secrets(key, value), shown, "{key} {value}");
     }
 }
 
 #[test]
 fn every_setting_is_documented_and_has_one_variable() {
-    let all = declared();
+    let all = declared_settings();
     let page = reference();
     for setting in &all {
-        assert!(
-            setting.doc.split_whitespace().count() > 2,
-            "{}",
-            setting.key
-        );
-        assert!(
-            page.contains(&format!("### {}\n", setting.key)),
-            "{}",
-            setting.key
-        );
-        let same = all
-            .iter()
-            .filter(|other| variable(&other.key) == variable(&setting.key));
-        assert_eq!(same.count(), 1, "{}", variable(&setting.key));
-        assert!(!CLIENT_VARIABLES.contains(&variable(&setting.key).as_str()));
+        assert!(setting.doc.split_whitespace().count() > 2, "{}", setting.key);
+        assert!(page.contains(&format!("### {}\n", setting.key)), "{}", setting.key);
+        let same =
+            all.iter().filter(|other| variable_name(&other.key) == variable_name(&setting.key));
+        assert_eq!(same.count(), 1, "{}", variable_name(&setting.key));
+        assert!(!CLIENT_VARIABLES.contains(&variable_name(&setting.key).as_str()));
     }
 }
 
@@ -199,14 +149,8 @@ const MAY_BE_ZERO: [(&str, &str); 9] = [
         "series",
         "shards future_max retention size_max settle merge_rate block_cache ha_clusters_max queries_max query_threads query_samples_max query_memory_max query_points_max rule_groups_at_once scrape_targets_max alert_repeat metadata_bytes_max",
     ),
-    (
-        "views",
-        "views_max fuse_changes change_task_size_max followers_max verify_every history_max",
-    ),
-    (
-        "documents",
-        "names_max cascade_max collections_max requests_kept subscriptions_max",
-    ),
+    ("views", "views_max fuse_changes change_task_size_max followers_max verify_every history_max"),
+    ("documents", "names_max cascade_max collections_max requests_kept subscriptions_max"),
     ("server", "port shutdown_timeout profile_duration_max"),
     ("oidc", "clock_leeway"),
     ("proxy", "port half_close_timeout stop_timeout"),
@@ -220,16 +164,12 @@ fn zero_is_refused_by_name_where_it_makes_no_sense() {
     };
     let mut may_be_zero: Vec<String> = MAY_BE_ZERO
         .iter()
-        .flat_map(|(section, names)| {
-            names
-                .split(' ')
-                .map(move |name| format!("{section}.{name}"))
-        })
+        .flat_map(|(section, names)| names.split(' ').map(move |name| format!("{section}.{name}")))
         .collect();
-    for setting in declared().iter().filter(|setting| is_number(&setting.form)) {
+    for setting in declared_settings().iter().filter(|setting| is_number(&setting.form)) {
         let mut layers = Layers::default();
         layers.put(&setting.key, "0", Origin::Default);
-        let checked = check(&layers, &declared());
+        let checked = check(&layers, &declared_settings());
         let known = may_be_zero.iter().position(|key| *key == setting.key);
         if let Some(place) = known {
             may_be_zero.swap_remove(place);
@@ -250,10 +190,8 @@ fn zero_is_refused_by_name_where_it_makes_no_sense() {
 #[test]
 fn the_address_follows_the_servers_settings() {
     let at = |flags: &[(&str, &str)]| {
-        let flags: Vec<(String, String)> = flags
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect();
+        let flags: Vec<(String, String)> =
+            flags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         Configuration::load(None, [], &flags).unwrap().address()
     };
     let url = |flags| at(flags).unwrap().url.to_string();
@@ -263,15 +201,9 @@ fn the_address_follows_the_servers_settings() {
         "http://127.0.0.1:8080/"
     );
     assert_eq!(url(&[("server.address", "::")]), "http://[::1]:7070/");
-    assert_eq!(
-        url(&[("server.address", "10.1.2.3")]),
-        "http://10.1.2.3:7070/"
-    );
+    assert_eq!(url(&[("server.address", "10.1.2.3")]), "http://10.1.2.3:7070/");
     assert!(at(&[("server.address", "::")]).unwrap().is_loopback());
     assert!(!at(&[("server.address", "10.1.2.3")]).unwrap().is_loopback());
     let error = at(&[("server.tls_certificate", "/nonexistent/cert.pem")]).unwrap_err();
-    assert!(
-        error.to_string().contains("/nonexistent/cert.pem: "),
-        "{error}"
-    );
+    assert!(error.to_string().contains("/nonexistent/cert.pem: "), "{error}");
 }

@@ -30,7 +30,7 @@ pub(super) struct CsvStream {
 
 /// A column to add: the code of another column where `keys` has it, else unknown.
 struct CodeColumn {
-    from: usize,
+    source_column: usize,
     keys: HashSet<Vec<u8>>,
 }
 
@@ -39,27 +39,20 @@ impl CsvStream {
     pub(super) fn open(csv_zst: &'static [u8]) -> anyhow::Result<Self> {
         let mut reader = csv::Reader::from_reader(decoder(csv_zst)?);
         let columns = reader.headers()?.iter().map(str::to_owned).collect();
-        Ok(Self {
-            reader,
-            columns,
-            references: Vec::new(),
-            record: ByteRecord::new(),
-        })
+        Ok(Self { reader, columns, references: Vec::new(), record: ByteRecord::new() })
     }
 
     /// Adds the column `name`, which repeats `from` where `key` of the file `other` has its value.
-    pub(super) fn refer(
+    pub(super) fn add_reference_column(
         &mut self,
         from: &str,
         name: &str,
         other: &'static [u8],
         key: &str,
     ) -> anyhow::Result<()> {
-        let from = position(&self.columns, from)?;
-        self.references.push(CodeColumn {
-            from,
-            keys: Self::open(other)?.values(key)?,
-        });
+        let from = column_index(&self.columns, from)?;
+        self.references
+            .push(CodeColumn { source_column: from, keys: Self::open(other)?.column_values(key)? });
         self.columns.push(name.to_owned());
         Ok(())
     }
@@ -76,13 +69,9 @@ impl CsvStream {
         let mut bytes = 0;
         while bytes < CHUNK_BYTES && self.reader.read_byte_record(&mut self.record)? {
             for reference in &self.references {
-                let code = &self.record[reference.from];
-                let known = reference.keys.contains(code);
-                let value = if known {
-                    code.to_vec()
-                } else {
-                    UNKNOWN.to_vec()
-                };
+                let code = &self.record[reference.source_column];
+                let has_key = reference.keys.contains(code);
+                let value = if has_key { code.to_vec() } else { UNKNOWN.to_vec() };
                 self.record.push_field(&value);
             }
             writer.write_byte_record(&self.record)?;
@@ -93,14 +82,11 @@ impl CsvStream {
             return Ok(None);
         }
         let bytes = writer.into_inner().context("writing to memory failed")?;
-        Ok(Some(CsvChunk {
-            bytes: Bytes::from(bytes),
-            rows,
-        }))
+        Ok(Some(CsvChunk { bytes: Bytes::from(bytes), rows }))
     }
 
-    fn values(mut self, column: &str) -> anyhow::Result<HashSet<Vec<u8>>> {
-        let column = position(&self.columns, column)?;
+    fn column_values(mut self, column: &str) -> anyhow::Result<HashSet<Vec<u8>>> {
+        let column = column_index(&self.columns, column)?;
         let mut values = HashSet::new();
         while self.reader.read_byte_record(&mut self.record)? {
             values.insert(self.record[column].to_vec());
@@ -115,7 +101,7 @@ pub(super) fn decoder(
     zstd::Decoder::with_buffer(csv_zst).context("cannot decompress the demo's data")
 }
 
-fn position(columns: &[String], name: &str) -> anyhow::Result<usize> {
+fn column_index(columns: &[String], name: &str) -> anyhow::Result<usize> {
     columns
         .iter()
         .position(|column| column == name)

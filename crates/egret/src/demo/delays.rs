@@ -22,10 +22,10 @@ pub(super) const ENQUEUE: &str = include_str!("sql/enqueue.sql");
 const FLIGHT: &str = include_str!("sql/flight.sql");
 
 /// Tasks claimed at a time.
-const CLAIM: u32 = 100;
+const CLAIM_MAX: u32 = 100;
 
 /// How long the worker waits for a task that must come.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TASK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Results of the demo's tasks.
 pub(super) struct DelaysResult {
@@ -82,68 +82,70 @@ struct ReportOutcome {
 }
 
 /// Has the tasks made, unless an earlier start has, and works on what there is to do.
-pub(super) async fn work(
+pub(super) async fn process_delays(
     api: &Api,
     source: &egret_postgres::tokio_postgres::Config,
     database: &str,
 ) -> anyhow::Result<DelaysResult> {
     let client = pool::connect(source).await?;
-    ask(api.put(&["queues", QUEUE], json!({})).await)?;
-    ask(api.post(&["outboxes"], json!({"database": database})).await)?;
-    let known: QueueSummary = read(api.get(&["queues", QUEUE], &[]).await)?;
-    let known = known.counts;
+    check_response(api.put(&["queues", QUEUE], json!({})).await)?;
+    check_response(api.post(&["outboxes"], json!({"database": database})).await)?;
+    let summary: QueueSummary = decode_response(api.get(&["queues", QUEUE], &[]).await)?;
+    let counts = summary.counts;
     let started = Instant::now();
-    let (expected, enqueue_ms) = match known.ready + known.leased + known.completed {
+    let (expected, enqueue_ms) = match counts.ready + counts.leased + counts.completed {
         0 => {
             let tasks: i64 = client.query_one(ENQUEUE, &[]).await?.get(0);
             (usize::try_from(tasks)?, Some(milliseconds(started)))
         }
-        _ => (known.ready, None),
+        _ => (counts.ready, None),
     };
     let started = Instant::now();
     let mut tasks = 0;
     while tasks < expected {
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > TASK_TIMEOUT {
             bail!(
                 "only {tasks} of {expected} tasks of queue `{QUEUE}` arrived: `egret queue \
                  outbox status` may say why"
             );
         }
-        tasks += step(api, &client).await?;
+        tasks += complete_batch(api, &client).await?;
     }
     let list = [("state", "completed"), ("limit", "1")];
-    let list: ItemList<TaskSample> = read(api.get(&["queues", QUEUE, "tasks"], &list).await)?;
+    let list: ItemList<TaskSample> =
+        decode_response(api.get(&["queues", QUEUE, "tasks"], &list).await)?;
     let first = list.items.first().context("no task was completed")?;
     Ok(DelaysResult {
         enqueue_ms,
         tasks,
         work_ms: milliseconds(started),
-        sample: read(api.get(&["tasks", &first.id], &[]).await)?,
+        sample: decode_response(api.get(&["tasks", &first.id], &[]).await)?,
     })
 }
 
 /// Claims some tasks, does them, and says so. Returns how many.
-async fn step(api: &Api, client: &Client) -> anyhow::Result<usize> {
-    let wish = json!({"max": CLAIM, "worker": "demo", "wait_ms": 1_000});
-    let claimed = api.post(&["queues", QUEUE, "claim"], wish).await;
-    let claimed: ItemList<DemoLease> = read(claimed)?;
+async fn complete_batch(api: &Api, client: &Client) -> anyhow::Result<usize> {
+    let request = json!({"max": CLAIM_MAX, "worker": "demo", "wait_ms": 1_000});
+    let claimed = api.post(&["queues", QUEUE, "claim"], request).await;
+    let claimed: ItemList<DemoLease> = decode_response(claimed)?;
     if claimed.items.is_empty() {
         return Ok(0);
     }
     let mut reports = Vec::with_capacity(claimed.items.len());
     for task in &claimed.items {
         let flight = client.query_one(FLIGHT, &[&task.payload.flight_id]).await?;
-        reports.push(json!({"complete": {"lease": task.lease, "result": findings(&flight)}}));
+        reports.push(json!({"complete": {"lease": task.lease, "result": flight_report(&flight)}}));
     }
-    let outcomes: ItemList<ReportOutcome> = read(api.post(&["reports"], reports.into()).await)?;
-    if let Some(refused) = outcomes.items.iter().find_map(|one| one.error.as_ref()) {
-        bail!("cannot complete a task: {refused}");
+    let outcomes: ItemList<ReportOutcome> =
+        decode_response(api.post(&["reports"], reports.into()).await)?;
+    if let Some(error) = outcomes.items.iter().find_map(|outcome| outcome.error.as_ref()) {
+        bail!("cannot complete a task: {error}");
     }
     Ok(claimed.items.len())
 }
 
 /// What the worker makes of a flight.
-fn findings(flight: &Row) -> Json {
+fn flight_report(flight: &Row) -> Json {
     let minutes: i16 = flight.get("arr_delay");
     let miles: i16 = flight.get("distance");
     let per_100_miles = f64::from(minutes) * 100.0 / f64::from(miles);
@@ -164,14 +166,14 @@ fn tenths(value: f32) -> f64 {
     f64::from((value * 10.0).round()) / 10.0
 }
 
-fn ask(answer: Result<Json, Failure>) -> anyhow::Result<Json> {
+fn check_response(answer: Result<Json, Failure>) -> anyhow::Result<Json> {
     answer.map_err(|failure| anyhow::anyhow!("the demo's own server refused: {}", failure.message))
 }
 
-pub(super) fn read<T: for<'de> Deserialize<'de>>(
+pub(super) fn decode_response<T: for<'de> Deserialize<'de>>(
     answer: Result<Json, Failure>,
 ) -> anyhow::Result<T> {
-    Ok(serde_json::from_value(ask(answer)?)?)
+    Ok(serde_json::from_value(check_response(answer)?)?)
 }
 
 fn milliseconds(since: Instant) -> f64 {

@@ -15,7 +15,7 @@ use crate::commands::events::{Event, Listener, follow};
 use crate::failure::Failure;
 
 /// The views that are followed.
-pub(super) const FOLLOWED: [&str; 2] = ["worst_routes", "weather_delays"];
+pub(super) const FOLLOWED_VIEWS: [&str; 2] = ["worst_routes", "weather_delays"];
 
 /// A flight from Newark to Oklahoma City that left five minutes early is a day late.
 pub(super) const CHANGE: &str =
@@ -26,7 +26,7 @@ const CHANGE_BACK: &str =
     "UPDATE flights SET dep_delay = -5 WHERE (carrier, flight, month, day) = ('EV', 4204, 12, 2)";
 
 /// How long deltas are waited for.
-const TOLD_MAX: Duration = Duration::from_secs(20);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Rows that a refresh changed in a view.
 pub(super) struct ViewDelta {
@@ -48,65 +48,60 @@ struct DeltaRow {
 
 /// Changes a flight while the views are followed, and changes it back. Returns the deltas that
 /// followers received; `None` if they do not come.
-pub(super) async fn watch(
+pub(super) async fn follow_change(
     api: &Api,
     client: &Client,
     database: &str,
 ) -> anyhow::Result<Option<Vec<ViewDelta>>> {
     // An earlier start may have ended in between.
     client.batch_execute(CHANGE_BACK).await?;
-    for view in FOLLOWED {
+    for view in FOLLOWED_VIEWS {
         refresh(api, view, database).await?;
     }
-    let mut heard = Vec::new();
-    let listening = FOLLOWED.map(|view| {
-        let (begun, is_heard) = oneshot::channel();
-        heard.push(is_heard);
-        listen(api, view, database, begun)
+    let mut connections = Vec::new();
+    let followers = FOLLOWED_VIEWS.map(|view| {
+        let (connected_sender, connected) = oneshot::channel();
+        connections.push(connected);
+        follow_view(api, view, database, connected_sender)
     });
-    let changed = async {
-        for is_heard in heard {
+    let changing = async {
+        for is_heard in connections {
             is_heard.await.context("cannot follow a view")?;
         }
         client.batch_execute(CHANGE).await?;
-        for view in FOLLOWED {
+        for view in FOLLOWED_VIEWS {
             refresh(api, view, database).await?;
         }
         anyhow::Ok(())
     };
-    let [one, other] = listening;
-    let told = async { tokio::try_join!(one, other, changed) };
-    let told = tokio::time::timeout(TOLD_MAX, told).await;
+    let [first, second] = followers;
+    let joined = async { tokio::try_join!(first, second, changing) };
+    let outcome = tokio::time::timeout(EVENT_TIMEOUT, joined).await;
     client.batch_execute(CHANGE_BACK).await?;
-    let Ok(told) = told else { return Ok(None) };
+    let Ok(told) = outcome else { return Ok(None) };
     let (one, other, ()) = told?;
-    let told = FOLLOWED.into_iter().zip([one, other]);
-    Ok(Some(
-        told.map(|(view, rows)| ViewDelta { view, rows }).collect(),
-    ))
+    let deltas = FOLLOWED_VIEWS.into_iter().zip([one, other]);
+    Ok(Some(deltas.map(|(view, rows)| ViewDelta { view, rows }).collect()))
 }
 
 /// Follows a view until something changed in it. Tells where it is connected.
-async fn listen(
+async fn follow_view(
     api: &Api,
     view: &'static str,
     database: &str,
-    begun: oneshot::Sender<()>,
+    connected_sender: oneshot::Sender<()>,
 ) -> anyhow::Result<Vec<String>> {
-    let mut ear = DeltaListener {
-        database,
-        begun: Some(begun),
-        rows: Vec::new(),
-    };
+    let mut listener =
+        DeltaListener { database, connected_sender: Some(connected_sender), rows: Vec::new() };
     let path = ["views", view, "changes"];
-    let followed = follow(&path, api, &mut ear).await;
-    followed.map_err(|failure| anyhow::anyhow!("cannot follow a view: {}", failure.message))?;
-    Ok(ear.rows)
+    let result = follow(&path, api, &mut listener).await;
+    result.map_err(|failure| anyhow::anyhow!("cannot follow a view: {}", failure.message))?;
+    Ok(listener.rows)
 }
 
 struct DeltaListener<'a> {
     database: &'a str,
-    begun: Option<oneshot::Sender<()>>,
+    connected_sender: Option<oneshot::Sender<()>>,
     rows: Vec<String>,
 }
 
@@ -117,12 +112,12 @@ impl Listener for DeltaListener<'_> {
         vec![("database", self.database.to_owned())]
     }
 
-    fn tell(&mut self, event: &Event<'_>) -> Result<(), Failure> {
+    fn handle_event(&mut self, event: &Event<'_>) -> Result<(), Failure> {
         match event.kind {
             Some("following") => {
-                if let Some(begun) = self.begun.take() {
+                if let Some(connected_sender) = self.connected_sender.take() {
                     // The receiver is gone when the caller has stopped waiting.
-                    _ = begun.send(());
+                    _ = connected_sender.send(());
                 }
             }
             Some("changes") => {
@@ -142,10 +137,7 @@ impl Listener for DeltaListener<'_> {
         !self.rows.is_empty()
     }
 
-    fn lose(&self, failure: &Failure) {
-        tracing::debug!(
-            message = failure.message,
-            "lost the connection to a followed view"
-        );
+    fn on_disconnected(&self, failure: &Failure) {
+        tracing::debug!(message = failure.message, "lost the connection to a followed view");
     }
 }

@@ -25,9 +25,7 @@ pub(super) fn loading_bar() -> impl FnMut(LoadProgress) + Send {
             .expect("the template is a constant that parses");
     let making_keys = ProgressStyle::with_template("{spinner} creating keys and indexes {elapsed}")
         .expect("the template is a constant that parses");
-    let bar = ProgressBar::new(0)
-        .with_style(style)
-        .with_finish(ProgressFinish::AndClear);
+    let bar = ProgressBar::new(0).with_style(style).with_finish(ProgressFinish::AndClear);
     move |progress| match progress {
         LoadProgress::Rows { sent, total } => {
             bar.set_length(total);

@@ -14,12 +14,12 @@ use futures_util::stream;
 use serde::Deserialize;
 
 use super::csv_stream::decoder;
-use super::delays::read;
+use super::delays::decode_response;
 use super::{FLIGHTS, WEATHER};
 use crate::api::Api;
 
 /// Columns of the weather and the metrics that they become.
-const MEASURED: [(&str, &str); 8] = [
+const WEATHER_METRICS: [(&str, &str); 8] = [
     ("temp", "weather_temperature_fahrenheit"),
     ("dewp", "weather_dewpoint_fahrenheit"),
     ("humid", "weather_humidity_percent"),
@@ -31,25 +31,25 @@ const MEASURED: [(&str, &str); 8] = [
 ];
 
 /// Counters of departures, in the order of [`Departures`].
-const COUNTED: [&str; 3] = [
+const DEPARTURE_COUNTERS: [&str; 3] = [
     "flights_departures_total",
     "flights_delayed_departures_total",
     "flights_departure_delay_minutes_total",
 ];
 
 /// A departure this late is delayed, as airlines count: minutes.
-const DELAYED: f64 = 15.0;
+const DELAY_MINUTES_MIN: f64 = 15.0;
 
 const HOUR_MS: i64 = 3_600_000;
 
 /// What all of them have: it tells whether an earlier start has imported them.
-const MARK: &str = "count(last_over_time(flights_departures_total[1d]))";
+const IMPORTED_QUERY: &str = "count(last_over_time(flights_departures_total[1d]))";
 
 /// The end of the year, in New York.
 pub(super) const YEAR_END: &str = "2014-01-01T05:00:00Z";
 
 /// The carriers of which most departures were delayed.
-pub(super) const WORST: &str =
+pub(super) const WORST_CARRIERS_QUERY: &str =
     "topk(3, sum by (carrier) (increase(flights_delayed_departures_total[365d]))
        / sum by (carrier) (increase(flights_departures_total[365d])) * 100)";
 
@@ -91,25 +91,18 @@ struct ImportReceipt {
 
 /// Imports the series, unless an earlier start has, and asks something about them.
 pub(super) async fn import(api: &Api) -> anyhow::Result<MetricsResult> {
-    let known = query(api, MARK).await?;
-    let samples = if known.is_empty() {
-        Some(upload(api).await?)
-    } else {
-        None
-    };
-    let worst = query(api, WORST).await?.into_iter().map(|sample| {
+    let marker = query(api, IMPORTED_QUERY).await?;
+    let samples = if marker.is_empty() { Some(upload(api).await?) } else { None };
+    let worst = query(api, WORST_CARRIERS_QUERY).await?.into_iter().map(|sample| {
         let carrier = sample.metric.get("carrier").cloned().unwrap_or_default();
         Ok((carrier, sample.value.1.parse()?))
     });
-    Ok(MetricsResult {
-        samples,
-        worst: worst.collect::<anyhow::Result<_>>()?,
-    })
+    Ok(MetricsResult { samples, worst: worst.collect::<anyhow::Result<_>>()? })
 }
 
 async fn query(api: &Api, text: &str) -> anyhow::Result<Vec<Sample>> {
     let form = [("query", text), ("time", YEAR_END)];
-    let answer: QueryResponse = read(api.ask_prometheus(&["query"], &form).await)?;
+    let answer: QueryResponse = decode_response(api.post_prometheus_form(&["query"], &form).await)?;
     Ok(answer.data.result)
 }
 
@@ -119,37 +112,33 @@ async fn upload(api: &Api) -> anyhow::Result<(u64, f64)> {
     samples.extend(departures()?);
     let lines = samples.into_iter().map(|(labels, values)| {
         let (times_ms, values) = values.into_iter().unzip();
-        let samples = SeriesSamples {
-            times_ms,
-            values,
-            ..SeriesSamples::default()
-        };
+        let samples = SeriesSamples { times_ms, values, ..SeriesSamples::default() };
         let mut line = String::new();
         append_line(&labels, &samples, &mut line);
         Ok(Bytes::from(line))
     });
     let query = [("format", "jsonl")];
-    let sent = api.upload(&["series", "import"], &query, false, stream::iter(lines));
-    let receipt: ImportReceipt = read(sent.await)?;
+    let uploading = api.upload(&["series", "import"], &query, false, stream::iter(lines));
+    let receipt: ImportReceipt = decode_response(uploading.await)?;
     Ok((receipt.samples, started.elapsed().as_secs_f64() * 1e3))
 }
 
 /// Calls `row` with each row of a file, which is asked for cells by the names of columns.
-fn rows(
+fn for_each_row(
     csv_zst: &'static [u8],
     columns: &[&str],
     mut row: impl FnMut(&[&str]) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let mut reader = csv::Reader::from_reader(decoder(csv_zst)?);
     let head = reader.headers()?.clone();
-    let at = |column: &&str| {
+    let column_index = |column: &&str| {
         let found = head.iter().position(|name| name == *column);
         found.with_context(|| format!("the demo's data has no column {column}"))
     };
-    let places: Vec<usize> = columns.iter().map(at).collect::<anyhow::Result<_>>()?;
+    let indices: Vec<usize> = columns.iter().map(column_index).collect::<anyhow::Result<_>>()?;
     let mut record = StringRecord::new();
     while reader.read_record(&mut record)? {
-        let cells: Vec<&str> = places.iter().map(|place| &record[*place]).collect();
+        let cells: Vec<&str> = indices.iter().map(|index| &record[*index]).collect();
         row(&cells)?;
     }
     Ok(())
@@ -162,11 +151,11 @@ fn hour_ms(text: &str) -> anyhow::Result<i64> {
 
 fn weather() -> anyhow::Result<Samples> {
     let mut columns = vec!["origin", "time_hour"];
-    columns.extend(MEASURED.map(|(column, _)| column));
+    columns.extend(WEATHER_METRICS.map(|(column, _)| column));
     let mut samples = Samples::new();
-    rows(WEATHER.csv_zst, &columns, |cells| {
+    for_each_row(WEATHER.csv_zst, &columns, |cells| {
         let time_ms = hour_ms(cells[1])?;
-        for ((_, metric), cell) in MEASURED.iter().zip(&cells[2..]) {
+        for ((_, metric), cell) in WEATHER_METRICS.iter().zip(&cells[2..]) {
             // What was not measured says `NA`.
             if let Ok(value) = cell.parse() {
                 let labels = Labels::new([(METRIC_NAME, *metric), ("origin", cells[0])]);
@@ -184,35 +173,27 @@ fn departures() -> anyhow::Result<Samples> {
     let mut by_hour: BTreeMap<(String, String), BTreeMap<i64, Departures>> = BTreeMap::new();
     let columns = ["origin", "carrier", "time_hour", "dep_delay"];
     let (mut first, mut last) = (i64::MAX, i64::MIN);
-    rows(FLIGHTS.csv_zst, &columns, |cells| {
+    for_each_row(FLIGHTS.csv_zst, &columns, |cells| {
         let time_ms = hour_ms(cells[2])? + HOUR_MS;
         (first, last) = (first.min(time_ms), last.max(time_ms));
         // What was cancelled did not depart.
         if let Ok(delay) = cells[3].parse::<f64>() {
             let series = (cells[0].to_owned(), cells[1].to_owned());
-            let hour = by_hour
-                .entry(series)
-                .or_default()
-                .entry(time_ms)
-                .or_default();
+            let hour = by_hour.entry(series).or_default().entry(time_ms).or_default();
             hour[0] += 1.0;
-            hour[1] += f64::from(u8::from(delay >= DELAYED));
+            hour[1] += f64::from(u8::from(delay >= DELAY_MINUTES_MIN));
             hour[2] += delay.max(0.0);
         }
         Ok(())
     })?;
     let mut samples = Samples::new();
     for ((origin, carrier), hours) in by_hour {
-        for (at, metric) in COUNTED.iter().enumerate() {
-            let labels = [
-                (METRIC_NAME, *metric),
-                ("origin", &origin),
-                ("carrier", &carrier),
-            ];
+        for (index, metric) in DEPARTURE_COUNTERS.iter().enumerate() {
+            let labels = [(METRIC_NAME, *metric), ("origin", &origin), ("carrier", &carrier)];
             let values = samples.entry(Labels::new(labels)).or_default();
             let mut total = 0.0;
             for time_ms in (first - HOUR_MS..=last).step_by(HOUR_MS as usize) {
-                total += hours.get(&time_ms).map_or(0.0, |hour| hour[at]);
+                total += hours.get(&time_ms).map_or(0.0, |hour| hour[index]);
                 values.insert(time_ms, total);
             }
         }

@@ -9,26 +9,18 @@ use egret_postgres::tokio_postgres::Client;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::delays::read;
+use super::delays::decode_response;
 use super::follow::{self, ViewDelta};
 use crate::api::Api;
 
 /// The views in the order in which they can be made: names, queries, and the schedule of those that
 /// have one of their own.
 const VIEWS: [(&str, &str, Option<&str>); 5] = [
-    (
-        "late_by_carrier",
-        include_str!("sql/late_by_carrier.sql"),
-        Some("5s"),
-    ),
+    ("late_by_carrier", include_str!("sql/late_by_carrier.sql"), Some("5s")),
     ("routes", include_str!("sql/routes.sql"), None),
     ("worst", include_str!("sql/worst.sql"), None),
     ("worst_routes", include_str!("sql/worst_routes.sql"), None),
-    (
-        "weather_delays",
-        include_str!("sql/weather_delays.sql"),
-        None,
-    ),
+    ("weather_delays", include_str!("sql/weather_delays.sql"), None),
 ];
 
 /// A flight that left five minutes early is a day late.
@@ -40,17 +32,17 @@ const CHANGE_BACK: &str =
     "UPDATE flights SET dep_delay = -5 WHERE (carrier, flight, month, day) = ('AS', 15, 12, 1)";
 
 /// The airline of that flight, and the mean delay of its worst month in minutes.
-const SHOWN: &str = "SELECT a.name, round(w.delay, 1)::text FROM worst AS w JOIN airlines AS a USING (carrier) WHERE carrier = 'AS'";
+const WORST_MONTH_SQL: &str = "SELECT a.name, round(w.delay, 1)::text FROM worst AS w JOIN airlines AS a USING (carrier) WHERE carrier = 'AS'";
 
 /// Results of the demo's views.
 pub(super) struct ViewsResult {
     /// The views that this start has made, and how long it took to fill each, in milliseconds.
-    pub made: Vec<(&'static str, f64)>,
+    pub created: Vec<(&'static str, f64)>,
     /// What the change did; `None` where a view is not the demo's or not kept fresh, or the flight
     /// is gone.
-    pub changed: Option<FlightChange>,
+    pub flight_change: Option<FlightChange>,
     /// The deltas that followers of two views received while another flight changed.
-    pub told: Option<Vec<ViewDelta>>,
+    pub followed_deltas: Option<Vec<ViewDelta>>,
 }
 
 /// What a change to one flight did.
@@ -86,44 +78,38 @@ struct ViewSummary {
 }
 
 /// Makes the views that are not there, changes a flight, and looks what became of them.
-pub(super) async fn keep(
+pub(super) async fn create_views(
     api: &Api,
     source: &egret_postgres::tokio_postgres::Config,
     database: &str,
 ) -> anyhow::Result<ViewsResult> {
     let mut made = Vec::new();
-    let mut is_whole = true;
+    let mut is_unmodified = true;
     for (name, query, schedule) in VIEWS {
-        let known = match api.get(&["views", name], &[("database", database)]).await {
+        let existing = match api.get(&["views", name], &[("database", database)]).await {
             Err(failure) if failure.code == "view_not_found" => None,
-            answer => Some(read::<ViewSummary>(answer)?),
+            answer => Some(decode_response::<ViewSummary>(answer)?),
         };
-        if let Some(known) = known {
-            is_whole &= known.query == query && known.state == "active";
+        if let Some(known) = existing {
+            is_unmodified &= known.query == query && known.state == "active";
             continue;
         }
         let view =
             json!({"name": name, "query": query, "schedule": schedule, "database": database});
-        let view: ViewSummary = read(api.post(&["views"], view).await)?;
-        let filled = view
-            .last_refresh
-            .context("the created view reports no refresh")?;
-        made.push((name, filled.took_ms));
+        let view: ViewSummary = decode_response(api.post(&["views"], view).await)?;
+        let first_refresh = view.last_refresh.context("the created view reports no refresh")?;
+        made.push((name, first_refresh.took_ms));
     }
-    let (mut changed, mut told) = (None, None);
-    if is_whole {
+    let (mut flight_change, mut followed_deltas) = (None, None);
+    if is_unmodified {
         let client = pool::connect(source).await?;
-        changed = change(api, &client, database).await?;
-        told = follow::watch(api, &client, database).await?;
+        flight_change = change_flight(api, &client, database).await?;
+        followed_deltas = follow::follow_change(api, &client, database).await?;
     }
-    Ok(ViewsResult {
-        made,
-        changed,
-        told,
-    })
+    Ok(ViewsResult { created: made, flight_change, followed_deltas })
 }
 
-async fn change(
+async fn change_flight(
     api: &Api,
     client: &Client,
     database: &str,
@@ -131,12 +117,12 @@ async fn change(
     // An earlier start may have ended in between.
     client.batch_execute(CHANGE_BACK).await?;
     refresh(api, "worst", database).await?;
-    let before = client.query_opt(SHOWN, &[]).await?;
+    let before = client.query_opt(WORST_MONTH_SQL, &[]).await?;
     client.batch_execute(CHANGE).await?;
     refresh(api, "worst", database).await?;
-    let after = client.query_opt(SHOWN, &[]).await?;
+    let after = client.query_opt(WORST_MONTH_SQL, &[]).await?;
     let query = [("database", database)];
-    let first: ViewSummary = read(api.get(&["views", "late_by_carrier"], &query).await)?;
+    let first: ViewSummary = decode_response(api.get(&["views", "late_by_carrier"], &query).await)?;
     client.batch_execute(CHANGE_BACK).await?;
     let (Some(before), Some(after)) = (before, after) else {
         return Ok(None);
@@ -145,9 +131,7 @@ async fn change(
         airline: before.get(0),
         before: before.get(1),
         after: after.get(1),
-        refresh: first
-            .last_refresh
-            .context("the refreshed view reports no refresh")?,
+        refresh: first.last_refresh.context("the refreshed view reports no refresh")?,
     }))
 }
 
@@ -155,5 +139,5 @@ async fn change(
 pub(super) async fn refresh(api: &Api, view: &str, database: &str) -> anyhow::Result<()> {
     let (path, query) = (["views", view, "refresh"], [("database", database)]);
     let refreshed = api.call(reqwest::Method::POST, &path, &query, Some(json!({})));
-    read::<serde_json::Value>(refreshed.await).map(drop)
+    decode_response::<serde_json::Value>(refreshed.await).map(drop)
 }

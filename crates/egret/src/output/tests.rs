@@ -14,10 +14,8 @@ fn row(cells: &[&str]) -> Vec<String> {
 
 #[test]
 fn listings_line_up() {
-    let text = listing(
-        &["name", "state"],
-        [row(&["demo", "running"]), row(&["a-longer-name", ""])],
-    );
+    let text =
+        listing(&["name", "state"], [row(&["demo", "running"]), row(&["a-longer-name", ""])]);
     expect![[r#"
         NAME           STATE
         demo           running
@@ -27,7 +25,7 @@ fn listings_line_up() {
 
 #[test]
 fn facts_leave_out_what_is_empty() {
-    let text = facts(&[
+    let text = format_fields(&[
         ("name", "demo".to_owned()),
         ("failure", String::new()),
         ("lsn", "0/1".to_owned()),
@@ -41,10 +39,7 @@ fn facts_leave_out_what_is_empty() {
 
 #[test]
 fn rows_look_as_in_psql() {
-    let text = grid(
-        row(&["carrier", "flights"]),
-        [row(&["UA", "58665"]), row(&["B6", "54635"])],
-    );
+    let text = grid(row(&["carrier", "flights"]), [row(&["UA", "58665"]), row(&["B6", "54635"])]);
     expect![[r#"
          carrier | flights
         ---------+---------
@@ -63,7 +58,7 @@ fn durations_and_sizes_are_short() {
         (7_499_000, "2h 4min"),
         (694_800_000, "8d 1h"),
     ] {
-        assert_eq!(duration(ms), text);
+        assert_eq!(format_duration(ms), text);
     }
     for (count, text) in [
         (0, "0 B"),
@@ -72,6 +67,6 @@ fn durations_and_sizes_are_short() {
         (5 << 40, "5.0 TB"),
         (5 << 50, "5120.0 TB"),
     ] {
-        assert_eq!(bytes(count), text);
+        assert_eq!(format_bytes(count), text);
     }
 }

@@ -37,10 +37,10 @@ egret_base::settings! {
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Looks at the clock between two writes of its record.
-const LOOKS_BETWEEN_SAVES: u32 = 60;
+const CHECKS_PER_SAVE: u32 = 60;
 
 /// Opens the clock; what is wrong with its record is logged.
-pub(super) fn open(path: &Path, config: &ClockConfig) -> SteadyClock {
+pub(super) fn open_clock(path: &Path, config: &ClockConfig) -> SteadyClock {
     let policy = ClockPolicy {
         jump_max: config.jump_max.duration(),
         start_jump_max: config.start_jump_max.duration(),
@@ -63,29 +63,29 @@ pub(super) struct ClockService {
     clock: Arc<SteadyClock>,
     metrics: ClockMetrics,
     stopping: watch::Sender<bool>,
-    watching: Mutex<Option<JoinHandle<()>>>,
+    watch_task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl ClockService {
     pub(super) fn new(clock: Arc<SteadyClock>, metrics: &Metrics) -> Self {
-        let of_clock = ClockMetrics::default();
+        let clock_metrics = ClockMetrics::default();
         metrics.register(|registry| {
             registry.register(
                 "egret_clock_offset_seconds",
                 "By how much the wall clock is ahead of Egret's time",
-                of_clock.offset.clone(),
+                clock_metrics.offset.clone(),
             );
             registry.register(
                 "egret_clock_held",
                 "Whether Egret's time is held because the wall clock has jumped: 1 or 0",
-                of_clock.held.clone(),
+                clock_metrics.held.clone(),
             );
         });
         Self {
             clock,
-            metrics: of_clock,
+            metrics: clock_metrics,
             stopping: watch::Sender::new(false),
-            watching: Mutex::default(),
+            watch_task: Mutex::default(),
         }
     }
 }
@@ -132,7 +132,7 @@ async fn run_watch(
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let held = Condition::new("clock_held", "clock");
     let unsaved = Condition::new("clock_record_unwritable", "clock");
-    let mut looks = 0;
+    let mut checks = 0;
     loop {
         tokio::select! {
             _ = interval.tick() => {}
@@ -142,11 +142,9 @@ async fn run_watch(
         report(&held, &status);
         condition::end_quiet();
         metrics.offset.set(status.offset_us as f64 / 1e6);
-        metrics
-            .held
-            .set(i64::from(status.state == ClockState::Held));
-        looks += 1;
-        if looks % LOOKS_BETWEEN_SAVES == 0 {
+        metrics.held.set(i64::from(status.state == ClockState::Held));
+        checks += 1;
+        if checks % CHECKS_PER_SAVE == 0 {
             save(&clock, &unsaved).await;
         }
     }
@@ -163,10 +161,7 @@ async fn save(clock: &Arc<SteadyClock>, unsaved: &Condition) {
             unsaved.recover("writing the clock's record works again");
         }
         Ok(Err(error)) => {
-            unsaved.fail(
-                &error,
-                "cannot write the clock's record; retrying every minute",
-            );
+            unsaved.fail(&error, "cannot write the clock's record; retrying every minute");
         }
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
@@ -179,13 +174,10 @@ impl Service for ClockService {
 
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
         Box::pin(async move {
-            let watching = run_watch(
-                self.clock.clone(),
-                self.metrics.clone(),
-                self.stopping.subscribe(),
-            );
+            let watching =
+                run_watch(self.clock.clone(), self.metrics.clone(), self.stopping.subscribe());
             let task = tokio::spawn(watching);
-            *lock(&self.watching) = Some(task);
+            *lock(&self.watch_task) = Some(task);
             Ok(())
         })
     }
@@ -198,7 +190,7 @@ impl Service for ClockService {
         Box::pin(async move {
             // The receiver is gone when the service never started.
             let _ = self.stopping.send(true);
-            let task = lock(&self.watching).take();
+            let task = lock(&self.watch_task).take();
             if let Some(task) = task {
                 if let Err(error) = task.await {
                     tracing::error!(%error, "the watch of the clock panicked");

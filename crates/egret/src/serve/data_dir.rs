@@ -34,7 +34,7 @@ const SIDE_TABLES: [&str; 2] = ["pool", "role_password"];
 
 /// The data directory of one Egret, locked for as long as this value is kept.
 pub struct DataDir {
-    data_dir: PathBuf,
+    path: PathBuf,
     run_dir: PathBuf,
     state_lost: Condition,
     state_incomplete: Condition,
@@ -49,20 +49,16 @@ impl DataDir {
     pub fn open(data_dir: PathBuf) -> anyhow::Result<Self> {
         if !data_dir.exists() {
             // The user that PostgreSQL runs as passes through and sees nothing.
-            let made = fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o711)
-                .create(&data_dir);
-            made.with_context(|| format!("create the data directory {}", data_dir.display()))?;
+            let created = fs::DirBuilder::new().recursive(true).mode(0o711).create(&data_dir);
+            created.with_context(|| format!("create the data directory {}", data_dir.display()))?;
         }
-        let data_dir = data_dir
-            .canonicalize()
-            .with_context(|| format!("examine {}", data_dir.display()))?;
+        let data_dir =
+            data_dir.canonicalize().with_context(|| format!("examine {}", data_dir.display()))?;
         check_data_dir(&data_dir)?;
-        let lock = lock(&data_dir)?;
-        let run_dir = run_dir(&data_dir)?;
+        let lock = take_lock(&data_dir)?;
+        let run_dir = choose_run_dir(&data_dir)?;
         Ok(Self {
-            data_dir,
+            path: data_dir,
             run_dir,
             state_lost: Condition::new("state_lost", STATE_PART),
             state_incomplete: Condition::new("state_incomplete", STATE_PART),
@@ -72,7 +68,7 @@ impl DataDir {
 
     /// Path of the data directory.
     pub fn data_dir(&self) -> &Path {
-        &self.data_dir
+        &self.path
     }
 
     /// Where the sockets of branches go.
@@ -81,17 +77,17 @@ impl DataDir {
     }
 
     /// Path of the clock's record.
-    pub fn clock(&self) -> PathBuf {
-        self.data_dir.join("clock")
+    pub(crate) fn clock_file(&self) -> PathBuf {
+        self.path.join("clock")
     }
 
     pub(crate) fn state_db(&self) -> PathBuf {
-        self.data_dir.join("state.db")
+        self.path.join("state.db")
     }
 
     /// Where the first start leaves the admin token.
-    pub fn admin_token(&self) -> PathBuf {
-        self.data_dir.join("admin.token")
+    pub(crate) fn admin_token_file(&self) -> PathBuf {
+        self.path.join("admin.token")
     }
 
     /// The embedded server's files, its data in `data`.
@@ -99,8 +95,8 @@ impl DataDir {
         Layout {
             data,
             socket_dir: self.run_dir.join("postgres"),
-            log_file: self.data_dir.join("postgres-start.log"),
-            password_file: self.data_dir.join(egret_branches::PASSWORD_FILE),
+            log_file: self.path.join("postgres-start.log"),
+            password_file: self.path.join(egret_branches::PASSWORD_FILE),
         }
     }
 
@@ -108,8 +104,8 @@ impl DataDir {
     /// each: begun anew it would look as if nothing had ever been in it.
     pub(crate) fn missing_engines(&self) -> Vec<(&'static str, String)> {
         let missing = ENGINE_PARTS.into_iter().filter_map(|(part, file)| {
-            let path = self.data_dir.join(file);
-            let is_missing = self.was_there(part) && !path.exists();
+            let path = self.path.join(file);
+            let is_missing = self.was_present(part) && !path.exists();
             is_missing.then(|| {
                 let reason = format!(
                     "{} is missing, although there was one at an earlier start: mount or restore it; `egret repair` shows what can be saved",
@@ -123,16 +119,16 @@ impl DataDir {
 
     /// Whether an embedded server was made at an earlier start, wherever its files are now.
     pub(crate) fn had_database(&self) -> bool {
-        let is_there = |name: &str| self.data_dir.join(name).exists();
+        let is_there = |name: &str| self.path.join(name).exists();
         is_there(egret_branches::PASSWORD_FILE)
             || is_there("volume.img")
-            || self.was_there(POSTGRES_PART)
+            || self.was_present(POSTGRES_PART)
     }
 
     /// What to say when the files of the embedded server were there at an earlier start and are
     /// gone.
     pub(crate) fn missing_database(&self, source: &Path) -> Option<String> {
-        let was_there = self.was_there(POSTGRES_PART);
+        let was_there = self.was_present(POSTGRES_PART);
         (was_there && !source.join("PG_VERSION").exists()).then(|| {
             format!(
                 "{} holds no database, although there was one at an earlier start: mount or restore it; `egret repair` shows what can be done",
@@ -142,8 +138,8 @@ impl DataDir {
     }
 
     /// Reports that `state.db` is gone, where there was one at an earlier start.
-    pub(crate) fn note_missing_state(&self) {
-        if self.was_there(STATE_PART) && !self.state_db().exists() {
+    pub(crate) fn report_missing_state(&self) {
+        if self.was_present(STATE_PART) && !self.state_db().exists() {
             let reason = "state.db is missing, although there was one at an earlier start";
             self.state_lost.fail(reason, STATE_LOST);
         }
@@ -156,16 +152,14 @@ impl DataDir {
 
     /// Whether there was a `state.db` at an earlier start.
     pub(crate) fn had_state(&self) -> bool {
-        self.was_there(STATE_PART)
+        self.was_present(STATE_PART)
     }
 
     /// Why the list of what there was at an earlier start cannot be read, where that is so. Nothing
     /// is missed then.
-    pub(crate) fn unreadable_list(&self) -> Option<String> {
-        let error = self.known_parts().err()?;
-        Some(format!(
-            "{error:#}: missing parts would go unnoticed; `egret repair` fixes it"
-        ))
+    pub(crate) fn list_error(&self) -> Option<String> {
+        let error = self.read_known_parts().err()?;
+        Some(format!("{error:#}: missing parts would go unnoticed; `egret repair` fixes it"))
     }
 
     /// Lets the next start begin a part anew. Of the embedded server the password is moved aside,
@@ -173,14 +167,14 @@ impl DataDir {
     ///
     /// # Errors
     /// When the password cannot be moved, or the list of what there was cannot be read or written.
-    pub fn forget(&self, part: &str, stamp: &str) -> anyhow::Result<()> {
-        let password = self.data_dir.join(egret_branches::PASSWORD_FILE);
+    pub(crate) fn forget_part(&self, part: &str, stamp: &str) -> anyhow::Result<()> {
+        let password = self.path.join(egret_branches::PASSWORD_FILE);
         if part == POSTGRES_PART && password.exists() {
             let name = format!("{}.damaged-{stamp}", egret_branches::PASSWORD_FILE);
-            let moved = fs::rename(&password, self.data_dir.join(name));
+            let moved = fs::rename(&password, self.path.join(name));
             moved.with_context(|| format!("move {} aside", password.display()))?;
         }
-        let changed = self.known_parts()?.change(|parts| {
+        let changed = self.read_known_parts()?.change(|parts| {
             parts.remove(part);
         });
         changed.context("write the list of what is in the data directory")
@@ -190,12 +184,12 @@ impl DataDir {
     ///
     /// # Errors
     /// When the list cannot be read or written.
-    pub(crate) fn note_present(
+    pub(crate) fn record_present_parts(
         &self,
         failures: &Failures,
         has_postgres: bool,
     ) -> anyhow::Result<()> {
-        let known = self.known_parts()?;
+        let known = self.read_known_parts()?;
         let changed = known.change(|parts| {
             let mut present: Vec<&'static str> = vec![STATE_PART];
             present.extend(ENGINE_PARTS.map(|(part, _)| part));
@@ -210,8 +204,8 @@ impl DataDir {
     }
 
     /// Keeps some disk space back for a start on a full disk.
-    pub(crate) fn take_reserve(&self) {
-        if let Err(error) = reserve::take(&self.data_dir) {
+    pub(crate) fn reserve_disk_space(&self) {
+        if let Err(error) = reserve::create_if_room(&self.path) {
             tracing::warn!(%error, "cannot reserve disk space");
         }
     }
@@ -223,19 +217,18 @@ impl DataDir {
         if !path.exists() {
             return;
         }
-        if let Err(error) = egret_state::seal(&path) {
+        if let Err(error) = egret_state::checkpoint_and_truncate(&path) {
             tracing::warn!(%error, "state.db is complete only together with state.db-wal: copy both");
         }
     }
 
-    fn was_there(&self, part: &str) -> bool {
-        self.known_parts()
-            .is_ok_and(|known| known.number(part).is_some())
+    fn was_present(&self, part: &str) -> bool {
+        self.read_known_parts().is_ok_and(|known| known.number(part).is_some())
     }
 
-    fn known_parts(&self) -> anyhow::Result<KnownParts> {
-        KnownParts::read(&self.data_dir)
-            .with_context(|| format!("read {}", self.data_dir.join(KNOWN_PARTS).display()))
+    fn read_known_parts(&self) -> anyhow::Result<KnownParts> {
+        KnownParts::read(&self.path)
+            .with_context(|| format!("read {}", self.path.join(KNOWN_PARTS).display()))
     }
 
     /// Moves a `state.db` aside that is unreadable, or lacks tables that it had at an earlier
@@ -245,12 +238,12 @@ impl DataDir {
     ///
     /// # Errors
     /// When it cannot be examined or moved.
-    pub(crate) fn mend_state(&self, now: Timestamp) -> anyhow::Result<()> {
+    pub(crate) fn repair_state(&self, now: Timestamp) -> anyhow::Result<()> {
         let path = self.state_db();
         let mut reasons = Vec::new();
-        egret_state::set_aside_no_logs(&path, now)?;
+        egret_state::set_aside_non_file_logs(&path, now)?;
         // Of this start and of earlier ones.
-        let logs = names(&egret_state::repair::logs_set_aside(&path)?);
+        let logs = join_names(&egret_state::repair::logs_set_aside(&path)?);
         if !logs.is_empty() {
             reasons.push(format!(
                 "a log of state.db was not a file and is now {logs}: the latest changes may be \
@@ -264,14 +257,13 @@ impl DataDir {
         if aside.is_none() && self.had_state() && path.exists() {
             let missing = egret_state::missing_tables(&path, &Self::state_tables())?;
             if !missing.is_empty() {
-                reasons.extend(Self::mend_tables(&path, &missing, now)?);
+                reasons.extend(Self::repair_tables(&path, &missing, now)?);
             }
         }
         if !reasons.is_empty() {
-            self.state_incomplete
-                .fail(reasons.join("; "), STATE_INCOMPLETE);
+            self.state_incomplete.fail(reasons.join("; "), STATE_INCOMPLETE);
         }
-        let aside = names(&egret_state::repair::files_set_aside(&path)?);
+        let aside = join_names(&egret_state::repair::files_set_aside(&path)?);
         if !aside.is_empty() {
             let reason = format!(
                 "state.db was unreadable or incomplete and was set aside as {aside}: while Egret \
@@ -284,18 +276,15 @@ impl DataDir {
 
     /// Makes tables that are missing, and says what is lost; a file without those that matter is
     /// set aside.
-    fn mend_tables(
+    fn repair_tables(
         path: &Path,
         missing: &[String],
         now: Timestamp,
     ) -> anyhow::Result<Option<String>> {
         let is_side = |name: &String| SIDE_TABLES.contains(&name.as_str());
         if missing.iter().all(is_side) {
-            egret_state::make_missing_tables(path, &Self::state_tables())?;
-            return Ok(Some(format!(
-                "the content of {} is lost",
-                missing.join(", ")
-            )));
+            egret_state::create_missing_tables(path, &Self::state_tables())?;
+            return Ok(Some(format!("the content of {} is lost", missing.join(", "))));
         }
         tracing::warn!(?missing, "state.db lacks tables that it had");
         egret_state::set_aside(path, now)?;
@@ -304,7 +293,7 @@ impl DataDir {
 }
 
 /// The names of files, for a sentence.
-fn names(paths: &[PathBuf]) -> String {
+fn join_names(paths: &[PathBuf]) -> String {
     let names: Vec<_> = paths
         .iter()
         .filter_map(|path| path.file_name())
@@ -318,7 +307,7 @@ const LOCK_FILE: &str = "egret.lock";
 
 /// What may be in a directory before that: parts that a backup brought back, mounts of their own,
 /// and what a new file system holds.
-const ENTRIES: [&str; 9] = [
+const ALLOWED_ENTRIES: [&str; 9] = [
     "branch.key",
     "lost+found",
     "queue",
@@ -334,15 +323,15 @@ const ENTRIES: [&str; 9] = [
 /// is, but for one case: PostgreSQL, which runs as another user where Egret is root, must be able
 /// to pass through an empty directory that was handed over closed.
 fn check_data_dir(data_dir: &Path) -> anyhow::Result<()> {
-    let shown = data_dir.display();
-    let metadata = fs::metadata(data_dir).with_context(|| format!("examine {shown}"))?;
+    let display_path = data_dir.display();
+    let metadata = fs::metadata(data_dir).with_context(|| format!("examine {display_path}"))?;
     let user = rustix::process::geteuid();
     if !metadata.is_dir() {
-        bail!("egret.data_dir: {shown} is not a directory");
+        bail!("egret.data_dir: {display_path} is not a directory");
     }
     if metadata.uid() != user.as_raw() {
         bail!(
-            "egret.data_dir: {shown} belongs to user id {} and Egret runs as {}: run it as that user, or chown the directory",
+            "egret.data_dir: {display_path} belongs to user id {} and Egret runs as {}: run it as that user, or chown the directory",
             metadata.uid(),
             user.as_raw()
         );
@@ -351,29 +340,29 @@ fn check_data_dir(data_dir: &Path) -> anyhow::Result<()> {
     if data_dir.join(LOCK_FILE).exists() {
         return Ok(());
     }
-    let entries = fs::read_dir(data_dir).with_context(|| format!("read {shown}"))?;
+    let entries = fs::read_dir(data_dir).with_context(|| format!("read {display_path}"))?;
     for entry in entries {
-        let name = entry.with_context(|| format!("read {shown}"))?.file_name();
-        if !name.to_str().is_some_and(|name| ENTRIES.contains(&name)) {
+        let name = entry.with_context(|| format!("read {display_path}"))?.file_name();
+        if !name.to_str().is_some_and(|name| ALLOWED_ENTRIES.contains(&name)) {
             bail!(
-                "egret.data_dir: {shown} is not Egret's and not empty (it holds {}): name an empty directory, or one that does not exist",
+                "egret.data_dir: {display_path} is not Egret's and not empty (it holds {}): name an empty directory, or one that does not exist",
                 name.display()
             );
         }
     }
-    if user.is_root() && metadata.mode() & SEARCHABLE != SEARCHABLE {
-        let mode = metadata.mode() & 0o7777 | SEARCHABLE;
+    if user.is_root() && metadata.mode() & SEARCH_MODE != SEARCH_MODE {
+        let mode = metadata.mode() & 0o7777 | SEARCH_MODE;
         fs::set_permissions(data_dir, fs::Permissions::from_mode(mode))
-            .with_context(|| format!("give PostgreSQL access to {shown}"))?;
+            .with_context(|| format!("give PostgreSQL access to {display_path}"))?;
     }
     Ok(())
 }
 
 /// Search permission for all users, which shows nothing of what is inside.
-const SEARCHABLE: u32 = 0o011;
+const SEARCH_MODE: u32 = 0o011;
 
 /// Takes the lock that keeps a second Egret out; the kernel gives it back however this one ends.
-fn lock(data_dir: &Path) -> anyhow::Result<File> {
+fn take_lock(data_dir: &Path) -> anyhow::Result<File> {
     let path = data_dir.join(LOCK_FILE);
     let mut file = File::options()
         .create(true)
@@ -385,15 +374,14 @@ fn lock(data_dir: &Path) -> anyhow::Result<File> {
         .with_context(|| format!("open {}", path.display()))?;
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let mut holder = String::new();
-        file.read_to_string(&mut holder)
-            .with_context(|| format!("read {}", path.display()))?;
+        file.read_to_string(&mut holder).with_context(|| format!("read {}", path.display()))?;
         bail!(
             "another egret (pid {}) uses {}: stop it, or give this one a directory and ports of its own (egret.data_dir)",
             holder.trim(),
             data_dir.display()
         );
     }
-    if let Err(error) = reserve::give_up_if_full(data_dir) {
+    if let Err(error) = reserve::release_if_full(data_dir) {
         tracing::warn!(%error, "cannot release the reserve of disk space");
     }
     file.set_len(0).context("write the lock file")?;
@@ -404,46 +392,38 @@ fn lock(data_dir: &Path) -> anyhow::Result<File> {
 
 /// `run` in the data directory, or where that is too long for unix sockets, a directory under the
 /// system's own for sockets, named after the data directory.
-fn run_dir(data_dir: &Path) -> anyhow::Result<PathBuf> {
+fn choose_run_dir(data_dir: &Path) -> anyhow::Result<PathBuf> {
     let inside = data_dir.join("run");
-    let longest = |run: &Path| check_socket_path(&run.join("branches").join("x".repeat(33)), 5432);
-    let chosen = match longest(&inside) {
+    let check_longest_path =
+        |run: &Path| check_socket_path(&run.join("branches").join("x".repeat(33)), 5432);
+    let directory = match check_longest_path(&inside) {
         Ok(()) => inside,
         Err(too_long) => {
             let digest = Sha256::digest(data_dir.as_os_str().as_encoded_bytes());
-            let name: String = digest
-                .iter()
-                .take(8)
-                .map(|byte| format!("{byte:02x}"))
-                .collect();
+            let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
             let system = if rustix::process::geteuid().is_root() {
                 Some(PathBuf::from("/run"))
             } else {
                 std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)
             };
-            let elsewhere = system.map(|parent| parent.join(format!("egret-{name}")));
-            elsewhere
-                .filter(|path| longest(path).is_ok())
-                .ok_or(too_long)?
+            let fallback = system.map(|parent| parent.join(format!("egret-{name}")));
+            fallback.filter(|path| check_longest_path(path).is_ok()).ok_or(too_long)?
         }
     };
-    own_directory(&chosen)?;
-    Ok(chosen)
+    create_private_directory(&directory)?;
+    Ok(directory)
 }
 
 /// Makes a directory of this user that no other user can write to, where it is missing.
-fn own_directory(path: &Path) -> anyhow::Result<()> {
+fn create_private_directory(path: &Path) -> anyhow::Result<()> {
     if !path.exists() {
-        let made = fs::DirBuilder::new().mode(0o711).create(path);
-        made.with_context(|| format!("create {}", path.display()))?;
+        let created = fs::DirBuilder::new().mode(0o711).create(path);
+        created.with_context(|| format!("create {}", path.display()))?;
     }
     let metadata =
         fs::symlink_metadata(path).with_context(|| format!("examine {}", path.display()))?;
     if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {
-        bail!(
-            "{} is not a directory of this user: remove it",
-            path.display()
-        );
+        bail!("{} is not a directory of this user: remove it", path.display());
     }
     fs::set_permissions(path, fs::Permissions::from_mode(0o711))
         .with_context(|| format!("change the mode of {}", path.display()))

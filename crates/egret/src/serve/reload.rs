@@ -16,7 +16,7 @@ use super::logging::LogLevel;
 use crate::configuration::{Configuration, Effective};
 
 /// Settings that hold as soon as they are read again.
-const AT_ONCE: [&str; 6] = [
+const RELOADABLE_SETTINGS: [&str; 6] = [
     "egret.log_level",
     "outgoing.allow",
     "server.tls_certificate",
@@ -52,7 +52,7 @@ impl Reloader {
 
     async fn reload(&mut self) {
         match self.configuration.reread() {
-            Ok(read) => self.take_settings(read),
+            Ok(new_configuration) => self.reload_settings(new_configuration),
             Err(error) => {
                 tracing::error!(%error, "cannot reload the settings; keeping the previous ones")
             }
@@ -69,24 +69,25 @@ impl Reloader {
         }
     }
 
-    fn take_settings(&mut self, read: Configuration) {
-        let (before, after) = match (self.configuration.effective(), read.effective()) {
+    fn reload_settings(&mut self, new_configuration: Configuration) {
+        let (before, after) = match (self.configuration.effective(), new_configuration.effective())
+        {
             (Ok(before), Ok(after)) => (before, after),
             (Err(error), _) | (_, Err(error)) => {
                 tracing::error!(%error, "cannot reload the settings; keeping the previous ones");
                 return;
             }
         };
-        for key in changed(&before, &after) {
-            if !AT_ONCE.contains(&key) && !ServerLimits::SETTINGS.contains(&key) {
+        for key in changed_keys(&before, &after) {
+            if !RELOADABLE_SETTINGS.contains(&key) && !ServerLimits::SETTINGS.contains(&key) {
                 tracing::warn!(
                     setting = key,
                     "the setting was changed, but needs a restart to take effect"
                 );
             }
         }
-        match self.take_over(&read) {
-            Ok(()) => self.configuration = read,
+        match self.apply_settings(&new_configuration) {
+            Ok(()) => self.configuration = new_configuration,
             Err(error) => {
                 tracing::error!(
                     error = format!("{error:#}"),
@@ -98,14 +99,14 @@ impl Reloader {
 
     /// Hands the settings to the parts, after a check of all of them: either all are taken over or
     /// none.
-    fn take_over(&self, read: &Configuration) -> anyhow::Result<()> {
-        let server: ServerConfig = read.section()?;
-        let outgoing: OutgoingConfig = read.section()?;
+    fn apply_settings(&self, new_configuration: &Configuration) -> anyhow::Result<()> {
+        let server: ServerConfig = new_configuration.section()?;
+        let outgoing: OutgoingConfig = new_configuration.section()?;
         server.check()?;
         Destinations::new(&outgoing.allow).map_err(anyhow::Error::msg)?;
-        self.log_level.change(&read.section()?)?;
+        self.log_level.apply(&new_configuration.section()?)?;
         self.parts.limits.change(&server)?;
-        let changed = self.parts.destinations.change(&outgoing.allow);
+        let changed = self.parts.destinations.set_allowed(&outgoing.allow);
         if changed.map_err(anyhow::Error::msg)? {
             tracing::info!("the list of allowed destinations has changed");
         }
@@ -128,12 +129,12 @@ impl Reloader {
         };
         match certificates.reload(&config) {
             Ok(changes) => {
-                if changes.is_another_certificate {
+                if changes.has_new_certificate {
                     tracing::info!("the certificate was replaced");
                 } else {
                     tracing::info!("the certificate is unchanged");
                 }
-                if changes.has_other_clients {
+                if changes.has_new_client_trust {
                     tracing::info!("the accepted client certificates have changed");
                 }
             }
@@ -145,7 +146,7 @@ impl Reloader {
 }
 
 /// The keys whose values differ.
-fn changed<'a>(before: &'a [Effective], after: &[Effective]) -> Vec<&'a str> {
+fn changed_keys<'a>(before: &'a [Effective], after: &[Effective]) -> Vec<&'a str> {
     before
         .iter()
         .zip(after)

@@ -1,8 +1,8 @@
 //! The parts of an Egret, made from the configuration and tied together.
 
 mod monitor;
+mod postgres_backend;
 mod sections;
-mod underneath;
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -27,11 +27,11 @@ use egret_server::{
 use egret_views::{Options as ViewsOptions, TaskPublisher, Views, ViewsConfig};
 use serde_json::json;
 
+pub(super) use self::postgres_backend::PostgresBackend;
 use self::sections::{
     branches_section, clock_section, documents_section, external_section, fixed_section,
     postgres_section, queue_section, series_section, views_section, volume_section,
 };
-pub(super) use self::underneath::PostgresBackend;
 use super::clock::ClockService;
 use super::reload::Reloadable;
 use super::{DataDir, EmbeddedParts, OpenedFrontends};
@@ -41,11 +41,8 @@ use crate::configuration::Configuration;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What the program was built from.
-const BUILD: Build = Build {
-    version: VERSION,
-    commit: env!("BUILD_COMMIT"),
-    profile: env!("BUILD_PROFILE"),
-};
+const BUILD: Build =
+    Build { version: VERSION, commit: env!("BUILD_COMMIT"), profile: env!("BUILD_PROFILE") };
 
 /// The engines but branches, which need the embedded server.
 pub(super) struct Engines {
@@ -59,7 +56,7 @@ pub(super) struct Engines {
 pub(super) struct Wiring {
     clock: Arc<dyn Clock>,
     /// The same clock, by its type, for the operations that only an operator uses.
-    steady: Arc<SteadyClock>,
+    steady_clock: Arc<SteadyClock>,
     entropy: Arc<dyn Entropy>,
     metrics: Arc<Metrics>,
     server: ServerConfig,
@@ -93,14 +90,14 @@ impl Wiring {
             sessions: request_sessions(&configuration.section()?),
             own_url: configuration.address()?.url.to_string(),
             clock: clock.clone(),
-            steady: clock,
+            steady_clock: clock,
             entropy,
         })
     }
 
     /// The service that watches the clock.
     pub(super) fn clock_service(&self) -> ClockService {
-        ClockService::new(self.steady.clone(), &self.metrics)
+        ClockService::new(self.steady_clock.clone(), &self.metrics)
     }
 
     /// Address that the proxy listens on.
@@ -112,51 +109,49 @@ impl Wiring {
     ///
     /// # Errors
     /// The address and the setting that names it.
-    pub(super) fn check_ports(&self, doors: Frontends) -> anyhow::Result<()> {
-        check_free(self.server.socket_address()?, "server.port")?;
+    pub(super) fn check_ports(&self, frontends: Frontends) -> anyhow::Result<()> {
+        check_port_free(self.server.socket_address()?, "server.port")?;
         // An address that is none is the proxy's to refuse.
-        if let (Frontends::ServerAndProxy, Ok(ip)) = (doors, self.proxy.address.parse()) {
-            check_free(SocketAddr::new(ip, self.proxy.port), "proxy.port")?;
+        if let (Frontends::ServerAndProxy, Ok(ip)) = (frontends, self.proxy.address.parse()) {
+            check_port_free(SocketAddr::new(ip, self.proxy.port), "proxy.port")?;
         }
         Ok(())
     }
 
-    pub(super) fn queues(&self, home: &DataDir, config: QueueConfig) -> Queues {
+    pub(super) fn queues(&self, data_dir: &DataDir, config: QueueConfig) -> Queues {
         let options = QueueOptions {
             config,
-            directory: home.data_dir().join("queue"),
+            directory: data_dir.data_dir().join("queue"),
             clock: self.clock.clone(),
             entropy: self.entropy.clone(),
             destinations: self.destinations.clone(),
         };
         let mut engine = None;
-        self.metrics
-            .register(|registry| engine = Some(Queues::new(options, registry)));
+        self.metrics.register(|registry| engine = Some(Queues::new(options, registry)));
         engine.expect("registering runs its closure")
     }
 
-    pub(super) fn series(&self, home: &DataDir, config: SeriesConfig) -> Series {
+    pub(super) fn series(&self, data_dir: &DataDir, config: SeriesConfig) -> Series {
         let options = SeriesOptions {
             config,
-            directory: home.data_dir().join("series"),
+            directory: data_dir.data_dir().join("series"),
             clock: self.clock.clone(),
             entropy: self.entropy.clone(),
         };
         let mut engine = None;
-        self.metrics
-            .register(|registry| engine = Some(Series::new(options, registry)));
+        self.metrics.register(|registry| engine = Some(Series::new(options, registry)));
         engine.expect("registering runs its closure")
     }
 
     /// The databases that an engine works in, with the shared limits on sessions.
-    fn databases(&self, underneath: &PostgresBackend, engine: &'static str) -> Databases {
-        let databases = underneath.databases(engine);
+    fn databases(&self, backend: &PostgresBackend, engine: &'static str) -> Databases {
+        let databases = backend.databases(engine);
         databases.with_sessions(self.sessions.clone())
     }
 
     /// The outboxes in the databases of the server underneath.
-    pub(super) fn outbox(&self, queues: &Queues, underneath: &PostgresBackend) -> Outbox {
-        let databases = self.databases(underneath, "queue");
+    pub(super) fn outbox(&self, queues: &Queues, backend: &PostgresBackend) -> Outbox {
+        let databases = self.databases(backend, "queue");
         let mut outbox = None;
         self.metrics.register(|registry| {
             outbox = Some(Outbox::new(queues.clone(), databases, registry));
@@ -168,21 +163,20 @@ impl Wiring {
     pub(super) fn views(
         &self,
         config: ViewsConfig,
-        underneath: &PostgresBackend,
+        backend: &PostgresBackend,
         queues: &Queues,
     ) -> Views {
         let options = ViewsOptions {
             config,
-            databases: self.databases(underneath, "views"),
+            databases: self.databases(backend, "views"),
             clock: self.clock.clone(),
-            tasks: Some(TaskPublisher {
+            task_publisher: Some(TaskPublisher {
                 sink: Arc::new(queues.clone()),
                 tenant: DEFAULT_TENANT.to_owned(),
             }),
         };
         let mut engine = None;
-        self.metrics
-            .register(|registry| engine = Some(Views::new(options, registry)));
+        self.metrics.register(|registry| engine = Some(Views::new(options, registry)));
         engine.expect("registering runs its closure")
     }
 
@@ -190,12 +184,12 @@ impl Wiring {
     pub(super) fn documents(
         &self,
         config: DocumentsConfig,
-        underneath: &PostgresBackend,
+        backend: &PostgresBackend,
         queues: &Queues,
     ) -> Documents {
         let options = DocumentsOptions {
             config,
-            databases: self.databases(underneath, "documents"),
+            databases: self.databases(backend, "documents"),
             clock: self.clock.clone(),
             entropy: self.entropy.clone(),
             tasks: Some(Arc::new(queues.clone())),
@@ -203,36 +197,35 @@ impl Wiring {
             destinations: self.destinations.clone(),
         };
         let mut engine = None;
-        self.metrics
-            .register(|registry| engine = Some(Documents::new(options, registry)));
+        self.metrics.register(|registry| engine = Some(Documents::new(options, registry)));
         engine.expect("registering runs its closure")
     }
 
     /// The frontends, on top of the stack.
-    pub(super) fn doors(
+    pub(super) fn add_frontends(
         &self,
-        home: &DataDir,
+        data_dir: &DataDir,
         stack: &mut Stack,
         engines: Engines,
-        underneath: PostgresBackend,
+        backend: PostgresBackend,
     ) -> anyhow::Result<OpenedFrontends> {
-        let monitor = self.monitor(&engines, &underneath)?;
+        let monitor = self.monitor(&engines, &backend)?;
         // The series need no PostgreSQL to begin, and do not ask it when they stop.
-        stack.push_eager_needing(Arc::new(monitor.clone()), "series");
+        stack.push_eager_dependent(Arc::new(monitor.clone()), "series");
         let tokens = Arc::new(Tokens::open(
-            &home.state_db(),
+            &data_dir.state_db(),
             &["branches", "documents", "queue", "series", "views"],
             self.clock.clone(),
             self.entropy.clone(),
         )?);
-        let admin = tokens.ensure_admin(&home.admin_token())?;
-        let directory = home.data_dir().join("audit");
+        let admin = tokens.ensure_admin(&data_dir.admin_token_file())?;
+        let directory = data_dir.data_dir().join("audit");
         let audit = AuditLog::open(&self.server, directory, &self.metrics)?;
-        let proxy = self.proxy(&underneath, audit.clone());
+        let proxy = self.proxy(&backend, audit.clone());
         if let Some(proxy) = &proxy {
             stack.push(proxy.clone());
         }
-        let (under, whole) = (stack.clone(), stack.clone());
+        let (readiness_stack, failures_stack) = (stack.clone(), stack.clone());
         let server = Server::builder(
             self.server.clone(),
             Deps {
@@ -241,30 +234,27 @@ impl Wiring {
                 entropy: self.entropy.clone(),
                 tokens,
                 metrics: self.metrics.clone(),
-                readiness: Arc::new(move || under.readiness()),
+                readiness: Arc::new(move || readiness_stack.readiness()),
             },
         )
         .audit(audit)
-        .failures(
-            stack.failures().clone(),
-            Arc::new(move || whole.failed_parts()),
-        );
-        let server = self.with_proofs(server);
-        let databases = self.databases(&underneath, "server");
-        let asked = self.databases(&underneath, "status");
-        let mut server = self.with_engines(server, engines, monitor.clone(), databases);
-        match underneath {
+        .failures(stack.failures().clone(), Arc::new(move || failures_stack.failed_parts()));
+        let server = self.add_identity_proofs(server);
+        let databases = self.databases(&backend, "server");
+        let status_databases = self.databases(&backend, "status");
+        let mut server = self.add_engine_routes(server, engines, monitor.clone(), databases);
+        match backend {
             PostgresBackend::Unmounted(_) => {
-                server = server.absent("branches", "/v1/branches");
+                server = server.refuse_prefix("branches", "/v1/branches");
             }
             PostgresBackend::External(external) => {
-                server = server.status("postgres", external_section(external, asked));
+                server = server.status("postgres", external_section(external, status_databases));
             }
             PostgresBackend::Embedded(embedded) => {
                 if let Some(proxy) = proxy {
-                    let proxied = json!({ "address": self.proxy_address() });
-                    server = with_branches(server, embedded, proxy, asked)
-                        .status("proxy", fixed_section(proxied));
+                    let proxy_address = json!({ "address": self.proxy_address() });
+                    server = add_branch_routes(server, embedded, proxy, status_databases)
+                        .status("proxy", fixed_section(proxy_address));
                 }
             }
         }
@@ -273,19 +263,14 @@ impl Wiring {
         let server = server.build()?;
         let reloadable = self.reloadable(monitor, &server);
         stack.push_eager(Arc::new(server));
-        Ok(OpenedFrontends {
-            admin_token: admin.map(|admin| admin.token),
-            reloadable,
-        })
+        Ok(OpenedFrontends { admin_token: admin.map(|admin| admin.token), reloadable })
     }
 
     /// Adds proofs of identity other than Egret's tokens: certificates of clients, and tokens of an
     /// issuer.
-    fn with_proofs(&self, server: Builder) -> Builder {
-        let oidc = OidcOptions {
-            config: self.oidc.clone(),
-            destinations: self.destinations.clone(),
-        };
+    fn add_identity_proofs(&self, server: Builder) -> Builder {
+        let oidc =
+            OidcOptions { config: self.oidc.clone(), destinations: self.destinations.clone() };
         server.certificates(self.certificates.clone()).oidc(oidc)
     }
 
@@ -301,57 +286,38 @@ impl Wiring {
     }
 
     /// Adds the routes of the engines that every Egret has.
-    fn with_engines(
+    fn add_engine_routes(
         &self,
         server: Builder,
         engines: Engines,
         monitor: Monitor,
         databases: Databases,
     ) -> Builder {
-        let Engines {
-            queues,
-            outbox,
-            series,
-            views,
-            documents,
-        } = engines;
+        let Engines { queues, outbox, series, views, documents } = engines;
         let stopping = server.stopping();
-        let of_views = view_service(views.clone(), stopping.clone());
-        let series_door = series_routes(series.clone(), monitor, BUILD, self.clock.now());
+        let views_grpc = view_service(views.clone(), stopping.clone());
+        let series_http = series_routes(series.clone(), monitor, BUILD, self.clock.now());
         server
-            .route(clock_routes(self.steady.clone()))
-            .route_of("queue", queue_routes(queues.clone(), stopping.clone()))
-            .route_of("queue", outbox_routes(outbox.clone()))
-            .route_of("series", series_door)
-            .route(view_routes(
-                views.clone(),
-                self.clock.clone(),
-                stopping.clone(),
-            ))
-            .route(installation_routes(
-                databases,
-                views.clone(),
-                outbox,
-                documents.clone(),
-            ))
+            .route(clock_routes(self.steady_clock.clone()))
+            .route_of_service("queue", queue_routes(queues.clone(), stopping.clone()))
+            .route_of_service("queue", outbox_routes(outbox.clone()))
+            .route_of_service("series", series_http)
+            .route(view_routes(views.clone(), self.clock.clone(), stopping.clone()))
+            .route(installation_routes(databases, views.clone(), outbox, documents.clone()))
             .route(document_routes(documents.clone(), stopping.clone()))
-            .status("clock", clock_section(self.steady.clone()))
+            .status("clock", clock_section(self.steady_clock.clone()))
             .status("documents", documents_section(documents))
             .status("series", series_section(series.clone()))
             .status("queue", queue_section(queues.clone()))
             .status("views", views_section(views))
-            .grpc_of("queue", queue_service(queues, stopping.clone()))
-            .grpc_of("series", series_service(series, stopping.clone()))
-            .grpc(of_views)
+            .grpc_of_service("queue", queue_service(queues, stopping.clone()))
+            .grpc_of_service("series", series_service(series, stopping.clone()))
+            .grpc(views_grpc)
     }
 
     /// The proxy, where there are branches to reach.
-    fn proxy(
-        &self,
-        underneath: &PostgresBackend,
-        audit: Option<Arc<AuditLog>>,
-    ) -> Option<Arc<Proxy>> {
-        let branches = underneath.embedded()?.branches.clone();
+    fn proxy(&self, backend: &PostgresBackend, audit: Option<Arc<AuditLog>>) -> Option<Arc<Proxy>> {
+        let branches = backend.embedded()?.branches.clone();
         let options = ProxyOptions {
             config: self.proxy.clone(),
             directory: Arc::new(BranchDirectory::new(branches)),
@@ -377,21 +343,21 @@ pub(super) enum Frontends {
 }
 
 /// Adds the routes of what only the embedded server has.
-fn with_branches(
+fn add_branch_routes(
     server: Builder,
     embedded: EmbeddedParts,
     proxy: Arc<Proxy>,
     databases: Databases,
 ) -> Builder {
-    let routes = branches_routes(embedded.branches.clone(), ProxyAddress::of(proxy));
+    let routes = branches_routes(embedded.branches.clone(), ProxyAddress::from_proxy(proxy));
     server
-        .route_of("branches", routes)
+        .route_of_service("branches", routes)
         .status("postgres", postgres_section(embedded.postgres, databases))
         .status("volume", volume_section(embedded.branches.clone()))
         .status("branches", branches_section(embedded.branches))
 }
 
-fn check_free(address: SocketAddr, setting: &str) -> anyhow::Result<()> {
+fn check_port_free(address: SocketAddr, setting: &str) -> anyhow::Result<()> {
     match TcpListener::bind(address) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => bail!(
             "{address} is in use by another program: stop it, or set {setting} ({})",

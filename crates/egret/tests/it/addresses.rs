@@ -31,10 +31,8 @@ fn a_self_signed_certificate_is_trusted_where_ca_file_holds_it() {
     let mut place = Place::new("own-ca");
     let [certificate, key] = write_self_signed(&place, "own");
     let [other, _] = write_self_signed(&place, "other");
-    place.variables = vec![
-        ("EGRET_SERVER_TLS_CERTIFICATE", certificate.clone()),
-        ("EGRET_SERVER_TLS_KEY", key),
-    ];
+    place.variables =
+        vec![("EGRET_SERVER_TLS_CERTIFICATE", certificate.clone()), ("EGRET_SERVER_TLS_KEY", key)];
     let server = place.start(&["serve"]);
     let list = |flags: &[&str]| {
         let ran = place.run(&[&["token", "list"], flags].concat());

@@ -26,10 +26,7 @@ impl Bench {
             "name = \"x\"\nprivate_setup = [{setup}]\n[[transaction]]\nname = \"one\"\nstatements = [\"SELECT 1\"]\n"
         );
         fs::write(directory.join("workload.toml"), workload).unwrap();
-        Self {
-            directory,
-            _guardian: guardian,
-        }
+        Self { directory, _guardian: guardian }
     }
 
     fn command(&self, line: &str) -> Command {
@@ -126,10 +123,7 @@ fn a_private_egret_is_gone_after_an_interruption() {
     let output = child.wait_with_output().unwrap();
     let err = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{err}");
-    assert!(
-        err.contains("interrupted by SIGINT: nothing was written"),
-        "{err}"
-    );
+    assert!(err.contains("interrupted by SIGINT: nothing was written"), "{err}");
     assert!(!bench.directory.join("result.json").exists());
     assert_eq!(bench.left_behind(), Vec::<PathBuf>::new());
 }
@@ -140,10 +134,7 @@ fn a_private_egret_is_gone_after_a_failure() {
     let output = bench.run("sql --private --file workload.toml");
     let err = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{err}");
-    assert!(
-        err.contains("column \"no_such_column\" does not exist"),
-        "{err}"
-    );
+    assert!(err.contains("column \"no_such_column\" does not exist"), "{err}");
     assert_eq!(bench.left_behind(), Vec::<PathBuf>::new());
 }
 
@@ -161,16 +152,8 @@ fn exit_codes_tell_what_went_wrong() {
     let no_egret =
         "sql --file workload.toml --url postgres://127.0.0.1:1/x --server http://127.0.0.1:1";
     check(no_egret, 3, "no egret answers at http://127.0.0.1:1");
-    check(
-        "sql --file workload.toml --url nonsense",
-        2,
-        "the connection string cannot be read",
-    );
-    check(
-        "sql --file missing.toml --private",
-        2,
-        "built in are tpcb-like.toml",
-    );
+    check("sql --file workload.toml --url nonsense", 2, "the connection string cannot be read");
+    check("sql --file missing.toml --private", 2, "built in are tpcb-like.toml");
     check(
         "sql --file workload.toml --private --out no/such/r.json",
         2,

@@ -29,9 +29,7 @@ fn check(result: &Value, users: u64) {
     let settings = &result["environment"]["postgres_settings"];
     assert_eq!(settings["branch.fsync"], "off", "{settings}");
     assert!(settings["branch.shared_buffers"].is_string(), "{settings}");
-    let processors = metrics["burst_cpu_ms_per_branch"]["value"]
-        .as_f64()
-        .unwrap();
+    let processors = metrics["burst_cpu_ms_per_branch"]["value"].as_f64().unwrap();
     assert!(processors > 0.0);
 }
 
@@ -55,17 +53,10 @@ fn a_burst_is_measured_in_every_mode() {
     ] {
         assert_eq!(event["metrics"][name]["samples"], samples, "{name}");
     }
-    let plans = place
-        .directory
-        .join(event["attachments"]["explain"].as_str().unwrap());
+    let plans = place.directory.join(event["attachments"]["explain"].as_str().unwrap());
     let plans: Value = serde_json::from_slice(&fs::read(plans).unwrap()).unwrap();
     let insert = plans.as_array().unwrap().last().unwrap();
-    assert!(
-        insert["statement"]
-            .as_str()
-            .unwrap()
-            .starts_with("INSERT INTO event")
-    );
+    assert!(insert["statement"].as_str().unwrap().starts_with("INSERT INTO event"));
     let ddl = measured(&place, "--private --mode ddl");
     check(&ddl, 6);
     let read = measured(&place, "--private --mode read --pool 1");
@@ -85,27 +76,17 @@ fn a_running_egret_is_left_as_it_was() {
     let address = format!("--server http://127.0.0.1:{}", place.ports[0]);
     let unchanged = || {
         let branches = place.json(&["branch", "list"]);
-        let names: Vec<&Value> = branches["items"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|branch| &branch["name"])
-            .collect();
+        let names: Vec<&Value> =
+            branches["items"].as_array().unwrap().iter().map(|branch| &branch["name"]).collect();
         assert_eq!(names, [&json!("bench-prod")]);
         let pool = place.json(&["branch", "pool", "status", "--filled"])["items"][0].clone();
-        assert_eq!(
-            (&pool["target"], &pool["chosen"]),
-            (&json!(1), &json!(true))
-        );
+        assert_eq!((&pool["target"], &pool["chosen"]), (&json!(1), &json!(true)));
         // A newer one, in which nothing of the measurement is.
         assert_ne!(pool["template"], before);
         place.json(&["branch", "create", "look"]);
         let url = place.connection_string("look", "postgres");
         let databases = "SELECT string_agg(datname, ' ' ORDER BY datname) FROM pg_database";
-        assert_eq!(
-            place.psql(&url, databases).unwrap(),
-            "postgres template0 template1"
-        );
+        assert_eq!(place.psql(&url, databases).unwrap(), "postgres template0 template1");
         place.json(&["branch", "destroy", "look"]);
     };
     check(&measured(&place, &address), 6);

@@ -41,25 +41,18 @@ fn check(result: &Value) {
 #[test]
 fn cycles_are_measured_and_every_task_is_accounted_for() {
     let place = Place::new("bench-queue");
-    let closed = measured(
-        &place,
-        &format!("queue --private {SMALL} --partitions 2 --durability none"),
-    );
+    let closed =
+        measured(&place, &format!("queue --private {SMALL} --partitions 2 --durability none"));
     check(&closed);
     assert_eq!(closed["parameters"]["partitions"], 2);
-    check(&measured(
-        &place,
-        &format!("queue --private {SMALL} --batch 64"),
-    ));
+    check(&measured(&place, &format!("queue --private {SMALL} --batch 64")));
     let open = measured(&place, &format!("queue --private {SMALL} --rate 300"));
     check(&open);
     // The schedule says how many begin, whatever becomes of them.
     let begun = open["metrics"]["end_to_end"]["samples"].as_u64().unwrap();
     assert!((200..400).contains(&begun), "{begun}");
-    let counted = measured(
-        &place,
-        "queue --private --warmup-max 500ms --cycles 5000 --payload-bytes 300",
-    );
+    let counted =
+        measured(&place, "queue --private --warmup-max 500ms --cycles 5000 --payload-bytes 300");
     check(&counted);
     let cycles = counted["metrics"]["cycles_per_second"]["samples"].as_u64();
     assert!(cycles.unwrap() >= 5_000);
@@ -69,18 +62,11 @@ fn cycles_are_measured_and_every_task_is_accounted_for() {
 #[test]
 fn every_other_scenario_is_measured() {
     let place = Place::new("bench-backlog");
-    let backlog = measured(
-        &place,
-        &format!("queue --private {SMALL} --scenario backlog --backlog 20000"),
-    );
+    let backlog =
+        measured(&place, &format!("queue --private {SMALL} --scenario backlog --backlog 20000"));
     check(&backlog);
     assert_eq!(value(&backlog, "backlog_lost"), 0.0);
-    for name in [
-        "restart",
-        "backlog_ratio",
-        "backlog_rss_bytes",
-        "empty_cycles_per_second",
-    ] {
+    for name in ["restart", "backlog_ratio", "backlog_rss_bytes", "empty_cycles_per_second"] {
         assert!(value(&backlog, name) > 0.0, "{name}");
     }
     let expiry = measured(
@@ -90,16 +76,11 @@ fn every_other_scenario_is_measured() {
     check(&expiry);
     assert_eq!(value(&expiry, "leases_lost"), 0.0);
     assert!(value(&expiry, "all_back") >= 0.0);
-    let rest = measured(
-        &place,
-        "queue --private --seconds 1 --scenario rest --connections 8",
-    );
+    let rest = measured(&place, "queue --private --seconds 1 --scenario rest --connections 8");
     check(&rest);
     assert!(value(&rest, "enqueues_per_second") > 10.0);
-    let tenants = measured(
-        &place,
-        &format!("queue --private {SMALL} --scenario tenants --rate 200"),
-    );
+    let tenants =
+        measured(&place, &format!("queue --private {SMALL} --scenario tenants --rate 200"));
     check(&tenants);
     for name in ["beside_p50_ratio", "flood_cycles_per_second"] {
         assert!(value(&tenants, name) > 0.0, "{name}");
@@ -116,10 +97,7 @@ fn a_running_egret_keeps_no_queue_of_a_measurement() {
     let place = Place::new("bench-queue-server");
     let server = place.start(&["serve"]);
     let address = format!("--server http://127.0.0.1:{}", place.ports[0]);
-    check(&measured(
-        &place,
-        &format!("queue {SMALL} --repeat 2 {address}"),
-    ));
+    check(&measured(&place, &format!("queue {SMALL} --repeat 2 {address}")));
     let words = format!("bench queue {SMALL} --durability none {address}");
     let output = place.run(&words.split_whitespace().collect::<Vec<_>>());
     assert_eq!(output.status.code(), Some(2));
@@ -132,29 +110,15 @@ fn a_running_egret_keeps_no_queue_of_a_measurement() {
 fn the_log_is_measured_beside_the_bare_disk() {
     let place = Place::new("bench-log");
     let log = measured(&place, "log --seconds 1 --directory .");
-    for arm in [
-        "bare",
-        "uncoalesced",
-        "one_appender",
-        "in_flight_64",
-        "in_flight_512",
-    ] {
-        assert!(
-            log["metrics"][arm]["samples"].as_u64().unwrap() > 5,
-            "{arm}"
-        );
+    for arm in ["bare", "uncoalesced", "one_appender", "in_flight_64", "in_flight_512"] {
+        assert!(log["metrics"][arm]["samples"].as_u64().unwrap() > 5, "{arm}");
         assert!(value(&log, &format!("{arm}_per_second")) > 0.0, "{arm}");
     }
     assert!(value(&log, "in_flight_64_p99_in_syncs") > 0.0);
     let left: Vec<_> = fs::read_dir(&place.directory)
         .unwrap()
         .flatten()
-        .filter(|entry| {
-            entry
-                .file_name()
-                .to_string_lossy()
-                .starts_with("egret-bench-")
-        })
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("egret-bench-"))
         .collect();
     assert!(left.is_empty(), "{left:?}");
     let refused = place.run(&["bench", "log", "--private"]);

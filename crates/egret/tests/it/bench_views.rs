@@ -101,10 +101,7 @@ fn a_query_that_is_refused_is_a_finding() {
     let warnings: Vec<&str> = warnings.iter().filter_map(Value::as_str).collect();
     for mode in ["full", "auto"] {
         let begin = format!("tpch.q06.{mode}: create the view ");
-        assert!(
-            warnings.iter().any(|text| text.starts_with(&begin)),
-            "{warnings:?}"
-        );
+        assert!(warnings.iter().any(|text| text.starts_with(&begin)), "{warnings:?}");
     }
 }
 
@@ -116,30 +113,14 @@ fn every_other_scenario_is_measured_and_leaves_nothing() {
     let scenarios: [(&str, u64, &[&str]); 6] = [
         ("chain", 10, &["chain.refresh"]),
         ("fan --views 6", 6, &["fan.refresh", "fan.one"]),
-        (
-            "idle --views 5 --seconds 1",
-            5,
-            &["idle.cpu", "idle.cpu_without", "idle.cpu_of_views"],
-        ),
-        (
-            "lag --seconds 1 --commit-rate 50",
-            2,
-            &["lag", "lag.throughput", "lag.throughput_share"],
-        ),
+        ("idle --views 5 --seconds 1", 5, &["idle.cpu", "idle.cpu_without", "idle.cpu_of_views"]),
+        ("lag --seconds 1 --commit-rate 50", 2, &["lag", "lag.throughput", "lag.throughput_share"]),
         (
             "overhead",
             3 * 4,
-            &[
-                "overhead.bulk_insert.24",
-                "overhead.bulk_update",
-                "overhead.single.4.8",
-            ],
+            &["overhead.bulk_insert.24", "overhead.bulk_update", "overhead.single.4.8"],
         ),
-        (
-            "wide",
-            3,
-            &["wide.1.incremental", "wide.1.floor", "wide.1.speedup"],
-        ),
+        ("wide", 3, &["wide.1.incremental", "wide.1.floor", "wide.1.speedup"]),
     ];
     for (scenario, compared, metrics) in scenarios {
         let result = measured(&place, &format!("--scenario {scenario} {address}"));

@@ -49,19 +49,10 @@ fn the_printed_string_works_in_drivers_as_it_stands() {
     let source = place.source("postgres");
     // No slash: node-postgres leaves reserved characters of a name encoded.
     let odd = "odd name@x %41";
-    place
-        .psql(&source, &format!("CREATE DATABASE \"{odd}\""))
-        .unwrap();
+    place.psql(&source, &format!("CREATE DATABASE \"{odd}\"")).unwrap();
     place.json(&["branch", "create", "pr-42"]);
     for database in ["postgres", odd] {
-        let arguments = [
-            "branch",
-            "connect",
-            "pr-42",
-            "--print",
-            "--database",
-            database,
-        ];
+        let arguments = ["branch", "connect", "pr-42", "--print", "--database", database];
         let url = text(&place.run(&arguments).stdout);
         let url = url.trim();
         assert_eq!(url, place.connection_string("pr-42", database));
@@ -69,15 +60,9 @@ fn the_printed_string_works_in_drivers_as_it_stands() {
         let said = printed(python.args(["-c", PYTHON]), url);
         assert_eq!(said, format!("{database}!"), "psycopg");
         let mut node = Command::new("node");
-        node.args(["--eval", NODE]).env(
-            "NODE_PATH",
-            installed("EGRET_TEST_NODE_MODULES", "node/node_modules"),
-        );
-        assert_eq!(
-            printed(&mut node, url),
-            format!("{database}!"),
-            "node-postgres"
-        );
+        node.args(["--eval", NODE])
+            .env("NODE_PATH", installed("EGRET_TEST_NODE_MODULES", "node/node_modules"));
+        assert_eq!(printed(&mut node, url), format!("{database}!"), "node-postgres");
         assert_eq!(
             place.psql(url, "select current_database() || '!'").unwrap(),
             format!("{database}!")

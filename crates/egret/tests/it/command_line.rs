@@ -25,11 +25,7 @@ async fn answer(request: Request) -> Response {
     };
     let token = request.headers().get(header::AUTHORIZATION);
     if token.is_none_or(|token| token != format!("Bearer {TOKEN}").as_str()) {
-        return problem(
-            StatusCode::UNAUTHORIZED,
-            "unauthenticated",
-            "a token is needed",
-        );
+        return problem(StatusCode::UNAUTHORIZED, "unauthenticated", "a token is needed");
     }
     match (request.method().as_str(), request.uri().path()) {
         ("GET", "/v1/branches/gone") => {
@@ -79,17 +75,12 @@ impl Egret {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path().join("data").display().to_string();
         std::fs::create_dir(&data).unwrap();
-        Self {
-            directory,
-            variables: vec![("EGRET_DATA_DIR", data)],
-        }
+        Self { directory, variables: vec![("EGRET_DATA_DIR", data)] }
     }
 
     fn at(address: SocketAddr) -> Self {
         let mut egret = Self::new();
-        egret
-            .variables
-            .push(("EGRET_URL", format!("http://{address}")));
+        egret.variables.push(("EGRET_URL", format!("http://{address}")));
         egret.variables.push(("EGRET_TOKEN", TOKEN.to_owned()));
         egret
     }
@@ -177,11 +168,8 @@ fn wrong_usage_and_wrong_configuration() {
             error: `ftp://x` is not the address of a server: write for example http://127.0.0.1:7070
         "#]],
     );
-    std::fs::write(
-        egret.directory.path().join("egret.toml"),
-        "[egret]\nlog_level = 7 7\n",
-    )
-    .unwrap();
+    std::fs::write(egret.directory.path().join("egret.toml"), "[egret]\nlog_level = 7 7\n")
+        .unwrap();
     let output = egret.run(&["config"]);
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8(output.stderr).unwrap();
@@ -191,46 +179,27 @@ fn wrong_usage_and_wrong_configuration() {
 #[test]
 fn settings_with_their_origins() {
     let egret = Egret::new().with("EGRET_LOG_LEVEL", "debug");
-    std::fs::write(
-        egret.directory.path().join("egret.toml"),
-        "[egret]\n\nlog_format = \"json\"\n",
-    )
-    .unwrap();
+    std::fs::write(egret.directory.path().join("egret.toml"), "[egret]\n\nlog_format = \"json\"\n")
+        .unwrap();
     let output = egret.run(&["config"]);
     let text = String::from_utf8(output.stdout).unwrap();
-    for line in [
-        "environment EGRET_LOG_LEVEL",
-        "environment EGRET_DATA_DIR",
-        "egret.toml:3",
-    ] {
+    for line in ["environment EGRET_LOG_LEVEL", "environment EGRET_DATA_DIR", "egret.toml:3"] {
         assert!(text.contains(line), "{line} in {text}");
     }
-    assert!(
-        !text.contains('\u{1b}'),
-        "colours go to a terminal only: {text}"
-    );
+    assert!(!text.contains('\u{1b}'), "colours go to a terminal only: {text}");
     let output = egret.run(&["config", "--json"]);
     let all: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
-    let level = all
-        .iter()
-        .find(|setting| setting["key"] == "egret.log_level")
-        .unwrap();
+    let level = all.iter().find(|setting| setting["key"] == "egret.log_level").unwrap();
     assert_eq!(level["value"], "debug");
     let coloured = egret.run(&["config", "--color", "always"]);
-    assert!(
-        String::from_utf8(coloured.stdout)
-            .unwrap()
-            .contains('\u{1b}')
-    );
+    assert!(String::from_utf8(coloured.stdout).unwrap().contains('\u{1b}'));
 }
 
 #[test]
 fn completions_know_the_commands() {
     let output = Egret::new().run(&["completions", "bash"]);
     assert!(
-        String::from_utf8(output.stdout)
-            .unwrap()
-            .contains("egret__subcmd__branch__subcmd__create")
+        String::from_utf8(output.stdout).unwrap().contains("egret__subcmd__branch__subcmd__create")
     );
 }
 
@@ -264,11 +233,7 @@ async fn the_servers_refusals() {
     );
     let output = egret.run(&["status"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(
-        String::from_utf8(output.stderr)
-            .unwrap()
-            .contains("is not Egret")
-    );
+    assert!(String::from_utf8(output.stderr).unwrap().contains("is not Egret"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -303,12 +268,7 @@ async fn where_the_token_comes_from() {
         "#]],
     );
     wrong.check(
-        &[
-            "branch",
-            "list",
-            "--token-file",
-            &admin.display().to_string(),
-        ],
+        &["branch", "list", "--token-file", &admin.display().to_string()],
         expect!["exit 0\nno branches: create one with `egret branch create NAME`\n"],
     );
     wrong.check(
@@ -338,10 +298,7 @@ async fn rows_as_a_table_or_as_json() {
     let output = egret.run(&["--json", "branch", "query", "demo", "SELECT …"]);
     let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(rows["rows"][0], json!(["UA", 58665]));
-    egret.check(
-        &["token", "revoke", "t-1"],
-        expect!["exit 0\ntoken t-1 revoked\n"],
-    );
+    egret.check(&["token", "revoke", "t-1"], expect!["exit 0\ntoken t-1 revoked\n"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -381,14 +338,9 @@ fn wrong_usage_is_json_for_who_asks_for_json() {
         assert_eq!(answer["error"]["code"], "usage");
         answer["error"]["detail"].as_str().unwrap().to_owned()
     };
+    assert_eq!(error(&["--json", "branch", "creat", "x"]), "unrecognized subcommand 'creat'");
     assert_eq!(
-        error(&["--json", "branch", "creat", "x"]),
-        "unrecognized subcommand 'creat'"
-    );
-    assert_eq!(
-        error(&["branch", "create", "x", "--ttl", "soon", "--json"])
-            .lines()
-            .next(),
+        error(&["branch", "create", "x", "--ttl", "soon", "--json"]).lines().next(),
         Some(
             "invalid value 'soon' for '--ttl <DURATION>': `soon` is not a duration such as 250ms, 30s, 15min, 2h or 7d"
         )
@@ -431,12 +383,8 @@ async fn connecting_keeps_the_password_off_the_command_line() {
 }
 
 /// Where `psql` may be beside the directories of PATH.
-const SYSTEM_PSQL: [&str; 4] = [
-    "/usr/local/sbin/psql",
-    "/usr/local/bin/psql",
-    "/usr/sbin/psql",
-    "/usr/bin/psql",
-];
+const SYSTEM_PSQL: [&str; 4] =
+    ["/usr/local/sbin/psql", "/usr/local/bin/psql", "/usr/sbin/psql", "/usr/bin/psql"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_psql_connecting_says_how_to_install_it() {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use egret_tidy::markdown::{Command, commands};
+use egret_tidy::markdown::{Command, shell_commands};
 use egret_tidy::tree;
 
 use crate::place::{Place, text};
@@ -25,7 +25,7 @@ fn refusal(command: &Command) -> Option<String> {
 #[test]
 fn commands_in_the_docs_exist() {
     let mut wrong = Vec::new();
-    for page in tree::files(&tree::root()) {
+    for page in tree::read_files(&tree::checkout_root()) {
         let is_page = page.path.ends_with(".md")
             && (page.path.starts_with("docs/")
                 || !page.path.contains('/')
@@ -33,7 +33,7 @@ fn commands_in_the_docs_exist() {
         if !is_page {
             continue;
         }
-        for command in commands(&page.text) {
+        for command in shell_commands(&page.text) {
             if let Some(refusal) = refusal(&command) {
                 let line = command.words.join(" ");
                 wrong.push(format!("{}:{}: {line}\n{refusal}", page.path, command.line));
@@ -46,7 +46,7 @@ fn commands_in_the_docs_exist() {
 #[test]
 fn a_command_that_does_not_exist_is_found() {
     let page = "```console\n$ egret branch list --json\n$ egret branch fly\n$ target/release/egret statsu\n$ egret --help\n$ psql --fly\n```\n";
-    let lines: Vec<usize> = commands(page)
+    let lines: Vec<usize> = shell_commands(page)
         .iter()
         .filter(|command| refusal(command).is_some())
         .map(|command| command.line)
@@ -58,11 +58,7 @@ fn a_command_that_does_not_exist_is_found() {
 fn the_reference_of_settings_is_that_of_the_program() {
     let place = Place::new("reference");
     let printed = text(&place.run(&["config", "--reference"]).stdout);
-    assert_page(
-        "docs/reference/settings.md",
-        &printed,
-        "egret config --reference",
-    );
+    assert_page("docs/reference/settings.md", &printed, "egret config --reference");
 }
 
 #[test]
@@ -73,19 +69,10 @@ fn the_reference_of_commands_is_that_of_the_program() {
 
 /// Fails unless a page of the checkout equals what `command` prints.
 fn assert_page(path: &str, printed: &str, command: &str) {
-    let page = std::fs::read_to_string(tree::root().join(path)).unwrap();
-    let stale = page
-        .lines()
-        .zip(printed.lines())
-        .find(|(page, printed)| page != printed);
-    assert_eq!(
-        stale, None,
-        "{path} is out of date: run: {command} > {path}"
-    );
-    assert!(
-        page == printed,
-        "{path} is out of date at its end: run: {command} > {path}"
-    );
+    let page = std::fs::read_to_string(tree::checkout_root().join(path)).unwrap();
+    let stale = page.lines().zip(printed.lines()).find(|(page, printed)| page != printed);
+    assert_eq!(stale, None, "{path} is out of date: run: {command} > {path}");
+    assert!(page == printed, "{path} is out of date at its end: run: {command} > {path}");
 }
 
 /// Columns of the help on a wide terminal, beyond which an example would be wrapped.
@@ -98,14 +85,8 @@ fn faults_of_examples(command: &clap::Command, faults: &mut Vec<String>) {
         faults_of_examples(subcommand, faults);
     }
     let name = command.get_bin_name().unwrap_or_default();
-    let help = command
-        .get_after_help()
-        .map(ToString::to_string)
-        .unwrap_or_default();
-    let examples: Vec<&str> = help
-        .lines()
-        .filter(|line| line.starts_with("Example"))
-        .collect();
+    let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let examples: Vec<&str> = help.lines().filter(|line| line.starts_with("Example")).collect();
     match (command.is_subcommand_required_set(), examples.as_slice()) {
         (true, []) => {}
         (false, [example]) => {
@@ -127,18 +108,12 @@ fn fault_of_example(name: &str, example: &str) -> Option<String> {
     let Some(line) = example.strip_prefix("Example: ") else {
         return Some(format!("not of the form `Example: egret …`: {example}"));
     };
-    let lines = commands(&format!("```sh\n{line}\n```\n"));
+    let lines = shell_commands(&format!("```sh\n{line}\n```\n"));
     let [shown] = lines.as_slice() else {
         return Some(format!("not one command: {line}"));
     };
     let words: Vec<&str> = name.split(' ').collect();
-    if !shown
-        .words
-        .iter()
-        .map(String::as_str)
-        .take(words.len())
-        .eq(words)
-    {
+    if !shown.words.iter().map(String::as_str).take(words.len()).eq(words) {
         return Some(format!("an example of another command: {line}"));
     }
     refusal(shown)

@@ -9,13 +9,8 @@ use crate::serve::await_readyz;
 use crate::server::PostgresServer;
 
 /// What is asked of the server, one of each engine at least.
-const ROUTES: [&str; 5] = [
-    "/v1/views",
-    "/v1/views/daily",
-    "/v1/collections",
-    "/v1/outboxes",
-    "/v1/installations",
-];
+const ROUTES: [&str; 5] =
+    ["/v1/views", "/v1/views/daily", "/v1/collections", "/v1/outboxes", "/v1/installations"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_for_a_server_that_freezes_are_answered_and_its_lock_is_taken_again() {
@@ -43,20 +38,12 @@ async fn requests_for_a_server_that_freezes_are_answered_and_its_lock_is_taken_a
     eventually_blocking("the lock is taken again", || {
         let answer = place.get("/readyz");
         assert!(!answer.contains("another Egret"), "{answer}");
-        if is_unavailable(&answer) {
-            Err(answer)
-        } else {
-            Ok(())
-        }
+        if is_unavailable(&answer) { Err(answer) } else { Ok(()) }
     });
     for route in ROUTES {
         eventually_blocking(route, || {
             let answer = place.get_with_token(route, &token);
-            if is_unavailable(&answer) {
-                Err(answer)
-            } else {
-                Ok(())
-            }
+            if is_unavailable(&answer) { Err(answer) } else { Ok(()) }
         });
     }
     let log = place.log();

@@ -30,12 +30,8 @@ impl Disk {
         std::fs::create_dir_all(&mounted).unwrap();
         let file = std::fs::File::create(&image).unwrap();
         file.set_len(u64::from(megabytes) << 20).unwrap();
-        run(Command::new("mkfs.ext4")
-            .args(["-q", "-m", "0"])
-            .arg(&image));
-        run(Command::new("mount")
-            .args(["-o", "loop"])
-            .args([&image, &mounted]));
+        run(Command::new("mkfs.ext4").args(["-q", "-m", "0"]).arg(&image));
+        run(Command::new("mount").args(["-o", "loop"]).args([&image, &mounted]));
         let disk = Self(mounted);
         std::fs::remove_dir(disk.0.join("lost+found")).unwrap();
         Some(disk)
@@ -89,10 +85,7 @@ impl<'a> FullDiskServer<'a> {
     async fn ask(&self, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
         let token = std::fs::read_to_string(self.place.data_dir().join("admin.token")).unwrap();
         let url = format!("http://127.0.0.1:{}{path}", self.place.ports[0]);
-        let request = self
-            .http
-            .request(method.clone(), url)
-            .bearer_auth(token.trim());
+        let request = self.http.request(method.clone(), url).bearer_auth(token.trim());
         let request = match method {
             Method::GET => request,
             _ => request.json(&body),
@@ -114,9 +107,7 @@ impl<'a> FullDiskServer<'a> {
         self.next += BATCH as u64;
         let task = |number| json!({"payload": payload(number), "delay_ms": delay_ms});
         let tasks: Vec<Value> = (first..self.next).map(task).collect();
-        let answer = self
-            .done(Method::POST, "/v1/queues/q/tasks", json!(tasks))
-            .await;
+        let answer = self.done(Method::POST, "/v1/queues/q/tasks", json!(tasks)).await;
         let mut all = true;
         for (number, item) in (first..).zip(answer["items"].as_array().unwrap()) {
             match item["id"].as_str() {
@@ -158,8 +149,7 @@ impl<'a> FullDiskServer<'a> {
                 let id = task["id"].as_str().unwrap();
                 assert_eq!(task["payload"], payload(self.known[id]));
                 let report = json!({"lease": task["lease"], "result": self.known[id]});
-                self.done(Method::POST, &format!("/v1/tasks/{id}/complete"), report)
-                    .await;
+                self.done(Method::POST, &format!("/v1/tasks/{id}/complete"), report).await;
                 left -= 1;
             }
         }
@@ -273,9 +263,7 @@ async fn a_full_disk_refuses_tasks_loses_none_and_takes_them_again_when_there_is
     assert!(!log.contains(" ERROR "), "{log}");
     // Each start of Egret opens the volume first.
     for run in log.split("the volume is open") {
-        let lines = run
-            .lines()
-            .filter(|line| line.contains("\"queue_log_full\""));
+        let lines = run.lines().filter(|line| line.contains("\"queue_log_full\""));
         let begins: Vec<bool> = lines.map(|line| line.contains(" WARN ")).collect();
         let turns = (0..begins.len()).map(|at| at % 2 == 0);
         assert!(turns.eq(begins), "its start and its end, in turn: {run}");

@@ -39,20 +39,14 @@ const AT_ONCE: usize = 64;
 /// How many connections this machine allows; said where it is fewer than wanted.
 fn allowed() -> u64 {
     let known = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: known.maximum,
-        maximum: known.maximum,
-    };
+    let raised = Rlimit { current: known.maximum, maximum: known.maximum };
     setrlimit(Resource::Nofile, raised).unwrap();
     let most = known.maximum.unwrap_or(u64::MAX);
     let count = IDLE.min(most.saturating_sub(OTHERS));
     if count < IDLE {
         eprintln!("only {count} of {IDLE} connections: the hard limit on open files is {most}");
     }
-    assert!(
-        count > WORKERS,
-        "the hard limit on open files, {most}, is too low to test anything"
-    );
+    assert!(count > WORKERS, "the hard limit on open files, {most}, is too low to test anything");
     count
 }
 
@@ -64,9 +58,7 @@ fn open_files(server: &Server) -> u64 {
 
 fn open_files_max(server: &Server) -> Vec<String> {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
-    let line = limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max open files"));
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
     let numbers = line.unwrap().split_whitespace().take(2);
     numbers.map(str::to_owned).collect()
 }
@@ -110,15 +102,8 @@ impl IdleServer {
         // Every test may be the first; the others find it installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // Connections of its own go with their answers: what is counted is the others'.
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .pool_max_idle_per_host(0);
-        Self {
-            http: http.build().unwrap(),
-            token: token.trim().to_owned(),
-            place,
-            server,
-        }
+        let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0);
+        Self { http: http.build().unwrap(), token: token.trim().to_owned(), place, server }
     }
 
     async fn put(&self, path: &str) -> Value {
@@ -131,11 +116,7 @@ impl IdleServer {
 
     async fn ask(&self, method: Method, path: &str, body: Value) -> Value {
         let url = format!("http://127.0.0.1:{}{path}", self.place.ports[0]);
-        let request = self
-            .http
-            .request(method, url)
-            .bearer_auth(&self.token)
-            .json(&body);
+        let request = self.http.request(method, url).bearer_auth(&self.token).json(&body);
         let response = request.send().await.unwrap();
         let (status, text) = (response.status(), response.text().await.unwrap());
         assert!(status.is_success(), "{path}: {status}: {text}");
@@ -169,18 +150,11 @@ impl IdleServer {
     async fn worker(&self) -> (QueueClient<Channel>, Streaming<v1::WorkResponse>) {
         let mut client = self.client().await;
         let hello = v1::WorkRequest {
-            hello: Some(v1::Hello {
-                queues: vec!["q".to_owned()],
-                ..v1::Hello::default()
-            }),
+            hello: Some(v1::Hello { queues: vec!["q".to_owned()], ..v1::Hello::default() }),
             ..v1::WorkRequest::default()
         };
         let messages = stream::iter([hello]).chain(stream::pending());
-        let mut answers = client
-            .work(self.request(messages))
-            .await
-            .unwrap()
-            .into_inner();
+        let mut answers = client.work(self.request(messages)).await.unwrap().into_inner();
         let first = answers.message().await.unwrap().expect("it begins");
         assert!(first.welcome.is_some());
         (client, answers)
@@ -240,9 +214,7 @@ impl IdleServer {
                 lease: task.lease.clone(),
                 report: Some(Report::Completed(v1::Completed::default())),
             });
-            let asked = v1::ReportRequest {
-                reports: reports.collect(),
-            };
+            let asked = v1::ReportRequest { reports: reports.collect() };
             let answer = client.report(self.request(asked)).await.unwrap();
             let outcomes = answer.into_inner().outcomes;
             assert!(outcomes.iter().all(|outcome| outcome.error.is_none()));
@@ -254,9 +226,7 @@ impl IdleServer {
 
 fn ids(answer: &Value) -> BTreeSet<String> {
     let items = answer["items"].as_array().unwrap().iter();
-    items
-        .map(|item| item["id"].as_str().unwrap().to_owned())
-        .collect()
+    items.map(|item| item["id"].as_str().unwrap().to_owned()).collect()
 }
 
 /// Waits until the number of open connections is as expected.
@@ -288,11 +258,7 @@ async fn ten_thousand_idle_connections_leave_the_others_alone() {
         let site = site.clone();
         clients.spawn(async move { site.worker().await })
     });
-    let workers: Vec<_> = workers
-        .buffer_unordered(AT_ONCE)
-        .try_collect()
-        .await
-        .unwrap();
+    let workers: Vec<_> = workers.buffer_unordered(AT_ONCE).try_collect().await.unwrap();
     let idle = stream::iter(WORKERS..count).map(|number| connect(port, number));
     let idle: Vec<TcpStream> = idle.buffer_unordered(AT_ONCE).collect().await;
     await_connections(&site, |open| open > count).await;
@@ -301,21 +267,14 @@ async fn ten_thousand_idle_connections_leave_the_others_alone() {
     site.work_over_grpc().await;
     let grown = resident_bytes(&site.server).saturating_sub(bytes);
     eprintln!("{count} idle connections: {} bytes each", grown / count);
-    assert!(
-        grown <= count * BYTES_PER_CONNECTION,
-        "{grown} bytes more for {count} connections"
-    );
+    assert!(grown <= count * BYTES_PER_CONNECTION, "{grown} bytes more for {count} connections");
 
     drop((workers, idle));
     clients.shutdown_background();
     await_connections(&site, |open| open <= 1).await;
     eventually("the server closes its files", async || {
         let open = open_files(&site.server);
-        if open > files + OWN_FILES {
-            Err(open)
-        } else {
-            Ok(())
-        }
+        if open > files + OWN_FILES { Err(open) } else { Ok(()) }
     })
     .await;
     site.work_over_http().await;

@@ -11,10 +11,7 @@ use crate::place::{Place, text};
 
 fn place(purpose: &str) -> Place {
     let mut place = Place::new(purpose);
-    let variables = [
-        ("EGRET_QUEUE_CREATE_ON_DEMAND", "true"),
-        ("EGRET_QUEUE_OUTBOX_POLL", "50ms"),
-    ];
+    let variables = [("EGRET_QUEUE_CREATE_ON_DEMAND", "true"), ("EGRET_QUEUE_OUTBOX_POLL", "50ms")];
     let variables = variables.map(|(name, value)| (name, value.to_owned()));
     place.variables.extend(variables);
     place
@@ -41,11 +38,7 @@ fn enqueued(place: &Place) -> u64 {
 fn await_enqueued(place: &Place, rows: u64) {
     eventually_blocking("rows of outboxes become tasks", || {
         let enqueued = enqueued(place);
-        if enqueued < rows {
-            Err(enqueued)
-        } else {
-            Ok(())
-        }
+        if enqueued < rows { Err(enqueued) } else { Ok(()) }
     });
 }
 
@@ -73,10 +66,7 @@ fn the_outbox_of_the_source_is_read_and_that_of_a_branch_is_not() {
     place.psql(&maintenance, "CREATE DATABASE shop").unwrap();
     place.psql(&maintenance, "CREATE ROLE app").unwrap();
     let status = ["queue", "outbox", "status"];
-    assert_eq!(
-        said(&place, &status).trim(),
-        "DATABASE  WAITING  OLDEST  REJECTED  READER"
-    );
+    assert_eq!(said(&place, &status).trim(), "DATABASE  WAITING  OLDEST  REJECTED  READER");
     let none = said(&place, &["queue", "outbox", "remove"]);
     assert!(none.contains("no database has an outbox"), "{none}");
     let installed = said(&place, &["queue", "outbox", "install", "--grant", "app"]);
@@ -133,9 +123,7 @@ fn the_outbox_of_an_external_server_is_read() {
     let server = place.start(&["serve"]);
     place.json(&["queue", "outbox", "install"]);
     let url = external.url();
-    place
-        .psql(&url, "SELECT egret.enqueue('mail', '{}')")
-        .unwrap();
+    place.psql(&url, "SELECT egret.enqueue('mail', '{}')").unwrap();
     await_empty_outbox(&place, &url);
     assert_eq!(enqueued(&place), 1);
     let reader = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'egret/queue'";

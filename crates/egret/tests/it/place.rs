@@ -148,10 +148,7 @@ impl Place {
     /// The program ends by SIGINT even if the tests run where that is ignored.
     fn begin(&self) -> Command {
         let mut command = Command::new("/usr/bin/env");
-        command
-            .arg("--default-signal=INT")
-            .args(&self.runner)
-            .arg(&self.program);
+        command.arg("--default-signal=INT").args(&self.runner).arg(&self.program);
         command
     }
 
@@ -212,11 +209,7 @@ impl Place {
     /// Starts a command whose standard error is appended to a file of this name.
     fn begin_with(&self, arguments: &[&str], errors: &str) -> Server {
         let errors = self.directory.join(errors);
-        let appended = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(&errors)
-            .unwrap();
+        let appended = std::fs::File::options().create(true).append(true).open(&errors).unwrap();
         let mut command = self.command(arguments);
         command.stdout(Stdio::piped()).stderr(appended);
         Server::spawn(command, errors, self.directory.join(LOG))
@@ -240,11 +233,8 @@ impl Place {
     fn get_with_head(&self, path: &str, head: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.ports[0])).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(
-            stream,
-            "GET {path} HTTP/1.1\r\nhost: egret\r\n{head}connection: close\r\n\r\n"
-        )
-        .unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: egret\r\n{head}connection: close\r\n\r\n")
+            .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
@@ -304,14 +294,7 @@ impl Place {
 
     /// The string by which a branch is reached.
     pub fn connection_string(&self, branch: &str, database: &str) -> String {
-        let answer = self.json(&[
-            "branch",
-            "connect",
-            branch,
-            "--print",
-            "--database",
-            database,
-        ]);
+        let answer = self.json(&["branch", "connect", branch, "--print", "--database", database]);
         answer["url"].as_str().unwrap().to_owned()
     }
 
@@ -328,12 +311,7 @@ impl Place {
             .collect();
         let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
         let mine = self.directory.to_str().unwrap();
-        left.extend(
-            mounts
-                .lines()
-                .filter(|line| line.contains(mine))
-                .map(str::to_owned),
-        );
+        left.extend(mounts.lines().filter(|line| line.contains(mine)).map(str::to_owned));
         left
     }
 }
@@ -354,12 +332,7 @@ impl Server {
             }
         });
         let lines = Mutex::new(lines);
-        Self {
-            child,
-            errors,
-            log,
-            lines,
-        }
+        Self { child, errors, log, lines }
     }
 
     /// Fails: it has ended although more was expected of it.
@@ -399,11 +372,7 @@ impl Server {
             .map(|task| {
                 let read = |name| std::fs::read_to_string(task.path().join(name));
                 let (name, wait) = (read("comm"), read("wchan"));
-                format!(
-                    "{:?} in {:?}",
-                    name.unwrap_or_default(),
-                    wait.unwrap_or_default()
-                )
+                format!("{:?} in {:?}", name.unwrap_or_default(), wait.unwrap_or_default())
             })
             .collect();
         let ended = self.child.kill().and_then(|()| self.child.wait());

@@ -35,10 +35,7 @@ fn pools_are_shown_resized_and_remembered() {
     );
     let resized = place.json(&["branch", "pool", "resize", "small", "3"]);
     assert_eq!(
-        (
-            &resized["items"][0]["target"],
-            &resized["items"][0]["chosen"]
-        ),
+        (&resized["items"][0]["target"], &resized["items"][0]["chosen"]),
         (&json!(3), &json!(true))
     );
     assert_eq!(sizes(&filled(&place)), (3, 3, true));
@@ -84,25 +81,10 @@ fn what_is_no_pool_or_size_is_refused() {
     let place = Place::new("no-pools");
     let server = place.start(&["serve"]);
     for (preset, size, code, says) in [
-        (
-            "small",
-            "lots",
-            2,
-            "`lots` is neither a number of branches nor `demand`",
-        ),
-        (
-            "small",
-            "201",
-            1,
-            "limit branches.pool_max is 200, but 201 is needed",
-        ),
+        ("small", "lots", 2, "`lots` is neither a number of branches nor `demand`"),
+        ("small", "201", 1, "limit branches.pool_max is 200, but 201 is needed"),
         ("twin", "1", 1, "branches of preset twin are not pooled"),
-        (
-            "tiny",
-            "1",
-            1,
-            "unknown variant `tiny`, expected one of `small`, `medium`",
-        ),
+        ("tiny", "1", 1, "unknown variant `tiny`, expected one of `small`, `medium`"),
     ] {
         let (found, said) = refused(&place, &["branch", "pool", "resize", preset, size]);
         assert!(found == code && said.contains(says), "{found}: {said}");

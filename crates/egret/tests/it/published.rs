@@ -42,11 +42,7 @@ fn assert_document_is_whole(document: &Value) {
             assert!(ids.insert(id), "{method} {path}: {id} is taken");
             let errors = operation["responses"]["default"]["$ref"].as_str().unwrap();
             let is_prometheus = path.starts_with("/prometheus/");
-            assert_eq!(
-                errors.ends_with("/PrometheusProblem"),
-                is_prometheus,
-                "{path}"
-            );
+            assert_eq!(errors.ends_with("/PrometheusProblem"), is_prometheus, "{path}");
         }
     }
 }
@@ -70,9 +66,7 @@ fn free_texts(schema: &Value, place: &str, found: &mut BTreeSet<String>) {
     }
     let types = &schema["type"];
     let is_text = types == "string"
-        || types
-            .as_array()
-            .is_some_and(|types| types.iter().any(|one| one == "string"));
+        || types.as_array().is_some_and(|types| types.iter().any(|one| one == "string"));
     if is_text && SAID_OF_TEXTS.iter().all(|key| schema.get(key).is_none()) {
         found.insert(place.to_owned());
     }
@@ -114,12 +108,7 @@ fn assert_bodies_are_bounded(document: &Value) {
         references(schema, &mut open);
     }
     assert_eq!(Vec::from_iter(found), FREE_TEXTS);
-    for name in [
-        "CollectionDefinition",
-        "TaskRequest",
-        "TokenRequest",
-        "ViewRequest",
-    ] {
+    for name in ["CollectionDefinition", "TaskRequest", "TokenRequest", "ViewRequest"] {
         let reference = format!("#/components/schemas/{name}");
         assert!(seen.contains(&*reference), "{name}");
     }
@@ -128,7 +117,7 @@ fn assert_bodies_are_bounded(document: &Value) {
 /// `egret-server` makes the reference without engines, from the same routes.
 fn assert_document_is_the_reference(document: &Value) {
     let path = "docs/reference/openapi.json";
-    let reference = std::fs::read_to_string(tree::root().join(path)).unwrap();
+    let reference = std::fs::read_to_string(tree::checkout_root().join(path)).unwrap();
     let served = serde_json::to_string_pretty(document).unwrap() + "\n";
     assert!(
         served == reference,

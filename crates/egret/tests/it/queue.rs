@@ -44,11 +44,7 @@ fn task(place: &Place, id: &str) -> Value {
 fn until(place: &Place, id: &str, state: &str) {
     eventually_blocking(&format!("task {id} is {state}"), || {
         let task = task(place, id);
-        if task["state"] == state {
-            Ok(())
-        } else {
-            Err(task)
-        }
+        if task["state"] == state { Ok(()) } else { Err(task) }
     });
 }
 
@@ -73,15 +69,9 @@ fn queues_tasks_and_schedules_are_managed_by_commands() {
 }
 
 fn queues(place: &Place) {
-    let made = said(
-        place,
-        "create mail --max-attempts 2 --retry-base 20ms --keep-dead 2h",
-    );
+    let made = said(place, "create mail --max-attempts 2 --retry-base 20ms --keep-dead 2h");
     assert!(made.contains("queue mail is created"), "{made}");
-    assert!(
-        made.contains("exponential from 20ms up to 10min, jitter full"),
-        "{made}"
-    );
+    assert!(made.contains("exponential from 20ms up to 10min, jitter full"), "{made}");
     assert!(made.contains("2h, the last 1000000"), "{made}");
     let changed = answer(
         place,
@@ -154,15 +144,9 @@ fn ends(place: &Place, id: &str, late: &str) {
     let failed = refused(place, "work mail --max-tasks 2 -- false", 1);
     assert!(failed.contains("2 of 2 attempts"), "{failed}");
     let dead = refused(place, &format!("wait {id}"), 1);
-    assert!(
-        dead.contains("dead after 2 attempts: exit status: 1"),
-        "{dead}"
-    );
+    assert!(dead.contains("dead after 2 attempts: exit status: 1"), "{dead}");
     assert!(said(place, "dead list mail").contains(id));
-    assert_eq!(
-        said(place, "dead requeue mail"),
-        "1 dead task of mail is put back"
-    );
+    assert_eq!(said(place, "dead requeue mail"), "1 dead task of mail is put back");
     refused(place, "work mail --max-tasks 2 -- false", 1);
     said(place, &format!("dead requeue mail {id}"));
     refused(place, "work mail --max-tasks 2 -- false", 1);
@@ -170,10 +154,7 @@ fn ends(place: &Place, id: &str, late: &str) {
         said(place, "dead delete mail"),
         "nothing is deleted: --yes would delete 1 dead of mail"
     );
-    assert_eq!(
-        said(place, "dead delete mail --yes"),
-        "1 task of mail is deleted"
-    );
+    assert_eq!(said(place, "dead delete mail --yes"), "1 task of mail is deleted");
     let told = answer(place, "purge mail --state cancelled");
     assert_eq!(told["would_delete"], json!({"cancelled": 1}));
     assert_eq!(answer(place, "purge mail --yes"), json!({"deleted": 1}));
@@ -240,14 +221,8 @@ fn schedules(place: &Place) {
     assert_eq!(said(place, "cron pause daily"), "schedule daily is paused");
     assert!(said(place, "cron show daily").contains("next         paused"));
     let resumed = said(place, "cron resume daily");
-    assert!(
-        resumed.starts_with("schedule daily runs next at "),
-        "{resumed}"
-    );
-    assert_eq!(
-        said(place, "cron delete daily"),
-        "schedule daily is deleted"
-    );
+    assert!(resumed.starts_with("schedule daily runs next at "), "{resumed}");
+    assert_eq!(said(place, "cron delete daily"), "schedule daily is deleted");
     let gone = refused(place, "cron show daily", 1);
     assert!(gone.contains("egret queue cron list"), "{gone}");
 }
@@ -277,9 +252,7 @@ fn running(place: &Place) -> File {
 fn lease_end(place: &Place, id: &str) -> Timestamp {
     let task = task(place, id);
     let end = task["lease_until"].as_str();
-    end.unwrap_or_else(|| panic!("it is not leased: {task}"))
-        .parse()
-        .unwrap()
+    end.unwrap_or_else(|| panic!("it is not leased: {task}")).parse().unwrap()
 }
 
 #[test]
@@ -325,11 +298,7 @@ fn commands_work_on_tasks_and_survive_the_server() {
     // A claim that the worker had begun may have got it for a moment, and gives it back as well.
     eventually_blocking("the task has no attempt", || {
         let task = task(&place, &id);
-        if task["attempts"] == 0 {
-            Ok(())
-        } else {
-            Err(task)
-        }
+        if task["attempts"] == 0 { Ok(()) } else { Err(task) }
     });
     said(&place, &format!("cancel {id}"));
     server.stop(Signal::TERM);
@@ -367,11 +336,7 @@ fn a_command_is_killed_when_its_time_is_over() {
     let first_end = lease_end(&place, &id);
     eventually_blocking("the lease is extended", || {
         let end = lease_end(&place, &id);
-        if end < first_end.plus(Duration::from_secs(5)) {
-            Err(end)
-        } else {
-            Ok(())
-        }
+        if end < first_end.plus(Duration::from_secs(5)) { Err(end) } else { Ok(()) }
     });
     writeln!(gate, "done").unwrap();
     drop(gate);
@@ -381,10 +346,7 @@ fn a_command_is_killed_when_its_time_is_over() {
     // A command that is not there fails nothing.
     let id = said(&place, "enqueue w 1");
     let missing = refused(&place, "work w -- no-such-command", 1);
-    assert!(
-        missing.contains("cannot run `no-such-command`"),
-        "{missing}"
-    );
+    assert!(missing.contains("cannot run `no-such-command`"), "{missing}");
     assert_eq!(task(&place, &id)["attempts"], 0);
 
     let mut tail = place.spawn(&["queue", "tail", "w", "--json", "--state", "completed"]);

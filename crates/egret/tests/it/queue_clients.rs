@@ -11,17 +11,13 @@ use crate::clients::installed;
 use crate::place::{Place, text};
 
 fn sources(client: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../clients")
-        .join(client)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients").join(client)
 }
 
 /// A place for a server on which leases end as soon after a start as later.
 fn place(purpose: &str) -> Place {
     let mut place = Place::new(purpose);
-    place
-        .variables
-        .push(("EGRET_QUEUE_LEASE_GRACE", "100ms".to_owned()));
+    place.variables.push(("EGRET_QUEUE_LEASE_GRACE", "100ms".to_owned()));
     place
 }
 
@@ -60,10 +56,8 @@ fn run(place: &Place, tests: &mut Command) {
     assert!(status.success(), "{tests:?}: {status}: {said}{errors}");
     server.stop(Signal::TERM);
     let log = place.log();
-    let unexpected: Vec<&str> = log
-        .lines()
-        .filter(|line| line.contains(" WARN ") || line.contains(" ERROR "))
-        .collect();
+    let unexpected: Vec<&str> =
+        log.lines().filter(|line| line.contains(" WARN ") || line.contains(" ERROR ")).collect();
     assert!(unexpected.is_empty(), "{unexpected:#?}");
 }
 
@@ -88,8 +82,7 @@ fn the_python_client_does_what_it_says() {
 fn the_python_client_is_typed() {
     let place = Place::new("mypy");
     let mut mypy = python();
-    mypy.args(["-m", "mypy", "--cache-dir"])
-        .arg(place.directory.join("mypy"));
+    mypy.args(["-m", "mypy", "--cache-dir"]).arg(place.directory.join("mypy"));
     succeed(&mut mypy);
 }
 
@@ -100,35 +93,20 @@ fn the_typescript_client_does_what_it_says() {
     std::fs::create_dir(&built).unwrap();
     // A build of what is there now, away from the sources.
     let modules = installed("EGRET_TEST_TYPESCRIPT_MODULES", "typescript/node_modules");
-    std::os::unix::fs::symlink(
-        std::path::absolute(modules).unwrap(),
-        built.join("node_modules"),
-    )
-    .unwrap();
-    for name in [
-        "src",
-        "test",
-        "package.json",
-        "tsconfig.json",
-        "tsconfig.test.json",
-    ] {
+    std::os::unix::fs::symlink(std::path::absolute(modules).unwrap(), built.join("node_modules"))
+        .unwrap();
+    for name in ["src", "test", "package.json", "tsconfig.json", "tsconfig.test.json"] {
         let source = sources("typescript").join(name);
         succeed(Command::new("cp").arg("-r").args([&source, &built]));
     }
     for project in ["tsconfig.json", "tsconfig.test.json"] {
         let compiler = built.join("node_modules/.bin/tsc");
-        succeed(
-            Command::new(compiler)
-                .current_dir(&built)
-                .args(["--project", project]),
-        );
+        succeed(Command::new(compiler).current_dir(&built).args(["--project", project]));
     }
     for file in ["work", "operate", "faults", "restart"] {
         let mut tests = Command::new("node");
         let file = format!("dist-test/{file}.test.js");
-        tests
-            .current_dir(&built)
-            .args(["--test-reporter=tap", &file]);
+        tests.current_dir(&built).args(["--test-reporter=tap", &file]);
         run(&place, &mut tests);
     }
 }

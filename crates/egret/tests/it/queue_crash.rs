@@ -90,9 +90,7 @@ impl Callers {
                 })
             };
             let tasks: Vec<Value> = (0..LENGTH).map(task).collect();
-            let answer = self
-                .ask(Method::POST, "/v1/queues/q/tasks", json!(tasks))
-                .await;
+            let answer = self.ask(Method::POST, "/v1/queues/q/tasks", json!(tasks)).await;
             let Some(answer) = answer else {
                 continue;
             };
@@ -167,13 +165,9 @@ impl Callers {
         if completed.is_some_and(|completed| completed < claimed) {
             seen.faults.push(format!("{id} came again"));
         }
-        let early = seen
-            .delayed
-            .get(id)
-            .is_some_and(|begun| begun.elapsed() < DELAY);
+        let early = seen.delayed.get(id).is_some_and(|begun| begun.elapsed() < DELAY);
         if early {
-            seen.faults
-                .push(format!("{id} came before its delay was over"));
+            seen.faults.push(format!("{id} came before its delay was over"));
         }
     }
 
@@ -184,9 +178,7 @@ impl Callers {
             return false;
         };
         let count = |state: &str| queue["counts"][state].as_u64().unwrap();
-        ["ready", "delayed", "waiting", "leased"]
-            .iter()
-            .all(|state| count(state) == 0)
+        ["ready", "delayed", "waiting", "leased"].iter().all(|state| count(state) == 0)
     }
 
     /// All tasks of a queue, by id.
@@ -234,17 +226,8 @@ async fn chains_delays_and_schedules_survive_kills() {
     for line in ["queue create q --max-attempts 100", "queue create ticks"] {
         place.json(&line.split(' ').collect::<Vec<_>>());
     }
-    let put = [
-        "queue",
-        "cron",
-        "put",
-        "each-second",
-        "ticks",
-        "* * * * * *",
-        "1",
-        "--missed",
-        "all",
-    ];
+    let put =
+        ["queue", "cron", "put", "each-second", "ticks", "* * * * * *", "1", "--missed", "all"];
     place.json(&put);
     let callers = callers(&place);
     let running: Vec<_> = (0..3)
@@ -289,10 +272,7 @@ async fn check_tasks(callers: &Callers) {
     for tag in tasks.values().filter_map(|task| task["tags"][0].as_str()) {
         *chains.entry(tag).or_default() += 1;
     }
-    let torn: Vec<_> = chains
-        .iter()
-        .filter(|(_, count)| **count != LENGTH)
-        .collect();
+    let torn: Vec<_> = chains.iter().filter(|(_, count)| **count != LENGTH).collect();
     assert!(torn.is_empty() && !chains.is_empty(), "{torn:?}");
     // A task of a chain ended after the one before it.
     let mut ends: BTreeMap<(u64, usize), &str> = BTreeMap::new();
@@ -320,9 +300,6 @@ async fn check_ticks(callers: &Callers) {
     let mut seconds: Vec<i64> = tasks.values().map(second).collect();
     seconds.sort_unstable();
     assert!(seconds.len() > 1, "{seconds:?}");
-    let odd: Vec<_> = seconds
-        .windows(2)
-        .filter(|pair| pair[1] != pair[0] + 1)
-        .collect();
+    let odd: Vec<_> = seconds.windows(2).filter(|pair| pair[1] != pair[0] + 1).collect();
     assert!(odd.is_empty(), "{odd:?}");
 }

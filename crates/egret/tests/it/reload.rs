@@ -46,11 +46,7 @@ fn limits_and_destinations_are_read_again(place: &Place, server: &Server, toml: 
     let allowed = enqueue_with_callback(place);
     assert!(allowed.status.success(), "{}", text(&allowed.stderr));
     let log = place.log();
-    for setting in [
-        "concurrency_per_token_max",
-        "body_memory_max",
-        "outgoing.allow",
-    ] {
+    for setting in ["concurrency_per_token_max", "body_memory_max", "outgoing.allow"] {
         let needs_restart = |line: &str| line.contains(setting) && line.contains("needs a restart");
         assert!(!log.lines().any(needs_restart), "{log}");
     }
@@ -63,10 +59,7 @@ fn a_hangup_reloads_and_does_not_stop() {
     let key = place.directory.join("key.pem");
     write_certificate(&place.directory);
     place.variables = vec![
-        (
-            "EGRET_SERVER_TLS_CERTIFICATE",
-            certificate.display().to_string(),
-        ),
+        ("EGRET_SERVER_TLS_CERTIFICATE", certificate.display().to_string()),
         ("EGRET_SERVER_TLS_KEY", key.display().to_string()),
     ];
     let toml = place.directory.join("egret.toml");
@@ -78,19 +71,12 @@ fn a_hangup_reloads_and_does_not_stop() {
     write_certificate(&place.directory);
     let refused = place.run(&["token", "list"]);
     assert!(text(&refused.stderr).contains("another certificate"));
-    fs::write(
-        &toml,
-        "[egret]\nlog_level = \"debug\"\n[queue]\npartitions = 3\n",
-    )
-    .unwrap();
+    fs::write(&toml, "[egret]\nlog_level = \"debug\"\n[queue]\npartitions = 3\n").unwrap();
     server.signal(Signal::HUP);
     await_log(&place, "the certificate was replaced", 1);
     assert!(place.run(&["token", "list"]).status.success());
     let log = place.log();
-    assert!(
-        log.contains("needs a restart") && log.contains("queue.partitions"),
-        "{log}"
-    );
+    assert!(log.contains("needs a restart") && log.contains("queue.partitions"), "{log}");
 
     limits_and_destinations_are_read_again(&place, &server, &toml);
 
@@ -98,17 +84,9 @@ fn a_hangup_reloads_and_does_not_stop() {
     fs::write(&certificate, "no certificate").unwrap();
     fs::write(&toml, "[egret]\nlog_lvel = \"debug\"\n").unwrap();
     server.signal(Signal::HUP);
-    await_log(
-        &place,
-        "cannot reload the certificate; keeping the previous one",
-        1,
-    );
+    await_log(&place, "cannot reload the certificate; keeping the previous one", 1);
     await_log(&place, "reloaded rules and scrape jobs", 3);
-    assert!(
-        place
-            .log()
-            .contains("cannot reload the settings; keeping the previous ones")
-    );
+    assert!(place.log().contains("cannot reload the settings; keeping the previous ones"));
     // Files that cannot be used take nothing back. The command line reads them too, and gets some
     // that it can use.
     fs::write(&certificate, shown).unwrap();

@@ -149,10 +149,7 @@ fn a_prometheus_writes_to_it_and_its_tools_read() {
 /// Asks both the same, at a time of which both have everything.
 fn the_same_is_answered(place: &Place, prometheus: u16) {
     let last = series(place, &["query", "min(timestamp(up)) - 2"]);
-    let at = last["data"]["result"][0]["value"][1]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let at = last["data"]["result"][0]["value"][1].as_str().unwrap().to_owned();
     let url = format!("http://127.0.0.1:{prometheus}");
     for query in [
         "count by (job, __name__) ({job=~\".+\"})",
@@ -181,10 +178,7 @@ fn it_is_read_from_afar(place: &Place, prometheus: u16) {
 }
 
 fn promtool_reads(place: &Place, token: &str) {
-    let url = format!(
-        "http://egret:{token}@127.0.0.1:{}/prometheus",
-        place.ports[0]
-    );
+    let url = format!("http://egret:{token}@127.0.0.1:{}/prometheus", place.ports[0]);
     for (arguments, expected) in [
         (&["instant", &url, "1 + 1"][..], "scalar: 2"),
         (&["instant", &url, "up"][..], "up{instance="),
@@ -192,27 +186,12 @@ fn promtool_reads(place: &Place, token: &str) {
         (&["series", &url, "--match=up"][..], "{__name__=\"up\""),
         (&["range", "--step=1s", &url, "up"][..], "up{instance="),
     ] {
-        let output = Command::new("promtool")
-            .arg("query")
-            .args(arguments)
-            .output()
-            .unwrap();
+        let output = Command::new("promtool").arg("query").args(arguments).output().unwrap();
         let out = text(&output.stdout);
-        assert!(
-            out.contains(expected),
-            "{arguments:?}: {out}{}",
-            text(&output.stderr)
-        );
+        assert!(out.contains(expected), "{arguments:?}: {out}{}", text(&output.stderr));
     }
-    let output = Command::new("promtool")
-        .args(["query", "instant", &url, "up{"])
-        .output()
-        .unwrap();
-    assert!(
-        text(&output.stderr).contains("bad_data"),
-        "{}",
-        text(&output.stderr)
-    );
+    let output = Command::new("promtool").args(["query", "instant", &url, "up{"]).output().unwrap();
+    assert!(text(&output.stderr).contains("bad_data"), "{}", text(&output.stderr));
 }
 
 /// A table, its rows by time.
@@ -282,14 +261,7 @@ const HOUR: &str = "2013-07-01T01:00:00Z";
 fn samples_are_shown(place: &Place) {
     let shown = said(place, &["query", "load * 2", "--at", HOUR]);
     let shown: Vec<&str> = shown.split_whitespace().collect();
-    let expected = [
-        "SERIES",
-        "VALUE",
-        "{host=\"a\"}",
-        "5",
-        "{host=\"b,c\"}",
-        "-2e-07",
-    ];
+    let expected = ["SERIES", "VALUE", "{host=\"a\"}", "5", "{host=\"b,c\"}", "-2e-07"];
     assert_eq!(shown, expected);
     let range = "range load{host=\"a\"} --last 1h --step 1h --end";
     let range: Vec<&str> = range.split(' ').chain([HOUR]).collect();
@@ -311,10 +283,7 @@ fn tests_of_promql_run_without_a_server() {
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     assert!(said.contains("wrong.test:4"), "{said}");
-    assert!(
-        said.contains("1 of 1 queries did not answer as expected"),
-        "{said}"
-    );
+    assert!(said.contains("1 of 1 queries did not answer as expected"), "{said}");
     std::fs::write(&wrong, "lod 1m\n  up 1\n").unwrap();
     let output = place.run(&["series", "promqltest", wrong.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));

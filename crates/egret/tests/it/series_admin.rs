@@ -92,11 +92,7 @@ fn what_is_deleted_stays_deleted_and_a_snapshot_has_the_rest() {
     assert!(copied.unwrap().success());
     server.kill();
     let (restored, _) = start(&other);
-    assert_eq!(
-        counts(&other, now),
-        of(31, 70),
-        "what there was, and no more"
-    );
+    assert_eq!(counts(&other, now), of(31, 70), "what there was, and no more");
     import(&other, now, std::iter::once(5));
     assert_eq!(counts(&other, now), of(32, 71), "it takes samples");
     restored.stop(Signal::TERM);
@@ -107,26 +103,16 @@ fn what_is_deleted_stays_deleted_and_a_snapshot_has_the_rest() {
 
 /// Status and answer of a request.
 async fn call(sender: &Sender, method: Method, path: String, token: &str) -> (u16, Value) {
-    let request = sender
-        .client
-        .request(method, format!("{}{path}", sender.base));
+    let request = sender.client.request(method, format!("{}{path}", sender.base));
     let response = request.bearer_auth(token).send().await.unwrap();
     let status = response.status().as_u16();
     let body = response.bytes().await.unwrap();
-    let body = if body.is_empty() {
-        Value::Null
-    } else {
-        serde_json::from_slice(&body).unwrap()
-    };
+    let body = if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).unwrap() };
     (status, body)
 }
 
 fn is_bad_data(status: u16, told: &Value) {
-    assert_eq!(
-        (status, &told["errorType"]),
-        (400, &json!("bad_data")),
-        "{told}"
-    );
+    assert_eq!((status, &told["errorType"]), (400, &json!("bad_data")), "{told}");
 }
 
 /// Prometheus's own forms. Returns the name of a snapshot.
@@ -146,19 +132,11 @@ async fn over_http(sender: &Sender, place: &Place) -> String {
     let (status, told) = admin(Method::POST, format!("{SNAPSHOT}?skip_head=perhaps")).await;
     is_bad_data(status, &told);
     let (status, made) = admin(Method::POST, format!("{SNAPSHOT}?skip_head=true")).await;
-    assert_eq!(
-        (status, &made["status"]),
-        (200, &json!("success")),
-        "{made}"
-    );
+    assert_eq!((status, &made["status"]), (200, &json!("success")), "{made}");
     let writer = place.json(&["token", "create", "writer", "--scope", "series:write"]);
     let writer = writer["secret"].as_str().or(writer["token"].as_str());
     let (status, told) = call(sender, Method::POST, CLEAN.into(), writer.unwrap()).await;
-    assert_eq!(
-        (status, &told["errorType"]),
-        (403, &json!("forbidden")),
-        "{told}"
-    );
+    assert_eq!((status, &told["errorType"]), (403, &json!("forbidden")), "{told}");
     statistics(sender).await;
     let name = made["data"]["name"].as_str().unwrap();
     let snapshot = place.data_dir().join("series/snapshots").join(name);
@@ -174,13 +152,7 @@ async fn statistics(sender: &Sender) {
     let (status, told) = asked("1").await;
     assert_eq!(status, 200, "{told}");
     let head = &told["data"]["headStats"];
-    for number in [
-        "numSeries",
-        "numLabelPairs",
-        "chunkCount",
-        "minTime",
-        "maxTime",
-    ] {
+    for number in ["numSeries", "numLabelPairs", "chunkCount", "minTime", "maxTime"] {
         assert!(head[number].is_i64(), "{number}: {told}");
     }
     for list in [

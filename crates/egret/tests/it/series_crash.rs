@@ -34,10 +34,7 @@ struct Writer {
 
 impl Writer {
     fn body(&self, request: u64) -> Vec<u8> {
-        let (sender, time_ms) = (
-            self.number.to_string(),
-            self.begin_ms + request as i64 * STEP_MS,
-        );
+        let (sender, time_ms) = (self.number.to_string(), self.begin_ms + request as i64 * STEP_MS);
         let mut body = Vec::new();
         for number in 0..SERIES {
             let number = number.to_string();

@@ -25,10 +25,7 @@ fn histogram(time_ms: i64, sum: f64) -> WireHistogram {
         schema: 0,
         zero_threshold: 1e-128,
         positive: WireBuckets {
-            spans: vec![WireSpan {
-                offset: 0,
-                length: 2,
-            }],
+            spans: vec![WireSpan { offset: 0, length: 2 }],
             deltas: vec![1, 1],
             counts: Vec::new(),
         },
@@ -39,10 +36,7 @@ fn histogram(time_ms: i64, sum: f64) -> WireHistogram {
 /// A request with a series of numbers and one of histograms.
 fn request(numbers: &[i64], histograms: Vec<WireHistogram>) -> Vec<u8> {
     let mut request = RequestV2::default();
-    let sample = |time_ms: &i64| WireSample {
-        time_ms: *time_ms,
-        value: 7.0,
-    };
+    let sample = |time_ms: &i64| WireSample { time_ms: *time_ms, value: 7.0 };
     let plain = SeriesToWrite {
         labels: vec![("__name__", "plain")],
         samples: numbers.iter().map(sample).collect(),
@@ -95,15 +89,8 @@ async fn they_are_counted(sender: &Sender, now: i64) {
     }
     // One of each is of the future, and one histogram is not what is there.
     let future = now + 86_400_000;
-    let some = vec![
-        histogram(now - 1_000, 99.0),
-        histogram(now, 5.0),
-        histogram(future, 5.0),
-    ];
-    assert_eq!(
-        sent(sender, request(&[now, future], some)).await,
-        (400, [1, 1, 0])
-    );
+    let some = vec![histogram(now - 1_000, 99.0), histogram(now, 5.0), histogram(future, 5.0)];
+    assert_eq!(sent(sender, request(&[now, future], some)).await, (400, [1, 1, 0]));
 }
 
 async fn they_are_read(sender: &Sender, now: i64) {
@@ -128,10 +115,7 @@ async fn they_are_read(sender: &Sender, now: i64) {
     let response = read(&[1, 0]).await;
     assert_eq!(response.status().as_u16(), 200);
     let read = response.bytes().await.unwrap();
-    let read = snappy::Snappy::default()
-        .decode(&read, 1 << 20)
-        .unwrap()
-        .to_vec();
+    let read = snappy::Snappy::default().decode(&read, 1 << 20).unwrap().to_vec();
     for sum in [4.0_f64, 4.5, 5.0] {
         // Field 3 of a histogram.
         let mut field = vec![0x19];
@@ -145,19 +129,10 @@ async fn they_are_asked_for(place: &Place, token: &str, now: i64) {
     let address = format!("http://127.0.0.1:{}", place.ports[0]);
     let channel = Channel::from_shared(address).unwrap().connect().await;
     let mut client = SeriesClient::new(channel.unwrap());
-    let ask = QueryRequest {
-        query: "native".to_owned(),
-        start_ms: now,
-        ..QueryRequest::default()
-    };
+    let ask = QueryRequest { query: "native".to_owned(), start_ms: now, ..QueryRequest::default() };
     let asked = client.query(with_token(ask, token)).await.unwrap();
     let page = asked.into_inner().message().await.unwrap().unwrap();
-    let bucket = |lower, upper, count| Bucket {
-        bounds: 0,
-        lower,
-        upper,
-        count,
-    };
+    let bucket = |lower, upper, count| Bucket { bounds: 0, lower, upper, count };
     let expected = Histogram {
         count: 3.0,
         sum: 5.0,
@@ -180,14 +155,7 @@ fn they_are_exported(place: &Place, now: i64) {
     );
     let csv = place.run(&["series", "export", "--format", "csv", "--match", "plain"]);
     assert!(csv.status.success(), "{}", text(&csv.stderr));
-    let arguments = [
-        "series",
-        "export",
-        "--match",
-        "native",
-        "--out",
-        "native.jsonl",
-    ];
+    let arguments = ["series", "export", "--match", "native", "--out", "native.jsonl"];
     assert!(place.run(&arguments).status.success());
     let line = std::fs::read_to_string(place.directory.join("native.jsonl")).unwrap();
     let read: serde_json::Value = serde_json::from_str(&line).unwrap();
@@ -202,13 +170,6 @@ fn they_are_exported(place: &Place, now: i64) {
     let at = (now as f64 / 1_000.0).to_string();
     let same = series(place, &["query", query, "--at", &at]);
     assert_eq!(same["data"]["result"][0]["value"][1], "1", "{same}");
-    let arguments = [
-        "series",
-        "export",
-        "--format",
-        "parquet",
-        "--out",
-        "all.parquet",
-    ];
+    let arguments = ["series", "export", "--format", "parquet", "--out", "all.parquet"];
     assert!(place.run(&arguments).status.success());
 }

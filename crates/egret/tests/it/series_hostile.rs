@@ -19,10 +19,7 @@ const FORM: &str = "application/x-www-form-urlencoded";
 
 /// A body with one series, not compressed.
 fn plain(labels: &[(&str, &str)], samples: &[(i64, f64)]) -> Vec<u8> {
-    let sample = |(time_ms, value): &(i64, f64)| WireSample {
-        time_ms: *time_ms,
-        value: *value,
-    };
+    let sample = |(time_ms, value): &(i64, f64)| WireSample { time_ms: *time_ms, value: *value };
     let series = SeriesToWrite {
         labels: labels.to_vec(),
         samples: samples.iter().map(sample).collect(),
@@ -60,40 +57,28 @@ impl Hostile {
 
     /// What a body of remote write is refused with.
     async fn write_refused(&self, body: &[u8]) -> (u16, String, String) {
-        self.refused(WRITE, PROTOBUF, "snappy", snappy::encode(body))
-            .await
+        self.refused(WRITE, PROTOBUF, "snappy", snappy::encode(body)).await
     }
 
     async fn write(&self, body: &[u8]) {
-        let answer = self
-            .sender
-            .post(WRITE, PROTOBUF, "snappy", snappy::encode(body))
-            .await;
+        let answer = self.sender.post(WRITE, PROTOBUF, "snappy", snappy::encode(body)).await;
         assert_eq!(answer.0, 204, "{}", answer.2);
     }
 
     fn form(&self, query: &str) -> Vec<u8> {
         let time = (self.now / 1_000 + 1).to_string();
         let mut form = reqwest::Url::parse("http://form/").unwrap();
-        form.query_pairs_mut()
-            .append_pair("query", query)
-            .append_pair("time", &time);
+        form.query_pairs_mut().append_pair("query", query).append_pair("time", &time);
         form.query().unwrap().as_bytes().to_vec()
     }
 
     /// The answer to a query.
     async fn asked(&self, query: &str) -> (u16, Value) {
         let path = "/prometheus/api/v1/query";
-        let response = self
-            .sender
-            .send(path, FORM, "identity", self.form(query))
-            .await;
+        let response = self.sender.send(path, FORM, "identity", self.form(query)).await;
         let status = response.status().as_u16();
         let answer = response.text().await.unwrap();
-        (
-            status,
-            serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}")),
-        )
+        (status, serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}")))
     }
 
     async fn value(&self, query: &str) -> Value {
@@ -114,10 +99,7 @@ fn whatever_comes_is_bounded_and_answered() {
         place.variables.push((name, value.to_owned()));
     }
     let (server, token) = start(&place);
-    let hostile = Hostile {
-        sender: Sender::new(&place, token),
-        now: now_ms(),
-    };
+    let hostile = Hostile { sender: Sender::new(&place, token), now: now_ms() };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(samples(&hostile));
     runtime.block_on(labels(&hostile));
@@ -130,12 +112,8 @@ fn whatever_comes_is_bounded_and_answered() {
 async fn samples(hostile: &Hostile) {
     let now = hostile.now;
     let name = |name| [("__name__", name)];
-    hostile
-        .write(&plain(&name("twice"), &[(now, 1.0), (now, 1.0)]))
-        .await;
-    let told = hostile
-        .write_refused(&plain(&name("twice"), &[(now, 2.0)]))
-        .await;
+    hostile.write(&plain(&name("twice"), &[(now, 1.0), (now, 1.0)])).await;
+    let told = hostile.write_refused(&plain(&name("twice"), &[(now, 2.0)])).await;
     let reason = format!(
         "samples: 0 written; 1 samples were refused: twice already has another value at {now}, which is kept"
     );
@@ -146,10 +124,7 @@ async fn samples(hostile: &Hostile) {
     hostile.write(&plain(&name("odd"), &[(now, odd)])).await;
     assert_eq!(hostile.value("odd").await, "NaN");
     // One by one, and in a chunk.
-    for (form, bits) in [
-        (0, odd.to_bits().to_le_bytes()),
-        (1, odd.to_bits().to_be_bytes()),
-    ] {
+    for (form, bits) in [(0, odd.to_bits().to_le_bytes()), (1, odd.to_bits().to_be_bytes())] {
         let mut query = vec![0x10];
         egret_base::codec::put_varint(&mut query, now as u64);
         query.extend_from_slice(b"\x1a\x0f\x12\x08__name__\x1a\x03odd");
@@ -165,18 +140,14 @@ async fn samples(hostile: &Hostile) {
             .await
             .unwrap();
         let read = match form {
-            0 => snappy::Snappy::default()
-                .decode(&read, 1 << 20)
-                .unwrap()
-                .to_vec(),
+            0 => snappy::Snappy::default().decode(&read, 1 << 20).unwrap().to_vec(),
             _ => read.to_vec(),
         };
         assert!(read.windows(8).any(|window| window == bits), "{form}");
     }
-    for (metric, value, shown) in [
-        ("up_there", f64::INFINITY, "+Inf"),
-        ("down_there", f64::NEG_INFINITY, "-Inf"),
-    ] {
+    for (metric, value, shown) in
+        [("up_there", f64::INFINITY, "+Inf"), ("down_there", f64::NEG_INFINITY, "-Inf")]
+    {
         hostile.write(&plain(&name(metric), &[(now, value)])).await;
         assert_eq!(hostile.value(metric).await, shown);
     }
@@ -186,9 +157,7 @@ async fn samples(hostile: &Hostile) {
         (0, "series.retention"),
         (i64::MIN, "series.retention"),
     ] {
-        let told = hostile
-            .write_refused(&plain(&name("when"), &[(time_ms, 1.0)]))
-            .await;
+        let told = hostile.write_refused(&plain(&name("when"), &[(time_ms, 1.0)])).await;
         assert_eq!((told.0, &*told.1), (400, "bad_data"), "{}", told.2);
         assert!(told.2.contains(setting), "{}", told.2);
     }
@@ -198,24 +167,13 @@ async fn samples(hostile: &Hostile) {
 async fn labels(hostile: &Hostile) {
     let samples = [(hostile.now, 1.0)];
     let long = "x".repeat(64 << 10);
-    hostile
-        .write(&plain(&[("__name__", "long"), ("label", &long)], &samples))
-        .await;
+    hostile.write(&plain(&[("__name__", "long"), ("label", &long)], &samples)).await;
     assert_eq!(hostile.value("count(long{label=~\"x+\"})").await, "1");
     let longer = format!("{long}x");
     for (labels, reason) in [
-        (
-            vec![("__name__", "a"), ("label", &*longer)],
-            "label_value_bytes_max",
-        ),
-        (
-            vec![("__name__", "a"), (&longer[..2_000], "b")],
-            "label_name_bytes_max",
-        ),
-        (
-            vec![("__name__", "a"), ("b", "1"), ("b", "2")],
-            "\"b\" occurs twice",
-        ),
+        (vec![("__name__", "a"), ("label", &*longer)], "label_value_bytes_max"),
+        (vec![("__name__", "a"), (&longer[..2_000], "b")], "label_name_bytes_max"),
+        (vec![("__name__", "a"), ("b", "1"), ("b", "2")], "\"b\" occurs twice"),
         (vec![("no_name", "a")], "no metric name"),
     ] {
         let told = hostile.write_refused(&plain(&labels, &samples)).await;
@@ -223,10 +181,7 @@ async fn labels(hostile: &Hostile) {
         assert!(told.2.contains(reason), "{}", told.2);
     }
     let mut body = plain(&[("__name__", "a"), ("label", "????")], &samples);
-    let at = body
-        .windows(4)
-        .position(|window| window == b"????")
-        .unwrap();
+    let at = body.windows(4).position(|window| window == b"????").unwrap();
     body[at..at + 4].copy_from_slice(b"\xff\xfe\xfd\xfc");
     let told = hostile.write_refused(&body).await;
     assert_eq!((told.0, &*told.1), (400, "bad_data"), "{}", told.2);
@@ -262,22 +217,15 @@ async fn bombs(hostile: &Hostile) {
     assert_eq!((told.0, &*told.1), (413, "bad_data"), "{}", told.2);
     assert!(told.2.contains(limit), "{}", told.2);
     // These have problems of Egret's own form.
-    for (path, limit) in [
-        ("/v1/series/influx", limit),
-        ("/v1/series/import?format=jsonl", "line_bytes_max"),
-    ] {
-        let response = hostile
-            .sender
-            .send(path, "text/plain", "gzip", bomb.clone())
-            .await;
+    for (path, limit) in
+        [("/v1/series/influx", limit), ("/v1/series/import?format=jsonl", "line_bytes_max")]
+    {
+        let response = hostile.sender.send(path, "text/plain", "gzip", bomb.clone()).await;
         let status = response.status().as_u16();
         let answer = response.text().await.unwrap();
         assert_eq!(status, 413, "{answer}");
         let answer: Value = serde_json::from_str(&answer).unwrap();
-        assert!(
-            answer["detail"].as_str().unwrap().contains(limit),
-            "{answer}"
-        );
+        assert!(answer["detail"].as_str().unwrap().contains(limit), "{answer}");
     }
 }
 
@@ -285,34 +233,20 @@ async fn queries(hostile: &Hostile) {
     let now = hostile.now;
     // More than a query may read, in one series.
     let samples: Vec<(i64, f64)> = (0..1_500).map(|at| (now - at * 100, 1.0)).rev().collect();
-    hostile
-        .write(&plain(&[("__name__", "much")], &samples))
-        .await;
+    hostile.write(&plain(&[("__name__", "much")], &samples)).await;
     let (status, answer) = hostile.asked("sum_over_time({__name__=~\".+\"}[1h])").await;
-    assert_eq!(
-        (status, &answer["errorType"]),
-        (422, &json!("execution")),
-        "{answer}"
-    );
+    assert_eq!((status, &answer["errorType"]), (422, &json!("execution")), "{answer}");
     let told = answer["error"].as_str().unwrap();
     assert!(told.contains("series.query_samples_max"), "{told}");
     let (status, answer) = hostile.asked(&"(".repeat(100_000)).await;
-    assert_eq!(
-        (status, &answer["errorType"]),
-        (400, &json!("bad_data")),
-        "{answer}"
-    );
+    assert_eq!((status, &answer["errorType"]), (400, &json!("bad_data")), "{answer}");
     // A million values: it is a query like any other, if a slow one, or too large to be one.
     let values: Vec<String> = (0..1_000_000).map(|at| format!("v{at}")).collect();
     let wide = format!("count(twice{{__name__=~\"twice|{}\"}})", values.join("|"));
     let (status, answer) = hostile.asked(&wide).await;
     match status {
         200 => assert_eq!(answer["data"]["result"][0]["value"][1], "1"),
-        _ => assert_eq!(
-            (status, &answer["errorType"]),
-            (400, &json!("bad_data")),
-            "{answer}"
-        ),
+        _ => assert_eq!((status, &answer["errorType"]), (400, &json!("bad_data")), "{answer}"),
     }
     let range = "query=much&start=0&end=1000000000&step=1";
     let path = "/prometheus/api/v1/query_range";

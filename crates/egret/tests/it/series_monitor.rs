@@ -30,10 +30,8 @@ impl MonitorClient {
     }
 
     fn ask(&self, method: Method, path: &str) -> (StatusCode, Value) {
-        let request = self
-            .client
-            .request(method, format!("{}{path}", self.base))
-            .bearer_auth(&self.token);
+        let request =
+            self.client.request(method, format!("{}{path}", self.base)).bearer_auth(&self.token);
         self.runtime.block_on(async {
             let answer = request.send().await.unwrap();
             let (status, text) = (answer.status(), answer.text().await.unwrap());
@@ -45,9 +43,8 @@ impl MonitorClient {
     fn counts(&self, line: &str) -> bool {
         let url = self.base.replace("/prometheus", "/metrics");
         let request = self.client.get(url).bearer_auth(&self.token);
-        let text = self
-            .runtime
-            .block_on(async { request.send().await.unwrap().text().await.unwrap() });
+        let text =
+            self.runtime.block_on(async { request.send().await.unwrap().text().await.unwrap() });
         text.lines().any(|one| one == line)
     }
 
@@ -120,14 +117,10 @@ fn an_exporter_is_scraped_and_its_end_becomes_a_task() {
     let door = MonitorClient::new(&place, token);
     for job in ["egret", "postgres", "node"] {
         let query = format!("up{{job=\"{job}\"}}");
-        until(&place, &query, || {
-            value(&place, &query).filter(|up| up == "1")
-        });
+        until(&place, &query, || value(&place, &query).filter(|up| up == "1"));
     }
     until(&place, "statistics", || value(&place, "pg_up"));
-    until(&place, "metrics", || {
-        value(&place, "egret_series_scrapes_total")
-    });
+    until(&place, "metrics", || value(&place, "egret_series_scrapes_total"));
     let recorded = "instance:node_memory_free:ratio{team=\"base\"}";
     until(&place, recorded, || value(&place, recorded));
     it_is_told_what_is_scraped(&door, node);
@@ -142,10 +135,7 @@ fn an_exporter_is_scraped_and_its_end_becomes_a_task() {
     // Its link leads to what its expression yields.
     let link = firing["generatorURL"].as_str().unwrap();
     let answer = door.data(link.strip_prefix(&door.base).unwrap());
-    assert_eq!(
-        answer["result"][0]["metric"]["job"], "node",
-        "{link}: {answer}"
-    );
+    assert_eq!(answer["result"][0]["metric"]["job"], "node", "{link}: {answer}");
     let _exporter = self::exporter(&place, node);
     let resolved = until(&place, "second task", || task(&place, 1));
     check_task(&resolved, "resolved", node);
@@ -189,10 +179,7 @@ fn it_is_told_what_is_scraped(door: &MonitorClient, node: u16) {
     let known = door.data("/api/v1/targets/metadata?metric=node_load1&match_target={job=\"node\"}");
     assert_eq!(known[0]["target"]["job"], "node");
     let (status, answer) = door.ask(Method::GET, "/api/v1/targets/metadata?metric=none");
-    assert_eq!(
-        (status, &answer["errorType"]),
-        (StatusCode::NOT_FOUND, &json!("not_found"))
-    );
+    assert_eq!((status, &answer["errorType"]), (StatusCode::NOT_FOUND, &json!("not_found")));
     let rules = door.data("/api/v1/rules?type=record");
     let [group] = rules["groups"].as_array().unwrap().as_slice() else {
         panic!("{rules}");
@@ -222,38 +209,22 @@ fn commands_tell_it(place: &Place) {
     assert_eq!(cells(&shown, 1)[2..4], ["up", "500ms"], "{shown}");
     let shown = said(place, &["rules"]);
     let alert = cells(&shown, 2);
-    assert_eq!(
-        alert[..5],
-        ["node", "NodeDown", "alerting", "ok", "inactive"]
-    );
+    assert_eq!(alert[..5], ["node", "NodeDown", "alerting", "ok", "inactive"]);
     let shown = said(place, &["alerts"]);
-    assert_eq!(
-        cells(&shown, 0),
-        ["ALERT", "STATE", "SINCE", "VALUE", "LABELS"]
-    );
+    assert_eq!(cells(&shown, 0), ["ALERT", "STATE", "SINCE", "VALUE", "LABELS"]);
 }
 
 /// A file that is wrong changes nothing; one that is right takes effect.
 fn files_are_read_again(place: &Place, door: &MonitorClient) {
     let file = place.directory.join("more.rules.yml");
-    std::fs::write(
-        &file,
-        "groups: [{name: more, rules: [{record: a, expr: 'sum('}]}]",
-    )
-    .unwrap();
+    std::fs::write(&file, "groups: [{name: more, rules: [{record: a, expr: 'sum('}]}]").unwrap();
     let (status, answer) = door.ask(Method::POST, "/-/reload");
     assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
     let said = answer["error"].as_str().unwrap();
     assert!(said.contains("more.rules.yml: 1:49: group"), "{said}");
     let state = door.data("/api/v1/status/runtimeinfo");
     assert_eq!(state["reloadConfigSuccess"], false);
-    let groups = |count| {
-        door.data("/api/v1/rules")["groups"]
-            .as_array()
-            .unwrap()
-            .len()
-            == count
-    };
+    let groups = |count| door.data("/api/v1/rules")["groups"].as_array().unwrap().len() == count;
     assert!(groups(1));
     let rule = "groups: [{name: more, interval: 500ms, rules: [{record: more, expr: '42'}]}]";
     std::fs::write(&file, rule).unwrap();
@@ -272,9 +243,7 @@ fn files_are_read_again(place: &Place, door: &MonitorClient) {
 fn a_crash_makes_no_task_twice() {
     let (place, exporter, _) = monitored("monitor-crash");
     let (server, _) = start(&place);
-    until(&place, "up", || {
-        value(&place, "up{job=\"node\"}").filter(|up| up == "1")
-    });
+    until(&place, "up", || value(&place, "up{job=\"node\"}").filter(|up| up == "1"));
     drop(exporter);
     until(&place, "task", || task(&place, 0));
     server.kill();
@@ -294,9 +263,7 @@ fn a_file_that_is_wrong_is_said_at_the_start() {
     let mut place = Place::new("monitor-wrong");
     let rule = "groups: [{name: g, rules: [{alert: A}]}]";
     std::fs::write(place.directory.join("r.yml"), rule).unwrap();
-    place
-        .variables
-        .push(("EGRET_SERIES_RULE_FILES", "r.yml".to_owned()));
+    place.variables.push(("EGRET_SERIES_RULE_FILES", "r.yml".to_owned()));
     let output = place.run(&["serve"]);
     assert!(!output.status.success());
     let said = crate::place::text(&output.stderr);
@@ -348,9 +315,7 @@ fn the_statistics_of_an_external_server_are_scraped() {
     ]);
     let (server, token) = start(&place);
     let door = MonitorClient::new(&place, token);
-    until(&place, "statistics", || {
-        value(&place, "pg_up{job=\"postgres\"}").filter(|up| up == "1")
-    });
+    until(&place, "statistics", || value(&place, "pg_up{job=\"postgres\"}").filter(|up| up == "1"));
     let databases = "count(pg_database_size_bytes)";
     until(&place, databases, || value(&place, databases));
     let targets = door.data("/api/v1/targets?scrapePool=postgres");

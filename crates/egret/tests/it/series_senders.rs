@@ -27,10 +27,7 @@ fn body(samples: &[(i64, f64)]) -> Bytes {
     for (time_ms, value) in samples {
         let series = SeriesToWrite {
             labels: vec![("__name__", "streamed")],
-            samples: vec![WireSample {
-                time_ms: *time_ms,
-                value: *value,
-            }],
+            samples: vec![WireSample { time_ms: *time_ms, value: *value }],
             ..SeriesToWrite::default()
         };
         append_series_v1(&series, &mut body);
@@ -65,10 +62,9 @@ async fn stream_and_ask(place: &Place, token: &str) {
         body(&[(now, 3.0), (now + 86_400_000, 4.0)]),
         Bytes::from_static(b"no block"),
     ];
-    let requests = (10..).zip(bodies).map(|(number, body)| WriteRequest {
-        number,
-        samples: Some(Samples::RemoteWriteV1(body)),
-    });
+    let requests = (10..)
+        .zip(bodies)
+        .map(|(number, body)| WriteRequest { number, samples: Some(Samples::RemoteWriteV1(body)) });
     let requests: Vec<WriteRequest> = requests.collect();
     let sent = with_token(futures_util::stream::iter(requests), token);
     let mut responses = client.write(sent).await.unwrap().into_inner();
@@ -78,11 +74,7 @@ async fn stream_and_ask(place: &Place, token: &str) {
         told.insert(response.number, (response.written, response.rejected, code));
     }
     let malformed = Some("series_request_malformed".to_owned());
-    let expected = [
-        (10, (2, 0, None)),
-        (11, (1, 1, None)),
-        (12, (0, 0, malformed)),
-    ];
+    let expected = [(10, (2, 0, None)), (11, (1, 1, None)), (12, (0, 0, malformed))];
     assert_eq!(told, expected.into());
     let ask = QueryRequest {
         query: "streamed".to_owned(),
@@ -95,15 +87,9 @@ async fn stream_and_ask(place: &Place, token: &str) {
     let page = asked.into_inner().message().await.unwrap().unwrap();
     assert_eq!(page.series[0].values, [1.0, 2.0, 3.0]);
     assert_eq!(page.series[0].labels[0].value, "streamed");
-    let wrong = QueryRequest {
-        query: "streamed{".to_owned(),
-        ..ask
-    };
+    let wrong = QueryRequest { query: "streamed{".to_owned(), ..ask };
     let refused = client.query(with_token(wrong, token)).await.unwrap_err();
-    assert_eq!(
-        refused.metadata().get("egret-code").unwrap(),
-        "query_malformed"
-    );
+    assert_eq!(refused.metadata().get("egret-code").unwrap(), "query_malformed");
     let stranger = client.query(QueryRequest::default()).await.unwrap_err();
     assert_eq!(stranger.code(), tonic::Code::Unauthenticated);
 }
@@ -153,12 +139,8 @@ impl Sender {
         body: Vec<u8>,
     ) -> (u16, String, String) {
         let response = self.send(path, kind, encoding, body).await;
-        let header = response
-            .headers()
-            .get("x-prometheus-remote-write-samples-written");
-        let counted = header
-            .map_or("", |value| value.to_str().unwrap())
-            .to_owned();
+        let header = response.headers().get("x-prometheus-remote-write-samples-written");
+        let counted = header.map_or("", |value| value.to_str().unwrap()).to_owned();
         let status = response.status().as_u16();
         (status, counted, response.text().await.unwrap())
     }
@@ -170,10 +152,7 @@ pub const WRITE: &str = "/prometheus/api/v1/write";
 
 fn body_v2(samples: &[(i64, f64)]) -> Vec<u8> {
     let mut request = RequestV2::default();
-    let sample = |(time_ms, value): &(i64, f64)| WireSample {
-        time_ms: *time_ms,
-        value: *value,
-    };
+    let sample = |(time_ms, value): &(i64, f64)| WireSample { time_ms: *time_ms, value: *value };
     let series = SeriesToWrite {
         labels: vec![("__name__", "second")],
         samples: samples.iter().map(sample).collect(),
@@ -186,18 +165,13 @@ fn body_v2(samples: &[(i64, f64)]) -> Vec<u8> {
 #[test]
 fn senders_are_told_what_became_of_it() {
     let mut place = Place::new("senders");
-    place
-        .variables
-        .push(("EGRET_SERIES_REQUEST_BYTES_MAX", "64kB".to_owned()));
+    place.variables.push(("EGRET_SERIES_REQUEST_BYTES_MAX", "64kB".to_owned()));
     let (server, token) = start(&place);
     let sender = Sender::new(&place, token);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(remote_writes(&sender));
     runtime.block_on(other_protocols(&sender));
-    let found = series(
-        &place,
-        &["query", "count({__name__=~\"second|gauge|m_f\"})"],
-    );
+    let found = series(&place, &["query", "count({__name__=~\"second|gauge|m_f\"})"]);
     assert_eq!(found["data"]["result"][0]["value"][1], "3", "{found}");
     let stranger = place.get("/prometheus/api/v1/query?query=1");
     assert!(stranger.starts_with("HTTP/1.1 401 "), "{stranger}");
@@ -210,40 +184,21 @@ fn senders_are_told_what_became_of_it() {
 
 async fn remote_writes(sender: &Sender) {
     let now = now_ms();
-    let good = sender
-        .post(WRITE, V2, "snappy", body_v2(&[(now, 1.0)]))
-        .await;
+    let good = sender.post(WRITE, V2, "snappy", body_v2(&[(now, 1.0)])).await;
     assert_eq!(good, (204, "1".to_owned(), String::new()));
     let future = now + 86_400_000;
-    let (status, counted, answer) = sender
-        .post(
-            WRITE,
-            V2,
-            "snappy",
-            body_v2(&[(now + 1, 1.0), (future, 2.0)]),
-        )
-        .await;
+    let (status, counted, answer) =
+        sender.post(WRITE, V2, "snappy", body_v2(&[(now + 1, 1.0), (future, 2.0)])).await;
     assert_eq!((status, &*counted), (400, "1"));
     let reason = format!(
         "samples: 1 written; 1 samples were refused: the time {future} is too far in the future: see series.future_max"
     );
     let answer: Value = serde_json::from_str(&answer).unwrap();
-    assert_eq!(
-        answer,
-        json!({"status": "error", "errorType": "bad_data", "error": reason})
-    );
+    assert_eq!(answer, json!({"status": "error", "errorType": "bad_data", "error": reason}));
     let (status, _, answer) = sender.post(WRITE, V2, "gzip", Vec::new()).await;
-    assert_eq!(
-        (status, answer.contains("bad_data")),
-        (415, true),
-        "{answer}"
-    );
+    assert_eq!((status, answer.contains("bad_data")), (415, true), "{answer}");
     let (status, _, answer) = sender.post(WRITE, V2, "snappy", vec![0; 100_000]).await;
-    assert_eq!(
-        (status, answer.contains("series.request_bytes_max")),
-        (413, true),
-        "{answer}"
-    );
+    assert_eq!((status, answer.contains("series.request_bytes_max")), (413, true), "{answer}");
     let (status, _, answer) = sender.post(WRITE, V2, "snappy", b"none".to_vec()).await;
     assert_eq!((status, answer.contains("snappy")), (400, true), "{answer}");
 }
@@ -254,24 +209,13 @@ async fn other_protocols(sender: &Sender) {
         {"name": "gauge", "gauge": {"dataPoints": [{"asDouble": 2.5, "timeUnixNano": (now * 1_000_000).to_string()}]}},
     ]}]}]});
     let path = "/prometheus/api/v1/otlp/v1/metrics";
-    let answer = sender
-        .post(
-            path,
-            "application/json",
-            "identity",
-            otlp.to_string().into(),
-        )
-        .await;
+    let answer = sender.post(path, "application/json", "identity", otlp.to_string().into()).await;
     assert_eq!(answer, (200, String::new(), "{}".to_owned()));
     let path = "/v1/series/influx/write?precision=ms&db=old";
     let lines = format!("m,t=x f=1 {now}");
-    let answer = sender
-        .post(path, "text/plain", "identity", lines.into())
-        .await;
+    let answer = sender.post(path, "text/plain", "identity", lines.into()).await;
     assert_eq!(answer, (204, String::new(), String::new()));
-    let (status, _, answer) = sender
-        .post(path, "text/plain", "identity", b"m f=".to_vec())
-        .await;
+    let (status, _, answer) = sender.post(path, "text/plain", "identity", b"m f=".to_vec()).await;
     assert_eq!(status, 400);
     assert!(
         answer.contains("lines: 0 samples written; 1 samples were refused: line 1, byte"),
@@ -290,10 +234,7 @@ fn body_of_replica(replica: &str, time_ms: i64) -> Vec<u8> {
                 ("cluster", "west"),
                 ("host", host),
             ],
-            samples: vec![WireSample {
-                time_ms,
-                value: 1.0,
-            }],
+            samples: vec![WireSample { time_ms, value: 1.0 }],
             ..SeriesToWrite::default()
         };
         request.push(&series, None);
@@ -326,16 +267,11 @@ fn the_second_of_a_pair_is_told_that_it_was_heard() {
         let mut client = SeriesClient::new(channel.unwrap());
         let request = WriteRequest {
             number: 1,
-            samples: Some(Samples::RemoteWriteV2(
-                body_of_replica("two", now + 2).into(),
-            )),
+            samples: Some(Samples::RemoteWriteV2(body_of_replica("two", now + 2).into())),
         };
         let requests = futures_util::stream::iter([request]);
-        let mut responses = client
-            .write(with_token(requests, &sender.token))
-            .await
-            .unwrap()
-            .into_inner();
+        let mut responses =
+            client.write(with_token(requests, &sender.token)).await.unwrap().into_inner();
         responses.message().await.unwrap().unwrap()
     });
     assert_eq!((streamed.written, streamed.deduplicated), (0, 2));

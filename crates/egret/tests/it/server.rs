@@ -49,11 +49,7 @@ impl PostgresServer {
             .current_dir(directory.path())
             .output()
             .unwrap();
-        assert!(
-            initdb.status.success(),
-            "{}",
-            String::from_utf8_lossy(&initdb.stderr)
-        );
+        assert!(initdb.status.success(), "{}", String::from_utf8_lossy(&initdb.stderr));
         let mut postmaster = program("postgres")
             .arg("-D")
             .arg(&data)
@@ -69,10 +65,7 @@ impl PostgresServer {
         assert!(ready, "the server ended before it was ready");
         // Drained until the server ends: a full pipe would stop it.
         std::thread::spawn(move || log.for_each(drop));
-        Self {
-            postmaster,
-            directory,
-        }
+        Self { postmaster, directory }
     }
 
     /// A superuser's connection string, by keywords.
@@ -125,11 +118,7 @@ fn program(name: &str) -> Command {
 fn binaries() -> PathBuf {
     (15..=18)
         .rev()
-        .map(|version| {
-            Path::new("/usr/lib/postgresql")
-                .join(version.to_string())
-                .join("bin")
-        })
+        .map(|version| Path::new("/usr/lib/postgresql").join(version.to_string()).join("bin"))
         .find(|directory| directory.join("postgres").exists())
         .expect("`make test` installs PostgreSQL where it is missing")
 }

@@ -19,11 +19,7 @@ const SHOWN: &str =
 fn until(place: &Place, url: &str, sql: &str, expected: &str) {
     eventually_blocking(&format!("`{sql}` returns {expected}"), || {
         let shown = place.psql(url, sql).unwrap();
-        if shown == expected {
-            Ok(())
-        } else {
-            Err(shown)
-        }
+        if shown == expected { Ok(()) } else { Err(shown) }
     });
 }
 
@@ -69,14 +65,7 @@ fn a_view_is_made_looked_at_and_dropped() {
     std::fs::write(&file, format!("{BY_CARRIER}\n")).unwrap();
     let file = file.to_str().unwrap();
     let validate = ["view", "validate", "--file", file];
-    check(
-        &place,
-        &validate,
-        &[
-            "can be maintained incrementally",
-            "carrier text, flights bigint",
-        ],
-    );
+    check(&place, &validate, &["can be maintained incrementally", "carrier text, flights bigint"]);
     let explain = ["view", "explain", "--sql", BY_CARRIER];
     check(&place, &explain, &["stage 1", "public.flights"]);
     let create = [
@@ -90,33 +79,17 @@ fn a_view_is_made_looked_at_and_dropped() {
         "--index",
         "flights,carrier",
     ];
-    check(
-        &place,
-        &create,
-        &["view public.by_carrier is created", "1h"],
-    );
+    check(&place, &create, &["view public.by_carrier is created", "1h"]);
     refused(&place, &create, 1, &["view `public.by_carrier` exists"]);
     let listed = ["postgres", "public.by_carrier", "auto", "1h", "active"];
     check(&place, &["view", "list"], &listed);
-    let standing = [
-        "database postgres",
-        "public.flights",
-        "table",
-        "  public.by_carrier",
-        "active",
-    ];
+    let standing =
+        ["database postgres", "public.flights", "table", "  public.by_carrier", "active"];
     check(&place, &["view", "graph"], &standing);
-    let edges = [
-        "\"from\": \"public.flights\"",
-        "\"to\": \"public.by_carrier\"",
-    ];
+    let edges = ["\"from\": \"public.flights\"", "\"to\": \"public.by_carrier\""];
     check(&place, &["view", "graph", "--json"], &edges);
     check(&place, &["view", "list", "--database", "postgres"], &listed);
-    check(
-        &place,
-        &["view", "show", "by_carrier"],
-        &["public.flights", BY_CARRIER],
-    );
+    check(&place, &["view", "show", "by_carrier"], &["public.flights", BY_CARRIER]);
     check(&place, &["view", "explain", "by_carrier"], &["stage 1"]);
     server.stop(Signal::TERM);
 }
@@ -139,49 +112,18 @@ fn a_view_is_refreshed_changed_and_dropped() {
     place.json(&create);
     let more = "INSERT INTO flights VALUES (4, 'AA', 0), (5, 'DL', 0)";
     place.psql(&external.url(), more).unwrap();
-    let refreshed = [
-        "incremental, 2 changes read",
-        "1 added, 1 changed, 0 removed",
-    ];
-    check(
-        &place,
-        &["view", "refresh", "public.by_carrier"],
-        &refreshed,
-    );
-    assert_eq!(
-        place.psql(&external.url(), SHOWN).unwrap(),
-        "AA 1, DL 2, UA 2"
-    );
-    check(
-        &place,
-        &["view", "refresh", "by_carrier"],
-        &["nothing had changed"],
-    );
-    check(
-        &place,
-        &["view", "history", "by_carrier"],
-        &["OUTCOME", "incremental"],
-    );
+    let refreshed = ["incremental, 2 changes read", "1 added, 1 changed, 0 removed"];
+    check(&place, &["view", "refresh", "public.by_carrier"], &refreshed);
+    assert_eq!(place.psql(&external.url(), SHOWN).unwrap(), "AA 1, DL 2, UA 2");
+    check(&place, &["view", "refresh", "by_carrier"], &["nothing had changed"]);
+    check(&place, &["view", "history", "by_carrier"], &["OUTCOME", "incremental"]);
     check(&place, &["view", "verify", "by_carrier"], &["3 rows"]);
     let alter = ["view", "alter", "by_carrier", "--manual", "--mode", "full"];
     check(&place, &alter, &["manual", "full"]);
-    check(
-        &place,
-        &["view", "alter", "by_carrier", "--suspend"],
-        &["suspended"],
-    );
+    check(&place, &["view", "alter", "by_carrier", "--suspend"], &["suspended"]);
     check(&place, &["status"], &["1 (1 suspended)"]);
-    check(
-        &place,
-        &["view", "drop", "by_carrier"],
-        &["view by_carrier is dropped"],
-    );
-    refused(
-        &place,
-        &["view", "show", "by_carrier"],
-        1,
-        &["does not exist"],
-    );
+    check(&place, &["view", "drop", "by_carrier"], &["view by_carrier is dropped"]);
+    refused(&place, &["view", "show", "by_carrier"], 1, &["does not exist"]);
     server.stop(Signal::TERM);
 }
 
@@ -231,15 +173,7 @@ fn a_view_of_the_source_is_kept_fresh_and_that_of_a_branch_is_not() {
         place.psql(url, &sql).unwrap();
     };
     place.psql(&shop, FLIGHTS).unwrap();
-    let create = [
-        "view",
-        "create",
-        "by_carrier",
-        "--sql",
-        BY_CARRIER,
-        "--lag",
-        "50ms",
-    ];
+    let create = ["view", "create", "by_carrier", "--sql", BY_CARRIER, "--lag", "50ms"];
     place.json(&create);
     assert_eq!(place.psql(&shop, SHOWN).unwrap(), "DL 1, UA 2");
     insert(&shop, "(4, 'AA', 0)");
@@ -269,10 +203,9 @@ fn a_query_that_cannot_be_kept_is_refused_with_its_place() {
     let (external, place, server) = beside("views-refused");
     place.psql(&external.url(), FLIGHTS).unwrap();
     let dice = "select carrier,\n  random() as dice\nfrom flights";
-    for arguments in [
-        vec!["view", "validate", "--sql", dice],
-        vec!["view", "create", "dice", "--sql", dice],
-    ] {
+    for arguments in
+        [vec!["view", "validate", "--sql", dice], vec!["view", "create", "dice", "--sql", dice]]
+    {
         refused(
             &place,
             &arguments,
@@ -282,22 +215,10 @@ fn a_query_that_cannot_be_kept_is_refused_with_its_place() {
     }
     refused(&place, &["view", "create", "dice"], 2, &["--sql"]);
     refused(&place, &["view", "alter", "dice"], 2, &["--mode"]);
-    refused(
-        &place,
-        &["view", "show", "a.b.c"],
-        1,
-        &["more parts than a schema and a name"],
-    );
+    refused(&place, &["view", "show", "a.b.c"], 1, &["more parts than a schema and a name"]);
 
     // Something else than Egret writes to the storage of a view.
-    place.json(&[
-        "view",
-        "create",
-        "by_carrier",
-        "--sql",
-        BY_CARRIER,
-        "--manual",
-    ]);
+    place.json(&["view", "create", "by_carrier", "--sql", BY_CARRIER, "--manual"]);
     let url = external.url();
     let storage = "SELECT c.oid::regclass FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid
         JOIN pg_class c ON c.oid = d.refobjid
@@ -322,11 +243,7 @@ fn a_query_that_cannot_be_kept_is_refused_with_its_place() {
 fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
     let (external, place, server) = beside("views-uninstall");
     let url = external.url();
-    check(
-        &place,
-        &["uninstall"],
-        &["this database contains nothing of egret"],
-    );
+    check(&place, &["uninstall"], &["this database contains nothing of egret"]);
     place.psql(&url, FLIGHTS).unwrap();
     let size = "SELECT (SELECT count(*) FROM pg_class) + (SELECT count(*) FROM pg_proc) + (SELECT count(*) FROM pg_trigger)
                     + (SELECT count(*) FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp_') + (SELECT count(*) FROM pg_type)";
@@ -335,12 +252,7 @@ fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
     let install = || {
         place.json(&create);
         place.json(&["queue", "outbox", "install"]);
-        place
-            .psql(
-                &url,
-                "CREATE VIEW most AS SELECT max(flights) FROM by_carrier",
-            )
-            .unwrap();
+        place.psql(&url, "CREATE VIEW most AS SELECT max(flights) FROM by_carrier").unwrap();
     };
     install();
     let foretold = [
@@ -353,22 +265,11 @@ fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
     ];
     check(&place, &["uninstall"], &foretold);
     refused(&place, &["uninstall", "--force"], 1, &["view public.most"]);
-    assert_eq!(
-        place.psql(&url, "SELECT count(*) FROM most").unwrap(),
-        "1",
-        "nothing is gone"
-    );
-    let in_use = [
-        "other objects depend on view",
-        "public.most depends on view public",
-    ];
+    assert_eq!(place.psql(&url, "SELECT count(*) FROM most").unwrap(), "1", "nothing is gone");
+    let in_use = ["other objects depend on view", "public.most depends on view public"];
     refused(&place, &["view", "drop", "by_carrier"], 1, &in_use);
     check(&place, &["view", "show", "by_carrier"], &["active"]);
-    check(
-        &place,
-        &["uninstall", "--database", "elsewhere"],
-        &["contains nothing of egret"],
-    );
+    check(&place, &["uninstall", "--database", "elsewhere"], &["contains nothing of egret"]);
     place.psql(&url, "DROP VIEW most").unwrap();
     check(
         &place,
@@ -376,10 +277,7 @@ fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
         &["nothing of egret is left in postgres: 1 view is removed"],
     );
     assert_eq!(place.psql(&url, size).unwrap(), before);
-    assert_eq!(
-        place.json(&["view", "list"])["items"],
-        serde_json::json!([])
-    );
+    assert_eq!(place.json(&["view", "list"])["items"], serde_json::json!([]));
 
     install();
     server.stop(Signal::TERM);
@@ -397,18 +295,9 @@ fn without_a_server(place: &Place, url: &str) {
         "view public.most, which depends on view public.by_carrier",
     ];
     check(place, &["uninstall", url], &told);
-    refused(
-        place,
-        &["uninstall", url, "--force"],
-        1,
-        &["view public.most"],
-    );
+    refused(place, &["uninstall", url, "--force"], 1, &["view public.most"]);
     place.psql(url, "DROP VIEW most").unwrap();
-    check(
-        place,
-        &["uninstall", url, "--force"],
-        &["schema egret is removed"],
-    );
+    check(place, &["uninstall", url, "--force"], &["schema egret is removed"]);
 }
 
 #[test]

@@ -18,14 +18,8 @@ const VIEWS: [(&str, &str); 3] = [
         "by_shop",
         "select shop, count(*) as n, sum(amount) as total, max(amount) as most from orders group by shop",
     ),
-    (
-        "named",
-        "select o.id, s.name, o.amount from orders o left join shops s using (shop)",
-    ),
-    (
-        "best",
-        "select s.name, b.total from by_shop b join shops s using (shop) where b.total > 100",
-    ),
+    ("named", "select o.id, s.name, o.amount from orders o left join shops s using (shop)"),
+    ("best", "select s.name, b.total from by_shop b join shops s using (shop) where b.total > 100"),
 ];
 
 /// Rows come, go and change, and so do the shops that they belong to.

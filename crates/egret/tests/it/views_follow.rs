@@ -57,23 +57,12 @@ impl Mirror {
     /// What the workers of the queue are given.
     fn of_tasks(place: &Place, begun: i64, last: i64) -> Self {
         let script = "cat >> tasks; echo >> tasks";
-        let work = [
-            "queue",
-            "work",
-            "shops",
-            "--until-empty",
-            "--",
-            "sh",
-            "-c",
-            script,
-        ];
+        let work = ["queue", "work", "shops", "--until-empty", "--", "sh", "-c", script];
         let worked = place.run(&work);
         assert!(worked.status.success(), "{}", text(&worked.stderr));
         let tasks = std::fs::read_to_string(place.directory.join("tasks")).unwrap();
-        let tasks: Vec<Value> = tasks
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
+        let tasks: Vec<Value> =
+            tasks.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let sequences = tasks.iter().map(|task| task["sequence"].as_i64().unwrap());
         let expected: Vec<i64> = (begun + 1..=last).collect();
         assert_eq!(sequences.collect::<Vec<_>>(), expected);
@@ -83,10 +72,7 @@ impl Mirror {
     }
 
     fn text(&self) -> String {
-        let rows = self
-            .0
-            .iter()
-            .map(|(shop, (n, total))| format!("{shop} {n} {total}"));
+        let rows = self.0.iter().map(|(shop, (n, total))| format!("{shop} {n} {total}"));
         rows.collect::<Vec<_>>().join(", ")
     }
 }
@@ -152,11 +138,7 @@ fn changes_are_told_and_made_tasks_once_each_though_egret_is_killed() {
     let handed = "SELECT sequence FROM egret.view_handed_over";
     eventually_blocking("all changes are handed over", || {
         let sequence = place.psql(&url, handed).unwrap();
-        if sequence == last.to_string() {
-            Ok(())
-        } else {
-            Err(sequence)
-        }
+        if sequence == last.to_string() { Ok(()) } else { Err(sequence) }
     });
     assert_eq!(Mirror::of_tasks(&place, begun, last).text(), shown);
     server.unwrap().stop(Signal::TERM);
@@ -169,22 +151,8 @@ fn changes_are_shown_as_lines() {
     place.variables.push(("EGRET_POSTGRES_URL", external.url()));
     let url = external.url();
     let server = place.start(&["serve"]);
-    place
-        .psql(
-            &url,
-            "CREATE TABLE orders (id int PRIMARY KEY, shop int, amount int)",
-        )
-        .unwrap();
-    let create = [
-        "view",
-        "create",
-        "by_shop",
-        "--sql",
-        QUERY,
-        "--manual",
-        "--keep-changes",
-        "1h",
-    ];
+    place.psql(&url, "CREATE TABLE orders (id int PRIMARY KEY, shop int, amount int)").unwrap();
+    let create = ["view", "create", "by_shop", "--sql", QUERY, "--manual", "--keep-changes", "1h"];
     let made = place.json(&create);
     let begun = made["changes"]["sequence"].as_i64().unwrap();
     for amount in [3, 4] {
@@ -197,38 +165,20 @@ fn changes_are_shown_as_lines() {
     let shown = place.run(&tail);
     let lines = text(&shown.stdout);
     let lines: Vec<&str> = lines.lines().collect();
-    let (one, two) = (
-        r#"{"shop":1,"n":1,"total":3}"#,
-        r#"{"shop":1,"n":2,"total":7}"#,
-    );
+    let (one, two) = (r#"{"shop":1,"n":1,"total":3}"#, r#"{"shop":1,"n":2,"total":7}"#);
     assert!(lines[0].ends_with(&(begun + 1).to_string()), "{lines:?}");
     assert!(lines[2].ends_with(&(begun + 2).to_string()), "{lines:?}");
     let rows = [lines[1], lines[3], lines[4]].map(str::to_owned);
-    assert_eq!(
-        rows,
-        [format!("+ {one}"), format!("- {one}"), format!("+ {two}")]
-    );
+    assert_eq!(rows, [format!("+ {one}"), format!("- {one}"), format!("+ {two}")]);
     let refused = |arguments: &[&str], code: &str| {
         let output = place.run(arguments);
         let all = text(&output.stdout) + &text(&output.stderr);
-        assert!(
-            !output.status.success() && all.contains(code),
-            "{arguments:?}: {all}"
-        );
+        assert!(!output.status.success() && all.contains(code), "{arguments:?}: {all}");
     };
     refused(&["view", "tail", "nothing"], "does not exist");
-    refused(
-        &["view", "tail", "by_shop", "--after", "9999999999999"],
-        "are not kept",
-    );
-    refused(
-        &["view", "alter", "by_shop", "--on-change-enqueue", "no name"],
-        "queue",
-    );
-    refused(
-        &["view", "alter", "by_shop", "--keep-changes", "long"],
-        "--keep-changes",
-    );
+    refused(&["view", "tail", "by_shop", "--after", "9999999999999"], "are not kept");
+    refused(&["view", "alter", "by_shop", "--on-change-enqueue", "no name"], "queue");
+    refused(&["view", "alter", "by_shop", "--keep-changes", "long"], "--keep-changes");
     let off = place.json(&["view", "alter", "by_shop", "--keep-changes", "off"]);
     assert_eq!(off["changes"], Value::Null);
     server.stop(Signal::TERM);

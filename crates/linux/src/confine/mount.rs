@@ -11,7 +11,7 @@ use super::*;
 
 /// A detached copy of the mount at `path`, with `path` as its root and without what is mounted
 /// below.
-fn detached(path: &Path) -> io::Result<OwnedFd> {
+fn detached_copy(path: &Path) -> io::Result<OwnedFd> {
     use rustix::mount::OpenTreeFlags;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     Ok(rustix::mount::open_tree(rustix::fs::CWD, path, flags)?)
@@ -24,13 +24,10 @@ pub(super) fn detached_readonly(path: &Path) -> io::Result<OwnedFd> {
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_RECURSIVE;
     let mount = rustix::mount::open_tree(rustix::fs::CWD, path, flags)?;
-    let attributes =
-        attributes(libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV);
-    set_attributes(
-        &mount,
-        libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
-        &attributes,
-    )?;
+    let attributes = mount_attributes(
+        libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
+    );
+    set_attributes(&mount, libc::AT_EMPTY_PATH | libc::AT_RECURSIVE, &attributes)?;
     Ok(mount)
 }
 
@@ -39,15 +36,15 @@ pub(super) fn detached_readonly(path: &Path) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// The kernel's; `EINVAL` when the file system cannot map owners.
-pub fn with_owner(path: &Path, mapping: &OwnedFd) -> io::Result<OwnedFd> {
-    let mount = detached(path)?;
+pub fn mount_with_owner(path: &Path, mapping: &OwnedFd) -> io::Result<OwnedFd> {
+    let mount = detached_copy(path)?;
     let flags = libc::MOUNT_ATTR_IDMAP
         | libc::MOUNT_ATTR_NOSUID
         | libc::MOUNT_ATTR_NODEV
         | libc::MOUNT_ATTR_NOEXEC;
     let attributes = libc::mount_attr {
         userns_fd: u64::from(mapping.as_raw_fd().cast_unsigned()),
-        ..attributes(flags)
+        ..mount_attributes(flags)
     };
     set_attributes(&mount, libc::AT_EMPTY_PATH, &attributes)?;
     Ok(mount)
@@ -56,12 +53,12 @@ pub fn with_owner(path: &Path, mapping: &OwnedFd) -> io::Result<OwnedFd> {
 /// A detached copy of the mount at `path`, for writing, on which nothing is run as a program. It
 /// has the devices of the mount where `has_devices`.
 pub(super) fn detached_writable(path: &Path, has_devices: bool) -> io::Result<OwnedFd> {
-    let mount = detached(path)?;
+    let mount = detached_copy(path)?;
     let mut flags = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
     if !has_devices {
         flags |= libc::MOUNT_ATTR_NODEV;
     }
-    set_attributes(&mount, libc::AT_EMPTY_PATH, &attributes(flags))?;
+    set_attributes(&mount, libc::AT_EMPTY_PATH, &mount_attributes(flags))?;
     Ok(mount)
 }
 
@@ -82,21 +79,17 @@ pub fn small_tmpfs(owner: u32, bytes: u64, files: u64) -> io::Result<OwnedFd> {
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    tmpfs(&options, flags)
+    create_tmpfs(&options, flags)
 }
 
 /// An empty detached file system in memory.
-pub(super) fn tmpfs(options: &[(&str, &str)], flags: MountAttrFlags) -> io::Result<OwnedFd> {
+pub(super) fn create_tmpfs(options: &[(&str, &str)], flags: MountAttrFlags) -> io::Result<OwnedFd> {
     let context = rustix::mount::fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (name, value) in options {
         rustix::mount::fsconfig_set_string(context.as_fd(), *name, *value)?;
     }
     rustix::mount::fsconfig_create(context.as_fd())?;
-    Ok(rustix::mount::fsmount(
-        context.as_fd(),
-        FsMountFlags::FSMOUNT_CLOEXEC,
-        flags,
-    )?)
+    Ok(rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)?)
 }
 
 /// Forbids writing, programs and devices on a detached mount.
@@ -105,16 +98,11 @@ pub(super) fn seal(mount: &OwnedFd) -> io::Result<()> {
         | libc::MOUNT_ATTR_NOSUID
         | libc::MOUNT_ATTR_NODEV
         | libc::MOUNT_ATTR_NOEXEC;
-    set_attributes(mount, libc::AT_EMPTY_PATH, &attributes(flags))
+    set_attributes(mount, libc::AT_EMPTY_PATH, &mount_attributes(flags))
 }
 
-fn attributes(set: u64) -> libc::mount_attr {
-    libc::mount_attr {
-        attr_set: set,
-        attr_clr: 0,
-        propagation: 0,
-        userns_fd: 0,
-    }
+fn mount_attributes(set: u64) -> libc::mount_attr {
+    libc::mount_attr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd: 0 }
 }
 
 fn set_attributes(
@@ -136,7 +124,7 @@ fn set_attributes(
             size_of::<libc::mount_attr>(),
         )
     };
-    check(result)
+    check_result(result)
 }
 
 /// A mapping by which files of `user` and `group` on the disk belong to user and group `shown_id`,
@@ -144,11 +132,11 @@ fn set_attributes(
 ///
 /// # Errors
 /// The kernel's; needs CAP_SETUID and CAP_SETGID.
-pub fn owner_mapping(user: u32, group: u32, shown: u32) -> io::Result<OwnedFd> {
+pub fn owner_mapping(user: u32, group: u32, shown_id: u32) -> io::Result<OwnedFd> {
     let holder = NamespaceHolder::new()?;
     let proc = PathBuf::from(format!("/proc/{}", holder.0));
-    std::fs::write(proc.join("uid_map"), format!("{user} {shown} 1"))?;
-    std::fs::write(proc.join("gid_map"), format!("{group} {shown} 1"))?;
+    std::fs::write(proc.join("uid_map"), format!("{user} {shown_id} 1"))?;
+    std::fs::write(proc.join("gid_map"), format!("{group} {shown_id} 1"))?;
     Ok(std::fs::File::open(proc.join("ns/user"))?.into())
 }
 
@@ -191,7 +179,7 @@ impl NamespaceHolder {
         // it. Since the child does not change its ids, the memory also keeps its mark of whether it
         // may be dumped.
         let pid = unsafe { libc::clone(end_at_once, top.cast(), flags, ptr::null_mut()) };
-        check(pid.into())?;
+        check_result(pid.into())?;
         Ok(Self(pid))
     }
 }
@@ -205,14 +193,11 @@ impl Drop for NamespaceHolder {
     fn drop(&mut self) {
         let is_interrupted = || io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
         loop {
-            #[expect(
-                unsafe_code,
-                reason = "no safe crate waits for children without a signal"
-            )]
+            #[expect(unsafe_code, reason = "no safe crate waits for children without a signal")]
             // SAFETY: waitpid(2) takes a null pointer where the status is not wanted. The pid is
             // that of a child of this process, which is waited for here alone.
-            let ended = unsafe { libc::waitpid(self.0, ptr::null_mut(), libc::__WALL) };
-            if ended >= 0 || !is_interrupted() {
+            let result = unsafe { libc::waitpid(self.0, ptr::null_mut(), libc::__WALL) };
+            if result >= 0 || !is_interrupted() {
                 return;
             }
         }
@@ -222,27 +207,31 @@ impl Drop for NamespaceHolder {
 /// All signals of this thread are blocked until it is dropped.
 struct BlockedSignals {
     /// Those that were blocked before.
-    before: libc::sigset_t,
+    previous_mask: libc::sigset_t,
 }
 
 impl BlockedSignals {
     fn new() -> io::Result<Self> {
-        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+        let mut all_signals = MaybeUninit::<libc::sigset_t>::uninit();
+        let mut previous_mask = MaybeUninit::<libc::sigset_t>::uninit();
         #[expect(unsafe_code, reason = "no safe crate wraps pthread_sigmask")]
         // SAFETY: sigfillset(3) fills the set that pthread_sigmask(3) reads. Both sets are this
         // frame's.
         let error = unsafe {
-            libc::sigfillset(all.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr())
+            libc::sigfillset(all_signals.as_mut_ptr());
+            libc::pthread_sigmask(
+                libc::SIG_SETMASK,
+                all_signals.as_ptr(),
+                previous_mask.as_mut_ptr(),
+            )
         };
         if error != 0 {
             return Err(io::Error::from_raw_os_error(error));
         }
         #[expect(unsafe_code, reason = "the call has filled it")]
         // SAFETY: pthread_sigmask(3) has answered with 0 and so has written the set.
-        let before = unsafe { before.assume_init() };
-        Ok(Self { before })
+        let before = unsafe { previous_mask.assume_init() };
+        Ok(Self { previous_mask: before })
     }
 }
 
@@ -251,7 +240,11 @@ impl Drop for BlockedSignals {
         #[expect(unsafe_code, reason = "no safe crate wraps pthread_sigmask")]
         // SAFETY: the set is one that pthread_sigmask(3) has filled, and is only read.
         unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, ptr::null_mut());
+            libc::pthread_sigmask(
+                libc::SIG_SETMASK,
+                &raw const self.previous_mask,
+                ptr::null_mut(),
+            );
         }
     }
 }

@@ -35,7 +35,7 @@ pub struct Replacement {
 /// [`CommonPaths`] as they were when they were looked up.
 #[derive(Debug)]
 pub struct PathTable {
-    wanted: CommonPaths,
+    common_paths: CommonPaths,
     /// What each path of `common_paths` led to, in their order.
     identities: Vec<Option<FileIdentity>>,
     pub(super) entries: Vec<PathEntry>,
@@ -44,9 +44,9 @@ pub struct PathTable {
 #[derive(Debug)]
 pub(super) struct PathEntry {
     /// The path by which processes ask for it.
-    pub(super) named: PathBuf,
+    pub(super) requested_path: PathBuf,
     /// The same without symbolic links.
-    pub(super) place: PathBuf,
+    pub(super) canonical_path: PathBuf,
     /// What is shown there, without symbolic links: the same path, unless it is a replacement.
     pub(super) source: PathBuf,
     /// `source`, opened as a mere path.
@@ -71,27 +71,21 @@ struct FileIdentity {
 }
 
 impl CommonPaths {
-    fn all(&self) -> impl Iterator<Item = &PathBuf> {
+    fn all_paths(&self) -> impl Iterator<Item = &PathBuf> {
         let lists = [&self.executable, &self.readable, &self.devices];
-        let replacements = self
-            .replacements
-            .iter()
-            .flat_map(|file| [&file.path, &file.shown_at]);
+        let replacements = self.replacements.iter().flat_map(|file| [&file.path, &file.shown_at]);
         lists.into_iter().flatten().chain(replacements)
     }
 
     fn identities(&self) -> impl Iterator<Item = Option<FileIdentity>> {
-        self.all().map(|path| FileIdentity::of(path))
+        self.all_paths().map(|path| FileIdentity::from_path(path))
     }
 }
 
 impl FileIdentity {
-    fn of(path: &Path) -> Option<Self> {
+    fn from_path(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;
-        Some(Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        })
+        Some(Self { device: metadata.dev(), inode: metadata.ino() })
     }
 }
 
@@ -100,13 +94,13 @@ impl PathTable {
     ///
     /// # Errors
     /// The kernel's, for instance when this process has no descriptor left.
-    pub fn look_up(wanted: CommonPaths) -> io::Result<Self> {
+    pub fn look_up(common_paths: CommonPaths) -> io::Result<Self> {
         // Taken first: a change during the look-up makes [`PathTable::is_current`] return `false`.
-        let identities = wanted.identities().collect();
+        let identities = common_paths.identities().collect();
         let lists = [
-            (&wanted.executable, PathAccess::Execute),
-            (&wanted.readable, PathAccess::Read),
-            (&wanted.devices, PathAccess::Device),
+            (&common_paths.executable, PathAccess::Execute),
+            (&common_paths.readable, PathAccess::Read),
+            (&common_paths.devices, PathAccess::Device),
         ];
         let mut entries: Vec<PathEntry> = Vec::new();
         for (paths, access) in lists {
@@ -114,34 +108,33 @@ impl PathTable {
                 entries.extend(PathEntry::look_up(path, path, access)?);
             }
         }
-        for Replacement { path, shown_at } in &wanted.replacements {
+        for Replacement { path, shown_at } in &common_paths.replacements {
             entries.extend(PathEntry::look_up(path, shown_at, PathAccess::Read)?);
         }
-        Ok(Self {
-            wanted,
-            identities,
-            entries,
-        })
+        Ok(Self { common_paths, identities, entries })
     }
 
     /// Whether the table is of these paths, and each of them still leads to the same file.
-    pub fn holds(&self, wanted: &CommonPaths) -> bool {
-        self.wanted == *wanted && wanted.identities().eq(self.identities.iter().copied())
+    pub fn is_current(&self, common_paths: &CommonPaths) -> bool {
+        self.common_paths == *common_paths
+            && common_paths.identities().eq(self.identities.iter().copied())
     }
 }
 
 impl PathEntry {
     /// `None` where there is no such file.
-    fn look_up(path: &Path, named: &Path, access: PathAccess) -> io::Result<Option<Self>> {
-        let (Ok(source), Ok(place)) = (fs::canonicalize(path), fs::canonicalize(named)) else {
+    fn look_up(path: &Path, requested_path: &Path, access: PathAccess) -> io::Result<Option<Self>> {
+        let (Ok(source), Ok(canonical_path)) =
+            (fs::canonicalize(path), fs::canonicalize(requested_path))
+        else {
             return Ok(None);
         };
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let descriptor = rustix::fs::open(&source, flags, Mode::empty())?;
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&descriptor)?.st_mode);
         Ok(Some(Self {
-            named: named.to_owned(),
-            place,
+            requested_path: requested_path.to_owned(),
+            canonical_path,
             source,
             descriptor,
             is_directory: kind == FileType::Directory,

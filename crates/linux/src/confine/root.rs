@@ -15,7 +15,7 @@ use rustix::mount::{MountAttrFlags, MountPropagationFlags, MoveMountFlags, Unmou
 use super::*;
 
 /// Room for directories and mount points, none of which holds data.
-const SIZE: &str = "1m";
+const TMPFS_SIZE: &str = "1m";
 
 /// A root file system that has not been entered yet.
 pub(super) struct PrivateRoot {
@@ -37,7 +37,7 @@ enum View {
     Device,
     /// As this other path is, for reading.
     Substitute(PathBuf),
-    Replaced(OwnedFd),
+    Mount(OwnedFd),
 }
 
 /// Something that a root shows.
@@ -60,12 +60,12 @@ struct Views {
 impl PrivateRoot {
     /// A root that holds the paths of `reach`, and `replacements` where they are mounted.
     pub(super) fn new(reach: &Reach, replacements: Vec<(OwnedFd, PathBuf)>) -> io::Result<Self> {
-        let mut views = Views::of_common(&reach.common);
+        let mut views = Views::from_common_paths(&reach.common_paths);
         for path in &reach.writable {
-            views.add(path, View::Writable)?;
+            views.add_own_path(path, View::Writable)?;
         }
         for (mount, path) in replacements {
-            views.add(&path, View::Replaced(mount))?;
+            views.add_own_path(&path, View::Mount(mount))?;
         }
         let anchor = reach
             .writable
@@ -73,58 +73,52 @@ impl PrivateRoot {
             .and_then(|path| views.resolved.remove(path))
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
         let anchor = CString::new(anchor.into_os_string().into_vec())?;
-        let options = [("mode", "0755"), ("size", SIZE)];
-        let tmpfs = mount::tmpfs(&options, MountAttrFlags::empty())?;
-        let mut points = MountPoints::new(&tmpfs);
+        let options = [("mode", "0755"), ("size", TMPFS_SIZE)];
+        let tmpfs = mount::create_tmpfs(&options, MountAttrFlags::empty())?;
+        let mut mount_points = MountPoints::new(&tmpfs);
         let mut mounts: Vec<(OwnedFd, CString)> = Vec::new();
         let mut outermost: Vec<PathBuf> = Vec::new();
         for (path, Place { view, is_directory }) in views.mounts {
             // In the order of paths, what is inside of one comes right behind it.
-            let is_inside = outermost
-                .last()
-                .is_some_and(|parent| path.starts_with(parent));
+            let is_inside = outermost.last().is_some_and(|parent| path.starts_with(parent));
             let mount = match view {
                 View::Readonly if is_inside => continue,
                 View::Readonly => mount::detached_readonly(&path)?,
                 View::Writable => mount::detached_writable(&path, false)?,
                 View::Device => mount::detached_writable(&path, true)?,
                 View::Substitute(source) => mount::detached_readonly(&source)?,
-                View::Replaced(mount) => mount,
+                View::Mount(mount) => mount,
             };
-            let place = relative(&path)?;
-            mounts.push((mount, CString::new(place.as_os_str().as_bytes())?));
+            let mount_point = relative(&path)?;
+            mounts.push((mount, CString::new(mount_point.as_os_str().as_bytes())?));
             // Inside of another mount the place exists already.
             if !is_inside {
-                points.make(place, is_directory)?;
+                mount_points.create(mount_point, is_directory)?;
                 outermost.push(path);
             }
         }
         for (path, target) in views.links {
             // Nothing is made through a link, which would lead into the root of this process.
             if !outermost.iter().any(|parent| path.starts_with(parent)) {
-                points.make_link(relative(&path)?, &target)?;
+                mount_points.create_link(relative(&path)?, &target)?;
                 outermost.push(path);
             }
         }
         mount::seal(&tmpfs)?;
-        Ok(Self {
-            tmpfs,
-            mounts,
-            anchor,
-        })
+        Ok(Self { tmpfs, mounts, anchor })
     }
 
     /// In the child: gives it mount and IPC namespaces of its own and this root. Allocates nothing.
     pub(super) fn enter(&self) -> io::Result<()> {
         let flags = libc::CLONE_NEWNS | libc::CLONE_NEWIPC;
-        check(call([libc::SYS_unshare, flags.into(), 0, 0, 0, 0]))?;
+        check_result(raw_syscall([libc::SYS_unshare, flags.into(), 0, 0, 0, 0]))?;
         rustix::mount::mount_change(
             c"/",
             MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
         )?;
         attach(&self.tmpfs, rustix::fs::CWD, &self.anchor)?;
-        for (mount, place) in &self.mounts {
-            attach(mount, &self.tmpfs, place)?;
+        for (mount, mount_point) in &self.mounts {
+            attach(mount, &self.tmpfs, mount_point)?;
         }
         rustix::process::fchdir(&self.tmpfs)?;
         // With the same path for both, the old root is mounted over the new one, and is then taken
@@ -136,44 +130,44 @@ impl PrivateRoot {
 }
 
 impl Views {
-    fn of_common(common: &PathTable) -> Self {
+    fn from_common_paths(common: &PathTable) -> Self {
         let mut views = Self::default();
         for entry in &common.entries {
             let view = match entry.access {
-                _ if entry.source != entry.place => View::Substitute(entry.source.clone()),
+                _ if entry.source != entry.canonical_path => View::Substitute(entry.source.clone()),
                 PathAccess::Device => View::Device,
                 PathAccess::Execute | PathAccess::Read => View::Readonly,
             };
-            views.show(&entry.named, &entry.place, view, entry.is_directory);
+            views.insert(&entry.requested_path, &entry.canonical_path, view, entry.is_directory);
         }
         views
     }
 
     /// Adds a path of the process's own.
-    fn add(&mut self, path: &Path, view: View) -> io::Result<()> {
+    fn add_own_path(&mut self, path: &Path, view: View) -> io::Result<()> {
         let canonical = match self.resolved.get(path) {
             Some(canonical) => canonical.clone(),
             None => std::fs::canonicalize(path)?,
         };
         let is_directory = canonical.is_dir();
-        self.show(path, &canonical, view, is_directory);
+        self.insert(path, &canonical, view, is_directory);
         self.resolved.insert(path.to_owned(), canonical);
         Ok(())
     }
 
     /// Processes are recognised from outside by their directories' paths without links, and
     /// programs ask for their own, so mounts are there.
-    fn show(&mut self, named: &Path, canonical: &Path, view: View, is_directory: bool) {
-        if canonical != named {
-            self.links.insert(named.to_owned(), canonical.to_owned());
+    fn insert(&mut self, requested_path: &Path, canonical: &Path, view: View, is_directory: bool) {
+        if canonical != requested_path {
+            self.links.insert(requested_path.to_owned(), canonical.to_owned());
         }
-        let place = Place { view, is_directory };
-        self.mounts.insert(canonical.to_owned(), place);
+        let shown_path = Place { view, is_directory };
+        self.mounts.insert(canonical.to_owned(), shown_path);
     }
 }
 
 fn relative(path: &Path) -> io::Result<&Path> {
-    path.strip_prefix("/").map_err(other)
+    path.strip_prefix("/").map_err(to_io_error)
 }
 
 /// What mounts are attached to in a tmpfs, and the directories on the way, each made once.
@@ -184,58 +178,51 @@ struct MountPoints<'a> {
 
 impl<'a> MountPoints<'a> {
     fn new(tmpfs: &'a OwnedFd) -> Self {
-        Self {
-            tmpfs,
-            directories: BTreeSet::new(),
-        }
+        Self { tmpfs, directories: BTreeSet::new() }
     }
 
     /// Makes an empty directory or file at `path`.
-    fn make(&mut self, place: &Path, is_directory: bool) -> io::Result<()> {
+    fn create(&mut self, path: &Path, is_directory: bool) -> io::Result<()> {
         if is_directory {
-            return self.make_directory(place);
+            return self.create_directory(path);
         }
-        self.make_parent(place)?;
+        self.create_parent(path)?;
         let mode = Mode::from_raw_mode(0o444);
-        Ok(rustix::fs::mknodat(
-            self.tmpfs,
-            place,
-            FileType::RegularFile,
-            mode,
-            0,
-        )?)
+        Ok(rustix::fs::mknodat(self.tmpfs, path, FileType::RegularFile, mode, 0)?)
     }
 
     /// Makes a symbolic link at `path`.
-    fn make_link(&mut self, place: &Path, target: &Path) -> io::Result<()> {
-        self.make_parent(place)?;
-        Ok(rustix::fs::symlinkat(target, self.tmpfs, place)?)
+    fn create_link(&mut self, path: &Path, target: &Path) -> io::Result<()> {
+        self.create_parent(path)?;
+        Ok(rustix::fs::symlinkat(target, self.tmpfs, path)?)
     }
 
-    fn make_parent(&mut self, place: &Path) -> io::Result<()> {
-        match place.parent() {
-            Some(parent) => self.make_directory(parent),
+    fn create_parent(&mut self, path: &Path) -> io::Result<()> {
+        match path.parent() {
+            Some(parent) => self.create_directory(parent),
             None => Ok(()),
         }
     }
 
-    fn make_directory(&mut self, place: &Path) -> io::Result<()> {
-        if place.as_os_str().is_empty() || self.directories.contains(place) {
+    fn create_directory(&mut self, path: &Path) -> io::Result<()> {
+        if path.as_os_str().is_empty() || self.directories.contains(path) {
             return Ok(());
         }
-        self.make_parent(place)?;
-        match rustix::fs::mkdirat(self.tmpfs, place, Mode::from_raw_mode(0o755)) {
+        self.create_parent(path)?;
+        match rustix::fs::mkdirat(self.tmpfs, path, Mode::from_raw_mode(0o755)) {
             Err(Errno::EXIST) | Ok(()) => {}
             Err(error) => return Err(error.into()),
         }
-        self.directories.insert(place.to_owned());
+        self.directories.insert(path.to_owned());
         Ok(())
     }
 }
 
-fn attach(mount: &OwnedFd, directory: impl std::os::fd::AsFd, place: &CStr) -> io::Result<()> {
+fn attach(
+    mount: &OwnedFd,
+    directory: impl std::os::fd::AsFd,
+    mount_point: &CStr,
+) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-    Ok(rustix::mount::move_mount(
-        mount, c"", directory, place, flags,
-    )?)
+    Ok(rustix::mount::move_mount(mount, c"", directory, mount_point, flags)?)
 }

@@ -17,7 +17,7 @@ use seccompiler::{
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Refused whatever their arguments are.
-const REFUSED: [i64; 34] = [
+const REFUSED_CALLS: [i64; 34] = [
     // A connection leads out of the branch, whatever it leads to. Io_uring would make it unseen.
     libc::SYS_connect,
     libc::SYS_io_uring_setup,
@@ -90,10 +90,10 @@ const REFUSED_TO_SHARED_USER_X86: [i64; 0] = [];
 /// What came with it and later does things in new ways that the lists here and Landlock do not
 /// know; programs go on with what they used before, as on an older kernel. From 424 on, a number is
 /// the same on all architectures.
-const FIRST_UNKNOWN: u32 = 452;
+const FIRST_UNKNOWN_CALL: u32 = 452;
 
 /// Calls that name a process by their first argument; 0 is the caller itself.
-const ON_PROCESSES: [i64; 5] = [
+const PROCESS_CALLS: [i64; 5] = [
     libc::SYS_prlimit64,
     libc::SYS_sched_setaffinity,
     libc::SYS_sched_setscheduler,
@@ -111,27 +111,23 @@ const REQUEST_TYPE: u64 = 0xff00;
 /// # Errors
 /// On an architecture that the filters do not know.
 pub(super) fn filters(shares_user: bool) -> io::Result<&'static [BpfProgram]> {
-    static OF_OWN_USER: OnceLock<Vec<BpfProgram>> = OnceLock::new();
-    static OF_SHARED_USER: OnceLock<Vec<BpfProgram>> = OnceLock::new();
-    let known = if shares_user {
-        &OF_SHARED_USER
-    } else {
-        &OF_OWN_USER
-    };
-    if let Some(filters) = known.get() {
+    static OWN_USER_FILTERS: OnceLock<Vec<BpfProgram>> = OnceLock::new();
+    static SHARED_USER_FILTERS: OnceLock<Vec<BpfProgram>> = OnceLock::new();
+    let cache = if shares_user { &SHARED_USER_FILTERS } else { &OWN_USER_FILTERS };
+    if let Some(filters) = cache.get() {
         return Ok(filters);
     }
-    let filters = compile(shares_user)?;
-    Ok(known.get_or_init(|| filters))
+    let filters = compile_filters(shares_user)?;
+    Ok(cache.get_or_init(|| filters))
 }
 
-fn compile(shares_user: bool) -> io::Result<Vec<BpfProgram>> {
-    let mut refused: Rules = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
+fn compile_filters(shares_user: bool) -> io::Result<Vec<BpfProgram>> {
+    let mut refused: Rules = REFUSED_CALLS.iter().map(|call| (*call, Vec::new())).collect();
     refused.insert(libc::SYS_socket, socket_rules()?);
     refused.insert(libc::SYS_socketpair, socket_rules()?);
     refused.insert(
         libc::SYS_clone,
-        vec![all(vec![bits(
+        vec![all_of(vec![argument_bits_equal(
             0,
             libc::CLONE_NEWUSER.cast_unsigned().into(),
             libc::CLONE_NEWUSER.cast_unsigned().into(),
@@ -139,7 +135,7 @@ fn compile(shares_user: bool) -> io::Result<Vec<BpfProgram>> {
     );
     refused.insert(
         libc::SYS_ioctl,
-        vec![all(vec![bits(1, REQUEST_TYPE, BTRFS_REQUESTS)?])?],
+        vec![all_of(vec![argument_bits_equal(1, REQUEST_TYPE, BTRFS_REQUESTS)?])?],
     );
     if shares_user {
         refused.extend(
@@ -148,17 +144,17 @@ fn compile(shares_user: bool) -> io::Result<Vec<BpfProgram>> {
                 .chain(&REFUSED_TO_SHARED_USER_X86)
                 .map(|call| (*call, Vec::new())),
         );
-        for call in ON_PROCESSES {
-            refused.insert(call, vec![all(vec![differs(0, 0)?])?]);
+        for call in PROCESS_CALLS {
+            refused.insert(call, vec![all_of(vec![argument_differs(0, 0)?])?]);
         }
-        refused.insert(libc::SYS_setpriority, vec![all(vec![differs(1, 0)?])?]);
+        refused.insert(libc::SYS_setpriority, vec![all_of(vec![argument_differs(1, 0)?])?]);
     }
     // The C library falls back on clone(2), whose flags can be looked at.
     let unknown: Rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     let mut filters = vec![
-        without_new_calls(),
-        program(refused, SeccompAction::Errno(libc::EPERM.cast_unsigned()))?,
-        program(unknown, SeccompAction::Errno(libc::ENOSYS.cast_unsigned()))?,
+        new_calls_filter(),
+        compile_program(refused, SeccompAction::Errno(libc::EPERM.cast_unsigned()))?,
+        compile_program(unknown, SeccompAction::Errno(libc::ENOSYS.cast_unsigned()))?,
     ];
     if shares_user {
         let ignored = IGNORED_FROM_SHARED_USER
@@ -166,7 +162,7 @@ fn compile(shares_user: bool) -> io::Result<Vec<BpfProgram>> {
             .chain(&IGNORED_FROM_SHARED_USER_X86)
             .map(|call| (*call, Vec::new()))
             .collect();
-        filters.push(program(ignored, SeccompAction::Errno(0))?);
+        filters.push(compile_program(ignored, SeccompAction::Errno(0))?);
     }
     Ok(filters)
 }
@@ -175,20 +171,17 @@ fn compile(shares_user: bool) -> io::Result<Vec<BpfProgram>> {
 fn socket_rules() -> io::Result<Vec<SeccompRule>> {
     const TYPE: u64 = 0xf;
     const STREAM: u64 = 1;
-    let mut rules = vec![all(vec![differs(
-        0,
-        libc::AF_UNIX.cast_unsigned().into(),
-    )?])?];
+    let mut rules = vec![all_of(vec![argument_differs(0, libc::AF_UNIX.cast_unsigned().into())?])?];
     // Datagrams need no connect(2) to be sent.
     for kind in (0..=TYPE).filter(|kind| *kind != STREAM) {
-        rules.push(all(vec![bits(1, TYPE, kind)?])?);
+        rules.push(all_of(vec![argument_bits_equal(1, TYPE, kind)?])?);
     }
     Ok(rules)
 }
 
 /// Answers `ENOSYS` to calls from [`FIRST_UNKNOWN_CALL`] on. So it does to those of the x32
 /// interface of x86, whose numbers have bit 30 set.
-fn without_new_calls() -> BpfProgram {
+fn new_calls_filter() -> BpfProgram {
     const LOAD_WORD: u16 = 0x20;
     const JUMP_IF_AT_LEAST: u16 = 0x35;
     const RETURN: u16 = 0x06;
@@ -198,30 +191,28 @@ fn without_new_calls() -> BpfProgram {
     vec![
         // The number is the first field of seccomp_data, see seccomp(2).
         step(LOAD_WORD, 0, 0),
-        step(JUMP_IF_AT_LEAST, 1, FIRST_UNKNOWN),
+        step(JUMP_IF_AT_LEAST, 1, FIRST_UNKNOWN_CALL),
         step(RETURN, 0, ERRNO | libc::ENOSYS.cast_unsigned()),
         step(RETURN, 0, ALLOW),
     ]
 }
 
-fn program(rules: Rules, action: SeccompAction) -> io::Result<BpfProgram> {
+fn compile_program(rules: Rules, action: SeccompAction) -> io::Result<BpfProgram> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, arch);
-    filter
-        .and_then(BpfProgram::try_from)
-        .map_err(io::Error::other)
+    filter.and_then(BpfProgram::try_from).map_err(io::Error::other)
 }
 
-fn all(conditions: Vec<SeccompCondition>) -> io::Result<SeccompRule> {
+fn all_of(conditions: Vec<SeccompCondition>) -> io::Result<SeccompRule> {
     SeccompRule::new(conditions).map_err(io::Error::other)
 }
 
-fn differs(argument: u8, value: u64) -> io::Result<SeccompCondition> {
+fn argument_differs(argument: u8, value: u64) -> io::Result<SeccompCondition> {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, value)
         .map_err(io::Error::other)
 }
 
-fn bits(argument: u8, mask: u64, value: u64) -> io::Result<SeccompCondition> {
+fn argument_bits_equal(argument: u8, mask: u64, value: u64) -> io::Result<SeccompCondition> {
     let operator = SeccompCmpOp::MaskedEq(mask);
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
         .map_err(io::Error::other)

@@ -5,40 +5,23 @@ use std::process::{Child, ChildStdin, Stdio};
 use super::*;
 use crate::test_support::not_checked;
 
-const LIMITS: ProcessLimits = ProcessLimits {
-    memory_bytes_max: 1 << 30,
-    processes_max: 100,
-};
+const LIMITS: ProcessLimits = ProcessLimits { memory_bytes_max: 1 << 30, processes_max: 100 };
 
 /// Runs a script of the shell with this reach, as this process's user; returns whether it
 /// succeeded.
 fn run(reach: &Reach, script: &str) -> bool {
     let mut command = Command::new("/bin/sh");
-    command
-        .args(["-c", script])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    Confinement::new(reach, LIMITS, None)
-        .expect("a kernel with Landlock")
-        .apply(&mut command);
-    command
-        .status()
-        .expect("the shell is within reach")
-        .success()
+    command.args(["-c", script]).stdout(Stdio::null()).stderr(Stdio::null());
+    Confinement::new(reach, LIMITS, None).expect("a kernel with Landlock").apply(&mut command);
+    command.status().expect("the shell is within reach").success()
 }
 
 /// Starts a script that ends with `cat`, with a root of its own, and returns when that runs: behind
 /// its confinement, after all that comes before has gone well. It ends with its input.
 fn start(reach: &Reach, user: PrivateUser, script: &str) -> (Child, ChildStdin) {
     let mut command = Command::new("/bin/sh");
-    command
-        .args(["-c", script])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    Confinement::new(reach, LIMITS, Some(user))
-        .expect("a root of its own")
-        .apply(&mut command);
+    command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    Confinement::new(reach, LIMITS, Some(user)).expect("a root of its own").apply(&mut command);
     let mut child = command.spawn().expect("the shell is within reach");
     let mut stdin = child.stdin.take().expect("a pipe");
     io::Write::write_all(&mut stdin, b"x").expect("a shell that reads");
@@ -60,7 +43,7 @@ fn shell_paths() -> CommonPaths {
 
 fn reach(common: CommonPaths) -> Reach {
     Reach {
-        common: Arc::new(PathTable::look_up(common).expect("a table of paths")),
+        common_paths: Arc::new(PathTable::look_up(common).expect("a table of paths")),
         writable: Vec::new(),
     }
 }
@@ -75,18 +58,12 @@ fn a_confined_process_writes_where_it_may_and_reads_nothing_else() {
     let mut reach = shell();
     reach.writable.push(place.path().to_owned());
     let file = place.path().join("file");
-    assert!(run(
-        &reach,
-        &format!("echo x > {0} && mv {0} {0}.new", file.display())
-    ));
+    assert!(run(&reach, &format!("echo x > {0} && mv {0} {0}.new", file.display())));
     assert!(!run(&reach, "cat /etc/passwd"));
     assert!(!run(&reach, "echo x > /tmp/egret-confined"));
     assert!(!run(&reach, "ls /proc"));
     let program = place.path().join("program");
-    assert!(!run(
-        &reach,
-        &format!("cp /bin/true {0}; {0}", program.display())
-    ));
+    assert!(!run(&reach, &format!("cp /bin/true {0}; {0}", program.display())));
 }
 
 #[test]
@@ -113,20 +90,13 @@ fn a_process_with_a_root_of_its_own_holds_no_other_mount() {
     let place = tempfile::tempdir().expect("a directory");
     let inside = place.path().join("inside");
     std::fs::create_dir(&inside).expect("a directory in it");
-    let stored = (
-        rustix::process::geteuid().as_raw(),
-        rustix::process::getegid().as_raw(),
-    );
+    let stored = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     // As with a data directory that is named through a symbolic link.
     let link = place.path().join("link");
     std::os::unix::fs::symlink(&inside, &link).expect("a link to it");
     let mapping = mount::owner_mapping(stored.0, stored.1, USER).expect("a mapping of owners");
-    let shown = mount::with_owner(&inside, &mapping).expect("a file system that maps owners");
-    let user = PrivateUser {
-        id: USER,
-        mounts: vec![(shown, link.clone())],
-        scratch: None,
-    };
+    let shown = mount::mount_with_owner(&inside, &mapping).expect("a file system that maps owners");
+    let user = PrivateUser { id: USER, mounts: vec![(shown, link.clone())], scratch: None };
     let mut reach = shell();
     reach.writable.push(link.clone());
     let script = format!(
@@ -176,16 +146,9 @@ fn a_root_shows_a_file_in_the_place_of_another_one() {
     std::fs::write(&other, "what is shown\n").expect("a file");
     // The place may be named through a symbolic link, as any path.
     std::os::unix::fs::symlink(&shown, &link).expect("a link");
-    let user = PrivateUser {
-        id: USER,
-        mounts: Vec::new(),
-        scratch: None,
-    };
+    let user = PrivateUser { id: USER, mounts: Vec::new(), scratch: None };
     let mut reach = reach(CommonPaths {
-        replacements: vec![Replacement {
-            path: other.clone(),
-            shown_at: link.clone(),
-        }],
+        replacements: vec![Replacement { path: other.clone(), shown_at: link.clone() }],
         ..shell_paths()
     });
     reach.writable.push(inside);
@@ -227,8 +190,7 @@ fn mappings_of_owners_leave_neither_processes_nor_blocked_signals() {
     let mappings: Vec<OwnedFd> = std::thread::scope(|scope| {
         let threads = [0, 10, 20, 30].map(|number| scope.spawn(move || make(number)));
         let made = threads.into_iter();
-        made.flat_map(|thread| thread.join().expect("ten mappings"))
-            .collect()
+        made.flat_map(|thread| thread.join().expect("ten mappings")).collect()
     });
     let namespaces: std::collections::BTreeSet<u64> = mappings
         .iter()
@@ -266,11 +228,7 @@ fn processes_of_a_user_are_killed_whether_they_may_be_dumped_or_not() {
         let file = format!("/proc/{}/status", child.id());
         std::fs::metadata(file).expect("a process that runs").uid()
     };
-    assert_eq!(
-        children.each_ref().map(owner),
-        [user, 0],
-        "one may be dumped"
-    );
+    assert_eq!(children.each_ref().map(owner), [user, 0], "one may be dumped");
     assert!(has_processes(user));
     assert_eq!(kill_processes_of(user), 2);
     for child in &children {
@@ -299,11 +257,8 @@ fn a_file_system_in_memory_of_its_own_is_bounded_and_runs_nothing() {
     std::fs::create_dir(&inside).expect("a directory in it");
     std::fs::create_dir(&scratch).expect("a directory in it");
     let tmpfs = mount::small_tmpfs(USER, 64 << 10, 8).expect("a file system in memory");
-    let user = PrivateUser {
-        id: USER,
-        mounts: Vec::new(),
-        scratch: Some((tmpfs, scratch.clone())),
-    };
+    let user =
+        PrivateUser { id: USER, mounts: Vec::new(), scratch: Some((tmpfs, scratch.clone())) };
     let mut reach = shell();
     reach.writable.push(inside);
     let script = format!(
@@ -329,9 +284,7 @@ fn system_calls_that_are_newer_than_the_filters_do_not_exist() {
     for number in [452, 463, 466, 469, 0x4000_0000 | libc::SYS_fchmodat] {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "true"]);
-        Confinement::new(&shell(), LIMITS, None)
-            .expect("a confinement")
-            .apply(&mut command);
+        Confinement::new(&shell(), LIMITS, None).expect("a confinement").apply(&mut command);
         let path = path.clone();
         #[expect(unsafe_code, reason = "pre_exec is the only way to act in the child")]
         // SAFETY: the closure runs in the forked child before exec and makes one bare system call,

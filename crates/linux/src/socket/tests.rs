@@ -11,7 +11,7 @@ fn name() -> &'static OsStr {
     OsStr::new(NAME)
 }
 
-fn refused(directory: &Path) -> String {
+fn find_error(directory: &Path) -> String {
     let error = SocketPath::find(directory, name()).expect_err("it is refused");
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
     error.to_string()
@@ -37,10 +37,10 @@ fn links_and_files_in_the_place_of_a_socket_are_refused() {
     let _listener = UnixListener::bind(&other).unwrap();
     let path = directory.path().join(NAME);
     symlink(&other, &path).unwrap();
-    assert!(refused(directory.path()).contains("did not create"));
+    assert!(find_error(directory.path()).contains("did not create"));
     std::fs::remove_file(&path).unwrap();
     std::fs::write(&path, "").unwrap();
-    assert!(refused(directory.path()).contains("not a socket"));
+    assert!(find_error(directory.path()).contains("not a socket"));
     std::fs::remove_file(&path).unwrap();
     let missing = SocketPath::find(directory.path(), name()).expect_err("there is none");
     assert_eq!(missing.kind(), io::ErrorKind::NotFound);
@@ -57,7 +57,7 @@ fn only_a_link_of_root_leads_below_the_root_of_a_process() {
     let inside = inner.strip_prefix("/").unwrap();
     symlink(root.join("root").join(inside).join(NAME), &path).unwrap();
     if !rustix::process::geteuid().is_root() {
-        refused(directory.path());
+        find_error(directory.path());
         return;
     }
     let found = SocketPath::find(directory.path(), name()).unwrap();
@@ -66,10 +66,10 @@ fn only_a_link_of_root_leads_below_the_root_of_a_process() {
     // The server's user replaces the socket there.
     std::fs::rename(inner.join(NAME), inner.join("other")).unwrap();
     symlink(inner.join("other"), inner.join(NAME)).unwrap();
-    assert!(refused(directory.path()).contains("the server's user"));
+    assert!(find_error(directory.path()).contains("the server's user"));
     // The same link made by that user.
     std::os::unix::fs::lchown(&path, Some(65_534), None).unwrap();
-    assert!(refused(directory.path()).contains("did not create"));
+    assert!(find_error(directory.path()).contains("did not create"));
 }
 
 #[test]

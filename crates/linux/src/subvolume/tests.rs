@@ -24,8 +24,5 @@ fn deleting_a_plain_directory_as_a_subvolume_fails_and_keeps_it() {
 fn names_that_do_not_fit_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let long = directory.path().join("x".repeat(5_000));
-    assert_eq!(
-        create(&long).unwrap_err().kind(),
-        io::ErrorKind::InvalidInput
-    );
+    assert_eq!(create(&long).unwrap_err().kind(), io::ErrorKind::InvalidInput);
 }

@@ -16,7 +16,7 @@ fn text(result: Result<Metadata, TrustError>) -> String {
 }
 
 fn own(path: &Path) -> String {
-    text(walk(path, rustix::process::geteuid().as_raw()))
+    text(walk_path(path, rustix::process::geteuid().as_raw()))
 }
 
 #[test]
@@ -43,12 +43,12 @@ fn what_another_user_owns_is_refused() {
     let file = place.path().join("egret.toml");
     fs::write(&file, "x").unwrap();
     if !rustix::process::geteuid().is_root() {
-        assert!(text(walk(&file, STRANGER)).contains("belongs to user id"));
+        assert!(text(walk_path(&file, STRANGER)).contains("belongs to user id"));
         return;
     }
     std::os::unix::fs::chown(&file, Some(STRANGER), None).unwrap();
     assert!(own(&file).contains("belongs to user id 4242"));
-    assert_eq!(text(walk(&file, STRANGER)), "trusted");
+    assert_eq!(text(walk_path(&file, STRANGER)), "trusted");
     // A link of another user leads where that user likes, no matter which user owns the target.
     let link = place.path().join("link");
     symlink("/etc/passwd", &link).unwrap();

@@ -16,7 +16,7 @@ fn records_come_back_in_order_and_a_failed_encoder_leaves_nothing() {
     let bodies: Vec<&[u8]> = batch.iter().collect();
     assert_eq!(bodies, [b"one".as_slice(), b"two, longer", b""]);
     assert_eq!((batch.len(), batch.get(3)), (3, None));
-    assert_eq!(batch.bytes() % 8, 0);
+    assert_eq!(batch.frame_bytes() % 8, 0);
     batch.clear();
     assert!(batch.is_empty());
 }

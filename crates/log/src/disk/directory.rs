@@ -23,13 +23,10 @@ pub struct Directory {
 impl Directory {
     /// Opens the directory at `path`, which is made, with mode 0700, if it does not exist.
     pub fn open(path: &Path) -> io::Result<Self> {
-        egret_base::durable::make_directory(path)?;
+        egret_base::durable::create_directory(path)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = rustix::fs::open(path, flags, Mode::empty())?;
-        Ok(Self {
-            path: Arc::new(path.to_owned()),
-            handle: Arc::new(handle),
-        })
+        Ok(Self { path: Arc::new(path.to_owned()), handle: Arc::new(handle) })
     }
 
     fn open_with(&self, name: &str, flags: OFlags) -> io::Result<OwnedFd> {
@@ -52,12 +49,7 @@ impl Disk for Directory {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        Ok(rustix::fs::renameat(
-            &*self.handle,
-            from,
-            &*self.handle,
-            to,
-        )?)
+        Ok(rustix::fs::renameat(&*self.handle, from, &*self.handle, to)?)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -102,7 +94,7 @@ impl Disk for Directory {
         Ok(file)
     }
 
-    fn place(&self) -> String {
+    fn display_path(&self) -> String {
         self.path.display().to_string()
     }
 }
@@ -113,11 +105,7 @@ impl DiskFile for OwnedFd {
     }
 
     fn read_at(&self, buffer: &mut Vec<u8>, offset: u64) -> io::Result<usize> {
-        Ok(rustix::io::pread(
-            self,
-            rustix::buffer::spare_capacity(buffer),
-            offset,
-        )?)
+        Ok(rustix::io::pread(self, rustix::buffer::spare_capacity(buffer), offset)?)
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -27,7 +27,7 @@ pub struct FileCompaction<D: Disk = Directory> {
     pub(crate) index_stride_bytes: u64,
     /// The largest file it may write.
     pub(crate) bytes_max: u64,
-    pub(crate) temporary: String,
+    pub(crate) temporary_name: String,
 }
 
 /// What a compaction wrote, and what it can be said to have gained.
@@ -42,7 +42,7 @@ pub struct CompactionResult<D: Disk = Directory> {
     pub bytes_after: u64,
     pub(crate) sources: Vec<Arc<Segment<D>>>,
     pub(crate) segment: Segment<D>,
-    pub(crate) temporary: String,
+    pub(crate) temporary_name: String,
 }
 
 impl<D: Disk> CompactionResult<D> {
@@ -58,13 +58,13 @@ impl<D: Disk> Compaction for FileCompaction<D> {
     type Output = CompactionResult<D>;
 
     fn run(self, keep: impl FnMut(Seq) -> bool) -> Result<CompactionResult<D>, LogError> {
-        let written = self.write(keep);
-        if written.is_err() {
+        let result = self.write(keep);
+        if result.is_err() {
             // The error says what matters; a leftover is removed when the log is opened next.
-            let removed = self.handles.disk.remove(&self.temporary);
+            let removed = self.handles.disk.remove(&self.temporary_name);
             tracing::debug!(?removed, "a compaction was given up");
         }
-        written
+        result
     }
 }
 
@@ -73,42 +73,39 @@ impl<D: Disk> FileCompaction<D> {
         let file = self
             .handles
             .disk
-            .create(&self.temporary)
-            .map_err(|error| self.failed("create", error))?;
+            .create(&self.temporary_name)
+            .map_err(|error| self.write_error("create", error))?;
         let synced_below = self.sources[0].header.synced_below;
         let index = Index::new(self.index_stride_bytes);
         let mut writer = Writer::new(&file, self.salt, synced_below, index);
         let (mut kept, mut dropped) = (0, 0);
         for source in &self.sources {
             let first = source.header.first;
-            let mut cursor =
-                Cursor::new(Arc::clone(source), first).map_err(|error| self.left(error))?;
+            let mut cursor = Cursor::new(Arc::clone(source), first)
+                .map_err(|error| self.map_missing_source(error))?;
             while let Some((seq, body)) = cursor.next(first)? {
                 if keep(seq) {
                     kept += 1;
-                    writer
-                        .push(seq, &body)
-                        .map_err(|error| self.failed("write", error))?;
+                    writer.push(seq, &body).map_err(|error| self.write_error("write", error))?;
                     if writer.end() > self.bytes_max {
-                        return Err(self.too_large());
+                        return Err(self.too_large_error());
                     }
                 } else {
                     dropped += 1;
                 }
             }
         }
-        writer
-            .flush()
-            .map_err(|error| self.failed("write", error))?;
+        writer.flush().map_err(|error| self.write_error("write", error))?;
         let used_bytes = writer.offset;
         let index = writer.index;
-        let header = self.header(used_bytes, kept);
+        let header = self.segment_header(used_bytes, kept);
         write_all(&file, &header.encode(), 0)
             .and_then(|()| file.sync_data())
-            .map_err(|error| self.failed("write", error))?;
+            .map_err(|error| self.write_error("write", error))?;
         let place = Arc::clone(&self.place);
         let handles = Arc::clone(&self.handles);
-        let segment = Segment::compacted(place, handles, self.temporary.clone(), header, index);
+        let segment =
+            Segment::new_compacted(place, handles, self.temporary_name.clone(), header, index);
         Ok(CompactionResult {
             kept,
             dropped,
@@ -116,53 +113,47 @@ impl<D: Disk> FileCompaction<D> {
             bytes_after: used_bytes,
             sources: self.sources.clone(),
             segment,
-            temporary: self.temporary.clone(),
+            temporary_name: self.temporary_name.clone(),
         })
     }
 
-    fn last(&self) -> Seq {
+    fn last_seq(&self) -> Seq {
         self.sources
             .last()
             .and_then(|source| source.last.get().copied())
             .expect("a compaction has sealed sources only")
     }
 
-    fn header(&self, used_bytes: u64, kept: u64) -> SegmentHeader {
+    fn segment_header(&self, used_bytes: u64, kept: u64) -> SegmentHeader {
         let oldest = &self.sources[0];
         SegmentHeader {
             salt: self.salt,
             first: oldest.header.first,
             synced_below: oldest.header.synced_below,
-            compacted: Some(CompactedRange {
-                last: self.last(),
-                records: kept,
-            }),
+            compacted: Some(CompactedRange { last: self.last_seq(), records: kept }),
             file_bytes: used_bytes,
         }
     }
 
     /// What is read is no longer part of the log, if its file is not there any more.
-    fn left(&self, error: LogError) -> LogError {
+    fn map_missing_source(&self, error: LogError) -> LogError {
         match error {
             LogError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-                LogError::NotSealed {
-                    from: self.sources[0].header.first,
-                    to: self.last(),
-                }
+                LogError::NotSealed { from: self.sources[0].header.first, to: self.last_seq() }
             }
             other => other,
         }
     }
 
-    fn too_large(&self) -> LogError {
+    fn too_large_error(&self) -> LogError {
         LogError::CompactionTooLarge {
             from: self.sources[0].header.first,
-            to: self.last(),
+            to: self.last_seq(),
             max_bytes: self.bytes_max,
         }
     }
 
-    fn failed(&self, action: &'static str, error: std::io::Error) -> LogError {
+    fn write_error(&self, action: &'static str, error: std::io::Error) -> LogError {
         if is_full(&error) {
             return LogError::Full {
                 place: self.place.to_string(),
@@ -171,7 +162,7 @@ impl<D: Disk> FileCompaction<D> {
         }
         LogError::Io {
             action,
-            file: format!("{}/{}", self.place, self.temporary),
+            file: format!("{}/{}", self.place, self.temporary_name),
             source: Arc::new(error),
         }
     }
@@ -216,11 +207,7 @@ impl<'file, F: DiskFile> Writer<'file, F> {
         }
         self.frame.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
         self.frame.extend_from_slice(body);
-        seal_record(
-            Seal::new(self.salt, self.nonce),
-            seq,
-            &mut self.frame[start..],
-        );
+        seal_record(Seal::new(self.salt, self.nonce), seq, &mut self.frame[start..]);
         self.count += 1;
         if self.frame.len() >= FRAME_BYTES {
             self.flush()?;
@@ -245,7 +232,7 @@ impl<'file, F: DiskFile> Writer<'file, F> {
             record_bytes: (self.frame.len() - FRAME_HEADER_BYTES) as u32,
         };
         header.encode(self.salt, &mut self.frame);
-        self.index.note_records(
+        self.index.add_records(
             self.offset,
             Seal::new(self.salt, self.nonce),
             &self.frame[FRAME_HEADER_BYTES..],

@@ -5,10 +5,6 @@ use std::sync::Arc;
 
 use crate::LogError;
 
-pub(super) fn failed(place: &str, action: &'static str, source: io::Error) -> LogError {
-    LogError::Io {
-        action,
-        file: place.to_owned(),
-        source: Arc::new(source),
-    }
+pub(super) fn io_error(place: &str, action: &'static str, source: io::Error) -> LogError {
+    LogError::Io { action, file: place.to_owned(), source: Arc::new(source) }
 }

@@ -19,11 +19,8 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    pub(crate) fn of(header: &SegmentHeader) -> Self {
-        Self {
-            salt: header.salt,
-            first: header.first,
-        }
+    pub(crate) fn from_header(header: &SegmentHeader) -> Self {
+        Self { salt: header.salt, first: header.first }
     }
 }
 
@@ -31,56 +28,47 @@ impl Identity {
 /// even if it is evicted here.
 pub(crate) struct Handles<D: Disk> {
     pub disk: D,
-    most: usize,
+    open_max: usize,
     /// The last used one first.
-    held: Mutex<VecDeque<(Identity, Arc<D::File>)>>,
+    open_files: Mutex<VecDeque<(Identity, Arc<D::File>)>>,
     /// What reads of single records have taken from the files.
     fetched_bytes: AtomicU64,
 }
 
 impl<D: Disk> Handles<D> {
-    pub(crate) fn new(disk: D, most: usize) -> Self {
-        Self {
-            disk,
-            most,
-            held: Mutex::default(),
-            fetched_bytes: AtomicU64::new(0),
-        }
+    pub(crate) fn new(disk: D, open_max: usize) -> Self {
+        Self { disk, open_max, open_files: Mutex::default(), fetched_bytes: AtomicU64::new(0) }
     }
 
     /// The file of a segment, if it is open.
     pub(crate) fn get(&self, segment: Identity) -> Option<Arc<D::File>> {
-        let mut held = self.held();
-        let at = held.iter().position(|(known, _)| *known == segment)?;
-        if at > 0 {
-            let used = held.remove(at)?;
-            held.push_front(used);
+        let mut open_files = self.lock_open_files();
+        let index = open_files.iter().position(|(known, _)| *known == segment)?;
+        if index > 0 {
+            let entry = open_files.remove(index)?;
+            open_files.push_front(entry);
         }
-        Some(Arc::clone(&held[0].1))
+        Some(Arc::clone(&open_files[0].1))
     }
 
     /// Keeps a file that has just been opened. Returns it, or the one that another thread has
     /// opened meanwhile.
-    pub(crate) fn keep(&self, segment: Identity, file: Arc<D::File>) -> Arc<D::File> {
-        let mut held = self.held();
-        let known = held.iter().find(|(known, _)| *known == segment);
-        if let Some((_, file)) = known {
+    pub(crate) fn insert(&self, segment: Identity, file: Arc<D::File>) -> Arc<D::File> {
+        let mut open_files = self.lock_open_files();
+        let existing = open_files.iter().find(|(known, _)| *known == segment);
+        if let Some((_, file)) = existing {
             return Arc::clone(file);
         }
-        held.push_front((segment, Arc::clone(&file)));
-        let superfluous = if held.len() > self.most {
-            held.pop_back()
-        } else {
-            None
-        };
-        drop(held);
+        open_files.push_front((segment, Arc::clone(&file)));
+        let evicted = if open_files.len() > self.open_max { open_files.pop_back() } else { None };
+        drop(open_files);
         // Closing a file that has been deleted takes as long as giving its space back.
-        drop(superfluous);
+        drop(evicted);
         file
     }
 
     /// So many bytes were read for the sake of one record.
-    pub(crate) fn note_fetched(&self, bytes: u64) {
+    pub(crate) fn add_fetched_bytes(&self, bytes: u64) {
         self.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -89,15 +77,15 @@ impl<D: Disk> Handles<D> {
     }
 
     /// Closes the file of a segment that is no more.
-    pub(crate) fn forget(&self, segment: Identity) {
-        let mut held = self.held();
-        let at = held.iter().position(|(known, _)| *known == segment);
-        let closed = at.and_then(|at| held.remove(at));
-        drop(held);
-        drop(closed);
+    pub(crate) fn evict(&self, segment: Identity) {
+        let mut open_files = self.lock_open_files();
+        let index = open_files.iter().position(|(known, _)| *known == segment);
+        let evicted = index.and_then(|at| open_files.remove(at));
+        drop(open_files);
+        drop(evicted);
     }
 
-    fn held(&self) -> MutexGuard<'_, VecDeque<(Identity, Arc<D::File>)>> {
-        lock(&self.held)
+    fn lock_open_files(&self) -> MutexGuard<'_, VecDeque<(Identity, Arc<D::File>)>> {
+        lock(&self.open_files)
     }
 }

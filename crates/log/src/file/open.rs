@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use egret_base::{Entropy, SystemEntropy};
 
-use super::append::{begin, new_header, random_salt};
-use super::end;
-use super::file_error::failed;
+use super::append::{begin_segment, new_header, random_salt};
+use super::end_mark;
+use super::file_error::io_error;
 use super::handles::Handles;
-use super::keeper::{HousekeepingThread, SegmentPool};
 use super::read::ReadState;
 use super::recover::{Purpose, RecoveredLog, RecoveryRequest, recover};
 use super::segment::Index;
+use super::segment_pool::{HousekeepingThread, SegmentPool};
 use super::{FileLog, Recovery};
 use crate::disk::{Disk, DiskFile};
 use crate::format::{SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES};
@@ -47,39 +47,33 @@ impl<D: Disk> FileLog<D> {
     ) -> Result<(Self, Recovery), LogError> {
         check_config(&config)?;
         let replay_from = replay_from.max(Seq::FIRST);
-        let place: Arc<str> = disk.place().into();
+        let place: Arc<str> = disk.display_path().into();
         let lock = take_lock(&disk, &place)?;
-        let names = disk.list().map_err(|error| failed(&place, "list", error))?;
+        let names = disk.list().map_err(|error| io_error(&place, "list", error))?;
         let handles = Arc::new(Handles::new(disk.clone(), config.open_segments_max));
-        let marked = end::read(&disk, &place, &names)?;
-        let durable_below = config.durable_below.max(marked.unwrap_or_default());
-        let known = RecoveryRequest {
-            replay_from,
-            durable_below,
-            purpose: Purpose::Open,
-        };
-        let recovered = recover(&handles, &place, names.clone(), &config, known)?;
-        check_presence(&place, &recovered, &config, known, marked)?;
+        let mark = end_mark::read(&disk, &place, &names)?;
+        let durable_below = config.durable_below.max(mark.unwrap_or_default());
+        let request = RecoveryRequest { replay_from, durable_below, purpose: Purpose::Open };
+        let recovered = recover(&handles, &place, names.clone(), &config, request)?;
+        check_presence(&place, &recovered, &config, request, mark)?;
         make_durable(&disk, &place, &recovered)?;
-        let keeper = SegmentPool::open(disk.clone(), Arc::clone(&place), &config, &names)?;
-        let keeper = Arc::new(keeper);
+        let pool = SegmentPool::open(disk.clone(), Arc::clone(&place), &config, &names)?;
+        let keeper = Arc::new(pool);
         let next = recovered.next;
         let mut segments = recovered.segments;
-        let open_end = segments
-            .last()
-            .is_some_and(|segment| segment.header.compacted.is_none());
-        if !open_end {
-            let spare = keeper.make_sized(config.first_segment_bytes)?;
+        let has_active_segment =
+            segments.last().is_some_and(|segment| segment.header.compacted.is_none());
+        if !has_active_segment {
+            let spare = keeper.create_sized_spare(config.first_segment_bytes)?;
             let stride = config.index_stride_bytes;
             let header = new_header(&*entropy, next, next);
-            let begun = begin(&handles, &keeper, spare, header, Index::new(stride))?;
-            segments.push(begun.segment);
-            disk.sync_directory()
-                .map_err(|error| failed(&place, "sync", error))?;
+            let new_segment = begin_segment(&handles, &keeper, spare, header, Index::new(stride))?;
+            segments.push(new_segment.segment);
+            disk.sync_directory().map_err(|error| io_error(&place, "sync", error))?;
         }
         let active = Arc::clone(segments.last().expect("one was begun if there was none"));
         let active_file = active.file()?;
-        let end = end::open(&disk, &place, next, marked.is_some())?;
+        let end_mark = end_mark::open(&disk, &place, next, mark.is_some())?;
         let shared = Arc::new(ReadState::new(place, handles, &config, segments, next));
         let thread = start_housekeeping(&config, &keeper, &shared.place)?;
         let mut log = Self {
@@ -93,39 +87,36 @@ impl<D: Disk> FileLog<D> {
             unsynced: Vec::new(),
             directory_unsynced: false,
             unsynced_since: None,
-            stopped: None,
+            stop_error: None,
             compactions: 0,
             nonce: random_salt(&*entropy).0,
-            end,
+            end_mark,
             entropy,
-            keeper,
+            segment_pool: keeper,
             _thread: thread,
             _lock: lock,
         };
-        log.note_end();
+        log.update_end_mark();
         Ok((log, recovered.recovery))
     }
 }
 
 /// The log that must be there is not.
-fn absent(place: &str, replay_from: Seq) -> LogError {
-    LogError::Absent {
-        place: place.to_owned(),
-        replay_from,
-    }
+fn absent_error(place: &str, replay_from: Seq) -> LogError {
+    LogError::Absent { place: place.to_owned(), replay_from }
 }
 
 /// Starts the thread that keeps spare segments, where the owner of the log does not do so.
 fn start_housekeeping<D: Disk>(
     config: &LogConfig,
-    keeper: &Arc<SegmentPool<D>>,
+    pool: &Arc<SegmentPool<D>>,
     place: &str,
 ) -> Result<Option<HousekeepingThread<D>>, LogError> {
     match config.housekeeping {
         Housekeeping::Owner => Ok(None),
-        Housekeeping::Thread => HousekeepingThread::start(Arc::clone(keeper))
+        Housekeeping::Thread => HousekeepingThread::start(Arc::clone(pool))
             .map(Some)
-            .map_err(|error| failed(place, "start a thread for", error)),
+            .map_err(|error| io_error(place, "start a thread for", error)),
     }
 }
 
@@ -141,40 +132,33 @@ pub(super) fn make_durable<D: Disk>(
         segment
             .rewrite(&file, recovered.unproven_from)
             .and_then(|()| file.sync_data())
-            .map_err(|error| segment.io("sync", error))?;
+            .map_err(|error| segment.io_error("sync", error))?;
     }
     for name in &recovered.dropped {
-        disk.remove(name)
-            .map_err(|error| failed(place, "remove", error))?;
-        disk.sync_directory()
-            .map_err(|error| failed(place, "sync", error))?;
+        disk.remove(name).map_err(|error| io_error(place, "remove", error))?;
+        disk.sync_directory().map_err(|error| io_error(place, "sync", error))?;
     }
-    disk.sync_directory()
-        .map_err(|error| failed(place, "sync", error))
+    disk.sync_directory().map_err(|error| io_error(place, "sync", error))
 }
 
 pub(super) fn take_lock<D: Disk>(disk: &D, place: &Arc<str>) -> Result<D::Lock, LogError> {
     disk.lock().map_err(|error| {
         if error.kind() != io::ErrorKind::WouldBlock {
-            return failed(place, "lock", error);
+            return io_error(place, "lock", error);
         }
         let holder = error.to_string();
         LogError::Locked {
             place: place.to_string(),
-            holder: if holder.is_empty() {
-                "unknown".to_owned()
-            } else {
-                holder
-            },
+            holder: if holder.is_empty() { "unknown".to_owned() } else { holder },
         }
     })
 }
 
 fn check_config(config: &LogConfig) -> Result<(), LogError> {
-    let least = config.batch_bytes_max + SEGMENT_HEADER_BYTES;
-    if config.segment_bytes < least || config.segment_bytes > SEGMENT_BYTES_MAX {
+    let bytes_min = config.batch_bytes_max + SEGMENT_HEADER_BYTES;
+    if config.segment_bytes < bytes_min || config.segment_bytes > SEGMENT_BYTES_MAX {
         return Err(LogError::Config(format!(
-            "segment_bytes is {}, but must be between {least} (batch_bytes_max and a header) and {SEGMENT_BYTES_MAX}",
+            "segment_bytes is {}, but must be between {bytes_min} (batch_bytes_max and a header) and {SEGMENT_BYTES_MAX}",
             config.segment_bytes
         )));
     }
@@ -194,16 +178,16 @@ fn check_presence<D: Disk>(
     place: &str,
     recovered: &RecoveredLog<D>,
     config: &LogConfig,
-    known: RecoveryRequest,
-    marked: Option<Seq>,
+    request: RecoveryRequest,
+    mark: Option<Seq>,
 ) -> Result<(), LogError> {
     // A mark is made only once there is a segment.
-    let must_exist = config.must_exist || known.durable_below > Seq::FIRST || marked.is_some();
+    let must_exist = config.must_exist || request.durable_below > Seq::FIRST || mark.is_some();
     if recovered.segments.is_empty() && must_exist {
-        return Err(absent(place, known.replay_from.max(known.durable_below)));
+        return Err(absent_error(place, request.replay_from.max(request.durable_below)));
     }
-    if config.mark_must_exist && marked.is_none() {
-        return Err(end::missing(place));
+    if config.end_mark_must_exist && mark.is_none() {
+        return Err(end_mark::missing_mark_error(place));
     }
     Ok(())
 }

@@ -56,9 +56,7 @@ impl<D: Disk> ReadState<D> {
 
     pub(crate) fn first(&self) -> Seq {
         let segments = read_lock(&self.segments);
-        segments
-            .first()
-            .map_or_else(|| self.next(), |segment| segment.header.first)
+        segments.first().map_or_else(|| self.next(), |segment| segment.header.first)
     }
 
     /// The segment that covers `seq`.
@@ -71,41 +69,39 @@ impl<D: Disk> ReadState<D> {
             return Err(LogError::Ahead { seq, next });
         }
         let segments = read_lock(&self.segments);
-        let after = segments.partition_point(|segment| segment.header.first <= seq);
-        match after.checked_sub(1) {
-            Some(at) => Ok(Arc::clone(&segments[at])),
+        let index_after = segments.partition_point(|segment| segment.header.first <= seq);
+        match index_after.checked_sub(1) {
+            Some(index) => Ok(Arc::clone(&segments[index])),
             None => Err(LogError::Truncated {
                 seq,
-                first: segments
-                    .first()
-                    .map_or(next, |segment| segment.header.first),
+                first: segments.first().map_or(next, |segment| segment.header.first),
             }),
         }
     }
 
     /// Forgets chunks of records from `first` to `last`.
-    pub(crate) fn forget(&self, first: Seq, last: Seq) {
-        lock(&self.chunks).forget(first, last);
+    pub(crate) fn evict_chunks(&self, first: Seq, last: Seq) {
+        lock(&self.chunks).evict(first, last);
     }
 
     /// Does something with the segment that covers `seq`. When that fails and the log has another
     /// one in its place meanwhile, the file of the first had gone, and the other is taken.
-    pub(crate) fn in_segment<R>(
+    pub(crate) fn with_segment<R>(
         &self,
         seq: Seq,
-        mut attempt: impl FnMut(&Arc<Segment<D>>) -> Result<R, LogError>,
+        mut work: impl FnMut(&Arc<Segment<D>>) -> Result<R, LogError>,
     ) -> Result<R, LogError> {
         let mut segment = self.segment(seq)?;
         loop {
-            let error = match attempt(&segment) {
-                Ok(done) => return Ok(done),
+            let error = match work(&segment) {
+                Ok(result) => return Ok(result),
                 Err(error) => error,
             };
-            let now = self.segment(seq)?;
-            if Arc::ptr_eq(&now, &segment) {
+            let current = self.segment(seq)?;
+            if Arc::ptr_eq(&current, &segment) {
                 return Err(error);
             }
-            segment = now;
+            segment = current;
         }
     }
 
@@ -113,36 +109,36 @@ impl<D: Disk> ReadState<D> {
         let recent = lock(&self.recent).get(seq);
         match recent {
             Some(body) => Ok(body),
-            None => self.in_segment(seq, |segment| self.read_in(segment, seq)),
+            None => self.with_segment(seq, |segment| self.read_from_segment(segment, seq)),
         }
     }
 
-    fn read_in(&self, segment: &Segment<D>, seq: Seq) -> Result<Bytes, LogError> {
+    fn read_from_segment(&self, segment: &Segment<D>, seq: Seq) -> Result<Bytes, LogError> {
         let salt = segment.header.salt.0;
         let mut chunks = lock(&self.chunks);
-        if let Some(found) = chunks.get(salt, seq) {
-            return found.ok_or(LogError::Compacted { seq });
+        if let Some(cached) = chunks.get(salt, seq) {
+            return cached.ok_or(LogError::Compacted { seq });
         }
-        let follows = chunks.follows(salt, seq);
+        let is_sequential = chunks.ends_before(salt, seq);
         // Other readers must not wait for this thread's disk access.
         drop(chunks);
-        let ahead = if follows { READ_AHEAD_ENTRIES } else { 0 };
-        let Some(stretch) = segment.stretch(seq, ahead)? else {
-            return Err(self.absent(segment, seq));
+        let ahead = if is_sequential { READ_AHEAD_ENTRIES } else { 0 };
+        let Some(span) = segment.index_span(seq, ahead)? else {
+            return Err(self.missing_record_error(segment, seq));
         };
-        let chunk = Chunk::load(segment, stretch, seq, self.next())?;
+        let chunk = Chunk::load(segment, span, seq, self.next())?;
         let body = chunk.get(seq);
         let mut chunks = lock(&self.chunks);
-        chunks.keep(chunk);
+        chunks.insert(chunk);
         drop(chunks);
-        body.ok_or_else(|| self.absent(segment, seq))
+        body.ok_or_else(|| self.missing_record_error(segment, seq))
     }
 
-    fn absent(&self, segment: &Segment<D>, seq: Seq) -> LogError {
+    fn missing_record_error(&self, segment: &Segment<D>, seq: Seq) -> LogError {
         if segment.header.compacted.is_some() {
             return LogError::Compacted { seq };
         }
-        segment.corrupt(
+        segment.corrupt_error(
             segment.end(),
             seq,
             "the record is not where its segment should have it",
@@ -157,9 +153,7 @@ pub struct FileReader<D: Disk = Directory> {
 
 impl<D: Disk> Clone for FileReader<D> {
     fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-        }
+        Self { shared: Arc::clone(&self.shared) }
     }
 }
 
@@ -186,7 +180,7 @@ struct Chunk {
     salt: u64,
     first: Seq,
     /// No record at or above this is in the chunk.
-    before: Seq,
+    end_seq: Seq,
     bytes: Bytes,
     /// Sequence number and start in `bytes` of each record.
     records: Vec<(Seq, u32)>,
@@ -197,64 +191,65 @@ impl Chunk {
     /// at and above `next` are not committed.
     fn load<D: Disk>(
         segment: &Segment<D>,
-        stretch: IndexSpan,
+        span: IndexSpan,
         wanted: Seq,
         next: Seq,
     ) -> Result<Self, LogError> {
-        let base = u64::from(stretch.begin.offset);
-        let length = (stretch.end - base) as usize;
+        let base = u64::from(span.begin.offset);
+        let length = (span.end - base) as usize;
         let file = segment.file()?;
         let bytes: Bytes = read_exactly(&*file, base, length)
-            .map_err(|error| segment.io("read", error))?
+            .map_err(|error| segment.io_error("read", error))?
             .into();
-        segment.handles.note_fetched(length as u64);
-        let mut walk = RecordCursor {
+        segment.handles.add_fetched_bytes(length as u64);
+        let mut cursor = RecordCursor {
             salt: segment.header.salt,
-            contiguous: segment.header.compacted.is_none(),
-            seal: stretch.begin.seal,
-            base,
+            is_contiguous: segment.header.compacted.is_none(),
+            seal: span.begin.seal,
+            file_offset: base,
             length,
-            at: 0,
-            records_end: (u64::from(stretch.begin.records_end) - base) as usize,
-            expected: stretch.begin.seq,
+            position: 0,
+            records_end: (u64::from(span.begin.records_end) - base) as usize,
+            expected: span.begin.seq,
         };
         let mut records = Vec::new();
-        let ended = loop {
-            match walk.next(&bytes) {
+        let end_seq = loop {
+            match cursor.next(&bytes) {
                 Ok(Some(record)) => records.push(record),
-                Ok(None) => break stretch.before,
-                Err(_) if walk.expected > wanted => break walk.expected,
+                Ok(None) => break span.end_seq,
+                Err(_) if cursor.expected > wanted => break cursor.expected,
                 Err(what) => {
-                    return Err(segment.corrupt(base + walk.at as u64, walk.expected, what));
+                    return Err(segment.corrupt_error(
+                        base + cursor.position as u64,
+                        cursor.expected,
+                        what,
+                    ));
                 }
             }
         };
         // Only where records may be missing does their absence mean anything.
-        let before = match (&segment.header.compacted, ended) {
-            (None, _) => walk.expected,
-            (Some(covered), Seq(u64::MAX)) => covered.last.next(),
+        let before = match (&segment.header.compacted, end_seq) {
+            (None, _) => cursor.expected,
+            (Some(range), Seq(u64::MAX)) => range.last.next(),
             (Some(_), before) => before,
         };
         Ok(Self {
             salt: segment.header.salt.0,
-            first: stretch.begin.seq,
-            before: before.min(next),
+            first: span.begin.seq,
+            end_seq: before.min(next),
             bytes,
             records,
         })
     }
 
     fn covers(&self, salt: u64, seq: Seq) -> bool {
-        self.salt == salt && self.first <= seq && seq < self.before
+        self.salt == salt && self.first <= seq && seq < self.end_seq
     }
 
     fn get(&self, seq: Seq) -> Option<Bytes> {
-        let at = self
-            .records
-            .binary_search_by_key(&seq, |(seq, _)| *seq)
-            .ok()?;
-        let start = self.records[at].1 as usize;
-        let header = RecordHeader::peek(&self.bytes[start..])?;
+        let index = self.records.binary_search_by_key(&seq, |(seq, _)| *seq).ok()?;
+        let start = self.records[index].1 as usize;
+        let header = RecordHeader::decode(&self.bytes[start..])?;
         let body = start + RECORD_HEADER_BYTES;
         Some(self.bytes.slice(body..body + header.body_bytes))
     }
@@ -267,13 +262,13 @@ impl Chunk {
 /// Cursor over the records of a stretch.
 struct RecordCursor {
     salt: Salt,
-    contiguous: bool,
+    is_contiguous: bool,
     seal: Seal,
     /// Where in the file the stretch begins.
-    base: u64,
+    file_offset: u64,
     length: usize,
     /// Where in the stretch the next record is.
-    at: usize,
+    position: usize,
     /// Where in the stretch the records of the present frame end.
     records_end: usize,
     expected: Seq,
@@ -282,8 +277,9 @@ struct RecordCursor {
 impl RecordCursor {
     /// Sequence number and start of the next record, checked.
     fn next(&mut self, bytes: &[u8]) -> Result<Option<(Seq, u32)>, &'static str> {
-        if self.at >= self.records_end {
-            let frame = padded(self.base as usize + self.records_end) - self.base as usize;
+        if self.position >= self.records_end {
+            let frame =
+                padded(self.file_offset as usize + self.records_end) - self.file_offset as usize;
             if frame + FRAME_HEADER_BYTES >= self.length {
                 return Ok(None);
             }
@@ -291,23 +287,23 @@ impl RecordCursor {
                 .get(frame..)
                 .and_then(|rest| FrameHeader::decode(self.salt, rest))
                 .ok_or("no frame where one should be")?;
-            self.at = frame + FRAME_HEADER_BYTES;
-            self.records_end = self.at + header.record_bytes as usize;
+            self.position = frame + FRAME_HEADER_BYTES;
+            self.records_end = self.position + header.record_bytes as usize;
             self.seal = Seal::new(self.salt, header.nonce);
         }
-        if self.at >= self.length {
+        if self.position >= self.length {
             return Ok(None);
         }
         let record = bytes
-            .get(self.at..self.records_end.min(bytes.len()))
-            .and_then(|rest| RecordHeader::check(self.seal, rest))
+            .get(self.position..self.records_end.min(bytes.len()))
+            .and_then(|rest| RecordHeader::decode_checked(self.seal, rest))
             .ok_or("a record's checksum does not match")?;
-        if record.seq < self.expected || (self.contiguous && record.seq > self.expected) {
+        if record.seq < self.expected || (self.is_contiguous && record.seq > self.expected) {
             return Err("a record's sequence number is out of order");
         }
-        let start = self.at as u32;
+        let start = self.position as u32;
         self.expected = record.seq.next();
-        self.at += record.record_bytes();
+        self.position += record.record_bytes();
         Ok(Some((record.seq, start)))
     }
 }
@@ -315,51 +311,44 @@ impl RecordCursor {
 /// Chunks read lately, the last used one first, bounded by their bytes.
 #[derive(Debug)]
 struct Chunks {
-    held: VecDeque<Chunk>,
+    chunks: VecDeque<Chunk>,
     weight: usize,
     weight_max: usize,
 }
 
 impl Chunks {
     fn new(weight_max: usize) -> Self {
-        Self {
-            held: VecDeque::new(),
-            weight: 0,
-            weight_max,
-        }
+        Self { chunks: VecDeque::new(), weight: 0, weight_max }
     }
 
     /// The record if its chunk is here; `Some(None)` when the chunk is here and the record is not
     /// in it.
     fn get(&mut self, salt: u64, seq: Seq) -> Option<Option<Bytes>> {
-        let at = self.held.iter().position(|chunk| chunk.covers(salt, seq))?;
-        if at > 0 {
-            let chunk = self.held.remove(at)?;
-            self.held.push_front(chunk);
+        let index = self.chunks.iter().position(|chunk| chunk.covers(salt, seq))?;
+        if index > 0 {
+            let chunk = self.chunks.remove(index)?;
+            self.chunks.push_front(chunk);
         }
-        Some(self.held[0].get(seq))
+        Some(self.chunks[0].get(seq))
     }
 
     /// Whether the record before `seq` ends a cached chunk: then the log is being read in order.
-    fn follows(&self, salt: u64, seq: Seq) -> bool {
-        self.held
-            .iter()
-            .any(|chunk| chunk.salt == salt && chunk.before == seq)
+    fn ends_before(&self, salt: u64, seq: Seq) -> bool {
+        self.chunks.iter().any(|chunk| chunk.salt == salt && chunk.end_seq == seq)
     }
 
-    fn keep(&mut self, chunk: Chunk) {
+    fn insert(&mut self, chunk: Chunk) {
         self.weight += chunk.weight();
-        self.held.push_front(chunk);
-        while self.weight > self.weight_max && self.held.len() > 1 {
-            if let Some(oldest) = self.held.pop_back() {
+        self.chunks.push_front(chunk);
+        while self.weight > self.weight_max && self.chunks.len() > 1 {
+            if let Some(oldest) = self.chunks.pop_back() {
                 self.weight -= oldest.weight();
             }
         }
     }
 
-    fn forget(&mut self, first: Seq, last: Seq) {
-        self.held
-            .retain(|chunk| chunk.before <= first || chunk.first > last);
-        self.weight = self.held.iter().map(Chunk::weight).sum();
+    fn evict(&mut self, first: Seq, last: Seq) {
+        self.chunks.retain(|chunk| chunk.end_seq <= first || chunk.first > last);
+        self.weight = self.chunks.iter().map(Chunk::weight).sum();
     }
 }

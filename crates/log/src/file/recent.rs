@@ -27,22 +27,17 @@ pub(crate) struct RecentFrames {
     frames: VecDeque<RecentFrame>,
     weight: usize,
     weight_max: usize,
-    spare: Vec<(Vec<u8>, Vec<u32>)>,
+    spare_buffers: Vec<(Vec<u8>, Vec<u32>)>,
 }
 
 impl RecentFrames {
     pub(crate) fn new(weight_max: usize) -> Self {
-        Self {
-            frames: VecDeque::new(),
-            weight: 0,
-            weight_max,
-            spare: Vec::new(),
-        }
+        Self { frames: VecDeque::new(), weight: 0, weight_max, spare_buffers: Vec::new() }
     }
 
     /// Takes over what a sealed batch holds, and leaves it empty.
-    pub(crate) fn keep(&mut self, batch: &mut Batch, first: Seq) {
-        let (frame, starts) = batch.parts();
+    pub(crate) fn push(&mut self, batch: &mut Batch, first: Seq) {
+        let (frame, starts) = batch.frame_and_starts();
         // A buffer that is mostly empty would hold more memory than is counted for it.
         let (bytes, starts) = if frame.len() * 2 < batch.capacity() {
             let copied = (Bytes::copy_from_slice(frame), starts.to_vec());
@@ -50,27 +45,20 @@ impl RecentFrames {
             copied
         } else {
             let size = frame.len();
-            let (buffer, offsets) = self
-                .spare
-                .pop()
-                .unwrap_or_else(|| (Vec::with_capacity(size), Vec::new()));
-            let (frame, starts) = batch.exchange(buffer, offsets);
+            let (buffer, offsets) =
+                self.spare_buffers.pop().unwrap_or_else(|| (Vec::with_capacity(size), Vec::new()));
+            let (frame, starts) = batch.swap_buffers(buffer, offsets);
             (Bytes::from(frame), starts)
         };
         let weight = bytes.len() + starts.len() * size_of::<u32>() + FRAME_OVERHEAD_BYTES;
         self.weight += weight;
-        self.frames.push_back(RecentFrame {
-            first,
-            bytes,
-            starts,
-            weight,
-        });
+        self.frames.push_back(RecentFrame { first, bytes, starts, weight });
         while self.weight > self.weight_max {
             let Some(oldest) = self.frames.pop_front() else {
                 break;
             };
             self.weight -= oldest.weight;
-            self.reuse(oldest);
+            self.reclaim_buffers(oldest);
         }
     }
 
@@ -79,19 +67,19 @@ impl RecentFrames {
         let after = self.frames.partition_point(|frame| frame.first <= seq);
         let frame = &self.frames[after.checked_sub(1)?];
         let start = *frame.starts.get((seq.0 - frame.first.0) as usize)? as usize;
-        let header = RecordHeader::peek(&frame.bytes[start..])?;
+        let header = RecordHeader::decode(&frame.bytes[start..])?;
         let body = start + RECORD_HEADER_BYTES;
         Some(frame.bytes.slice(body..body + header.body_bytes))
     }
 
     /// Keeps a frame's buffers for another batch, unless a reader still uses them.
-    fn reuse(&mut self, frame: RecentFrame) {
-        if self.spare.len() >= SPARE_BUFFERS_MAX {
+    fn reclaim_buffers(&mut self, frame: RecentFrame) {
+        if self.spare_buffers.len() >= SPARE_BUFFERS_MAX {
             return;
         }
         if let Ok(mut buffer) = frame.bytes.try_into_mut() {
             buffer.clear();
-            self.spare.push((buffer.into(), frame.starts));
+            self.spare_buffers.push((buffer.into(), frame.starts));
         }
     }
 }

@@ -4,18 +4,18 @@
 //! had been durable: a frame or a header that says so in its *synced below*, or the end mark. Then
 //! the disk has lost what it had confirmed, and the log is not opened.
 
-mod beyond_damage;
 mod forced;
+mod trailing_data;
 
 use std::sync::Arc;
 
-use beyond_damage::TrailingData;
 pub(crate) use forced::{FileChange, Hole};
+use trailing_data::TrailingData;
 
 use super::compact::TEMPORARY_PREFIX;
-use super::end::{END_NAME, NEW_END_NAME};
+use super::end_mark::{END_NAME, NEW_END_NAME};
 use super::handles::Handles;
-use super::scan::{ScannedFrame, Window, frame_at};
+use super::scan::{ScannedFrame, Window, read_frame};
 use super::segment::{Index, Segment, parse_segment_name};
 use crate::disk::Disk;
 use crate::format::{CompactedRange, SEGMENT_HEADER_BYTES, SegmentHeader};
@@ -84,7 +84,7 @@ struct Files {
 }
 
 impl Files {
-    fn sort(names: Vec<String>) -> Self {
+    fn classify(names: Vec<String>) -> Self {
         let mut files = Self::default();
         for name in names {
             if let Some(first) = parse_segment_name(&name) {
@@ -131,7 +131,7 @@ impl Purpose {
         matches!(self, Self::ExamineForced | Self::Salvage)
     }
 
-    fn may_write(self) -> bool {
+    fn can_write(self) -> bool {
         matches!(self, Self::Open | Self::Salvage)
     }
 }
@@ -142,19 +142,19 @@ pub(crate) fn recover<D: Disk>(
     place: &Arc<str>,
     names: Vec<String>,
     config: &LogConfig,
-    known: RecoveryRequest,
+    request: RecoveryRequest,
 ) -> Result<RecoveredLog<D>, LogError> {
-    let files = Files::sort(names);
+    let files = Files::classify(names);
     let mut segments: Vec<Segment<D>> = Vec::new();
     let mut dropped = files.temporary;
     let mut unreadable = Vec::new();
-    let is_forced = known.purpose.is_forced();
+    let is_forced = request.purpose.is_forced();
     for (first, name) in files.segments {
-        let covered = segments
+        let is_replaced = segments
             .last()
-            .and_then(|before| before.header.compacted)
+            .and_then(|previous| previous.header.compacted)
             .is_some_and(|compacted| compacted.last >= first);
-        if covered {
+        if is_replaced {
             // A compaction put its result in place and did not get to delete all it replaced.
             dropped.push(name);
         } else {
@@ -169,25 +169,22 @@ pub(crate) fn recover<D: Disk>(
             }
         }
     }
-    let recovery = Recovery {
-        foreign_files: files.foreign,
-        ..Recovery::default()
-    };
+    let recovery = Recovery { foreign_files: files.foreign, ..Recovery::default() };
     let mut scan = Scan {
         segments,
-        proven_below: known.durable_below,
-        durable_below: known.durable_below,
-        reached_below: known.durable_below,
-        purpose: known.purpose,
+        proven_below: request.durable_below,
+        durable_below: request.durable_below,
+        reached_below: request.durable_below,
+        purpose: request.purpose,
         dropped,
         recovery,
         changes: Vec::new(),
         holes: Vec::new(),
     };
     let next = if is_forced {
-        scan.keep_readable(known.replay_from, &unreadable)?
+        scan.keep_readable(request.replay_from, &unreadable)?
     } else {
-        scan.run(place, known.replay_from)?
+        scan.run(place, request.replay_from)?
     };
     Ok(RecoveredLog {
         segments: scan.segments.into_iter().map(Arc::new).collect(),
@@ -219,10 +216,10 @@ struct Scan<D: Disk> {
 /// What the frames of a segment are found to hold, up to the first that is not good.
 struct SegmentScan {
     /// The last good record.
-    reached: Seq,
+    last_seq: Seq,
     records: u64,
     /// What is wrong with what follows, where it is a frame.
-    bad: Option<&'static str>,
+    problem: Option<&'static str>,
 }
 
 impl<D: Disk> Scan<D> {
@@ -233,214 +230,190 @@ impl<D: Disk> Scan<D> {
         }
         let next = self.find_end(place, replay_from)?;
         if next < replay_from {
-            return Err(LogError::Behind {
-                place: place.to_string(),
-                next,
-                replay_from,
-            });
+            return Err(LogError::Behind { place: place.to_string(), next, replay_from });
         }
         Ok(next)
     }
 
     fn find_end(&mut self, place: &Arc<str>, replay_from: Seq) -> Result<Seq, LogError> {
-        self.note_proofs();
+        self.update_proven_below();
         // Records that may never have been synced are checked too, even if they are not replayed.
         let needed = replay_from.min(self.proven_below);
         let from = self
             .segments
             .partition_point(|segment| segment.header.first <= needed)
             .saturating_sub(1);
-        for at in 0..from {
-            self.seal(at, place)?;
+        for index in 0..from {
+            self.seal_segment(index, place)?;
         }
         for at in from..self.segments.len() {
-            let (reached, bad) = self.check(at)?;
-            let next = reached.next();
-            let last = at + 1 == self.segments.len();
-            if !last && next == self.segments[at + 1].header.first {
-                self.seal(at, place)?;
+            let (last_seq, problem) = self.check_segment(at)?;
+            let next = last_seq.next();
+            let is_last = at + 1 == self.segments.len();
+            if !is_last && next == self.segments[at + 1].header.first {
+                self.seal_segment(at, place)?;
                 continue;
             }
-            self.end_here(at, next, bad, place)?;
+            self.end_log_in(at, next, problem, place)?;
             return Ok(next);
         }
         unreachable!("the last segment always ends the log");
     }
 
     /// Notes what the segments' headers prove to have been durable.
-    fn note_proofs(&mut self) {
+    fn update_proven_below(&mut self) {
         let headers = self.segments.iter().map(|segment| segment.header);
         let proven = headers.map(|header| header.synced_below).max();
         self.proven_below = proven.unwrap_or_default().max(self.durable_below);
     }
 
     /// Sets the last record of a segment that another one follows.
-    fn seal(&mut self, at: usize, place: &Arc<str>) -> Result<(), LogError> {
-        let last = self.segments[at + 1].header.first.before();
-        let known = *self.segments[at].last.get_or_init(|| last);
-        if known == last {
+    fn seal_segment(&mut self, index: usize, place: &Arc<str>) -> Result<(), LogError> {
+        let last = self.segments[index + 1].header.first.previous();
+        let recorded = *self.segments[index].last.get_or_init(|| last);
+        if recorded == last {
             return Ok(());
         }
-        Err(LogError::Missing {
-            place: place.to_string(),
-            from: known.next(),
-            to: last,
-        })
+        Err(LogError::Missing { place: place.to_string(), from: recorded.next(), to: last })
     }
 
     /// Checks a segment's frames in order. Answers the last record, and what ended it.
-    fn check(&mut self, at: usize) -> Result<(Seq, Option<&'static str>), LogError> {
-        let content = self.read_frames(at)?;
-        let segment = &self.segments[at];
+    fn check_segment(&mut self, index: usize) -> Result<(Seq, Option<&'static str>), LogError> {
+        let scan = self.read_frames(index)?;
+        let segment = &self.segments[index];
         let Some(CompactedRange { last, .. }) = segment.header.compacted else {
-            return Ok((content.reached, content.bad));
+            return Ok((scan.last_seq, scan.problem));
         };
-        if self.is_damaged(at, &content) {
-            let what = content.bad.unwrap_or("no frame where one should be");
-            return Err(segment.corrupt(segment.end(), content.reached.next(), what));
+        if self.is_damaged(index, &scan) {
+            let what = scan.problem.unwrap_or("no frame where one should be");
+            return Err(segment.corrupt_error(segment.end(), scan.last_seq.next(), what));
         }
         Ok((last, None))
     }
 
     /// Whether a compacted segment is not what its header says: its file was whole and synced
     /// before it got its name.
-    fn is_damaged(&self, at: usize, content: &SegmentScan) -> bool {
-        let SegmentHeader {
-            compacted,
-            file_bytes,
-            ..
-        } = self.segments[at].header;
-        let ends = self.segments[at].end();
-        compacted.is_some_and(|covered| ends != file_bytes || content.reached > covered.last)
+    fn is_damaged(&self, index: usize, scan: &SegmentScan) -> bool {
+        let SegmentHeader { compacted, file_bytes, .. } = self.segments[index].header;
+        let end = self.segments[index].end();
+        compacted.is_some_and(|range| end != file_bytes || scan.last_seq > range.last)
     }
 
     /// Reads and notes a segment's frames in order, up to the first that is not good.
-    fn read_frames(&mut self, at: usize) -> Result<SegmentScan, LogError> {
-        let last = self
-            .segments
-            .get(at + 1)
-            .map(|next| next.header.first.before());
-        let segment = &self.segments[at];
+    fn read_frames(&mut self, index: usize) -> Result<SegmentScan, LogError> {
+        let last = self.segments.get(index + 1).map(|next| next.header.first.previous());
+        let segment = &self.segments[index];
         let file = segment.file()?;
         let compacted = segment.header.compacted;
         let salt = segment.header.salt;
         let mut window = Window::new(segment.file_bytes);
-        let mut reached = segment.header.first.before();
-        let (mut records, mut bad) = (0, None);
-        while !segment.ends_at(segment.end(), reached, last) {
+        let mut last_seq = segment.header.first.previous();
+        let (mut records, mut problem) = (0, None);
+        while !segment.is_end(segment.end(), last_seq, last) {
             let offset = segment.end();
-            let found = frame_at(&mut window, &*file, salt, offset)
-                .map_err(|error| segment.io("read", error))?;
-            let frame = match found {
+            let scanned = read_frame(&mut window, &*file, salt, offset)
+                .map_err(|error| segment.io_error("read", error))?;
+            let frame = match scanned {
                 ScannedFrame::Frame(frame) => frame,
                 ScannedFrame::Nothing => break,
                 ScannedFrame::Bad(what) => {
-                    bad = Some(what);
+                    problem = Some(what);
                     break;
                 }
             };
-            let in_order = match compacted {
-                None => frame.header.first == reached.next(),
-                Some(_) => frame.header.first > reached,
+            let is_in_order = match compacted {
+                None => frame.header.first == last_seq.next(),
+                Some(_) => frame.header.first > last_seq,
             };
-            let checked = if in_order {
+            let result = if is_in_order {
                 frame.check(compacted.is_none())
             } else {
                 Err("a frame's sequence number is out of order")
             };
-            if let Err(what) = checked {
-                bad = Some(what);
+            if let Err(what) = result {
+                problem = Some(what);
                 break;
             }
-            reached = super::scan::record_starts(&frame.records)
-                .last()
-                .map_or(reached, |(seq, _)| seq);
+            last_seq =
+                super::scan::record_starts(&frame.records).last().map_or(last_seq, |(seq, _)| seq);
             records += u64::from(frame.header.count);
-            segment.note_found(&frame);
+            segment.index_found_frame(&frame);
             self.proven_below = self.proven_below.max(frame.header.synced_below);
         }
-        segment.complete();
+        segment.mark_indexed();
         self.recovery.segments_scanned += 1;
         self.recovery.bytes_scanned += segment.end() - SEGMENT_HEADER_BYTES;
-        Ok(SegmentScan {
-            reached,
-            records,
-            bad,
-        })
+        Ok(SegmentScan { last_seq, records, problem })
     }
 
     /// Ends the log before `next`, in the segment `index`, unless something proves that it went on.
-    fn end_here(
+    fn end_log_in(
         &mut self,
-        at: usize,
+        index: usize,
         next: Seq,
-        bad: Option<&'static str>,
+        problem: Option<&'static str>,
         place: &Arc<str>,
     ) -> Result<(), LogError> {
-        let later = self.beyond(at)?;
-        let segment = &self.segments[at];
+        let trailing = self.trailing_data(index)?;
+        let segment = &self.segments[index];
         let offset = segment.end();
-        if bad.is_none() && later.bytes == 0 && self.durable_below > next {
+        if problem.is_none() && trailing.bytes == 0 && self.durable_below > next {
             return Err(LogError::Shortened {
                 place: place.to_string(),
                 next,
                 durable_below: self.durable_below,
             });
         }
-        if later.synced_below.max(self.durable_below) > next {
-            let following = self
-                .segments
-                .get(at + 1)
-                .map(|segment| segment.header.first);
+        if trailing.synced_below.max(self.durable_below) > next {
+            let following = self.segments.get(index + 1).map(|segment| segment.header.first);
             if segment.header.compacted.is_some() {
                 return Err(LogError::Missing {
                     place: place.to_string(),
                     from: next,
-                    to: following.map_or(next, Seq::before),
+                    to: following.map_or(next, Seq::previous),
                 });
             }
-            let what = bad.unwrap_or("no frame where one should be");
-            return Err(segment.corrupt(offset, next, what));
+            let what = problem.unwrap_or("no frame where one should be");
+            return Err(segment.corrupt_error(offset, next, what));
         }
-        self.cut(at, next, bad, &later)
+        self.cut_off(index, next, problem, &trailing)
     }
 
     /// What lies after the frames of the segment `index` that have been read.
-    fn beyond(&self, at: usize) -> Result<TrailingData, LogError> {
-        let segment = &self.segments[at];
-        let mut later = TrailingData::find(segment, segment.end())?;
-        later.bytes = later.end.saturating_sub(segment.end());
-        for following in &self.segments[at + 1..] {
-            later.add(following)?;
+    fn trailing_data(&self, index: usize) -> Result<TrailingData, LogError> {
+        let segment = &self.segments[index];
+        let mut trailing = TrailingData::scan(segment, segment.end())?;
+        trailing.bytes = trailing.end.saturating_sub(segment.end());
+        for following in &self.segments[index + 1..] {
+            trailing.add_segment(following)?;
         }
-        Ok(later)
+        Ok(trailing)
     }
 
     /// Takes what lies beyond `next` out of the log, which then ends in the segment `index`.
-    fn cut(
+    fn cut_off(
         &mut self,
-        at: usize,
+        index: usize,
         next: Seq,
-        bad: Option<&'static str>,
-        later: &TrailingData,
+        problem: Option<&'static str>,
+        trailing: &TrailingData,
     ) -> Result<(), LogError> {
-        let segment = &self.segments[at];
+        let segment = &self.segments[index];
         let offset = segment.end();
-        if self.purpose.may_write() {
-            later.wipe(segment, offset)?;
+        if self.purpose.can_write() {
+            trailing.wipe(segment, offset)?;
         }
-        if later.bytes > 0 || bad.is_some() || at + 1 < self.segments.len() {
+        if trailing.bytes > 0 || problem.is_some() || index + 1 < self.segments.len() {
             self.recovery.torn = Some(TornTail {
                 segment: segment.path(),
                 offset,
-                bytes: later.bytes,
+                bytes: trailing.bytes,
                 seq: next,
             });
         }
-        let beyond = self.segments.drain(at + 1..);
+        let cut_segments = self.segments.drain(index + 1..);
         // Newest first, so that a crash on the way leaves no hole.
-        self.dropped
-            .extend(beyond.rev().map(|segment| segment.name.clone()));
+        self.dropped.extend(cut_segments.rev().map(|segment| segment.name.clone()));
         Ok(())
     }
 }

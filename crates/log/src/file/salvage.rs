@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use super::end;
-use super::file_error::failed;
+use super::end_mark;
+use super::file_error::io_error;
 use super::handles::Handles;
 use super::open::{make_durable, take_lock};
 pub(crate) use super::recover::{FileChange, Hole};
@@ -20,7 +20,7 @@ pub struct ReplayNeeds {
     pub replay_from: Seq,
     /// Whether the owner reads all records that there are at a start, and not only those from there
     /// on.
-    pub all: bool,
+    pub reads_all: bool,
 }
 
 /// The part of a damaged log that a repair would cut off.
@@ -55,17 +55,17 @@ pub struct Cut {
 pub fn examine<D: Disk>(
     disk: &D,
     config: &LogConfig,
-    needed: ReplayNeeds,
+    needs: ReplayNeeds,
 ) -> Result<Option<Cut>, LogError> {
-    let place: Arc<str> = disk.place().into();
+    let place: Arc<str> = disk.display_path().into();
     let _lock = take_lock(disk, &place)?;
-    let error = match read_whole(disk, config, needed) {
+    let error = match check_readable(disk, config, needs) {
         Ok(()) => return Ok(None),
         Err(error @ (LogError::Io { .. } | LogError::UnknownVersion { .. })) => return Err(error),
         Err(error) => error,
     };
-    let recovered = read(disk, config, needed.replay_from, Purpose::ExamineForced)?;
-    Ok(Some(cut(&place, error, &recovered)))
+    let recovered = recover_log(disk, config, needs.replay_from, Purpose::ExamineForced)?;
+    Ok(Some(describe_cut(&place, error, &recovered)))
 }
 
 /// Cuts a damaged log off where [`examine`] says, so that it can be opened again. For a copy of it
@@ -76,9 +76,9 @@ pub fn examine<D: Disk>(
 /// # Errors
 /// As [`examine`].
 pub fn salvage<D: Disk>(disk: &D, config: &LogConfig, replay_from: Seq) -> Result<(), LogError> {
-    let place: Arc<str> = disk.place().into();
+    let place: Arc<str> = disk.display_path().into();
     let _lock = take_lock(disk, &place)?;
-    let recovered = read(disk, config, replay_from, Purpose::Salvage)?;
+    let recovered = recover_log(disk, config, replay_from, Purpose::Salvage)?;
     make_durable(disk, &place, &recovered)
 }
 
@@ -96,89 +96,82 @@ pub(crate) struct WholeLog {
 ///
 /// # Errors
 /// As [`examine`].
-pub(crate) fn whole_from<D: Disk>(
+pub(crate) fn read_whole_log<D: Disk>(
     disk: &D,
     config: &LogConfig,
     replay_from: Seq,
 ) -> Result<Option<WholeLog>, LogError> {
-    let place: Arc<str> = disk.place().into();
+    let place: Arc<str> = disk.display_path().into();
     let _lock = take_lock(disk, &place)?;
-    let recovered = match read(disk, config, replay_from, Purpose::Examine) {
+    let recovered = match recover_log(disk, config, replay_from, Purpose::Examine) {
         Ok(recovered) => recovered,
         Err(error @ (LogError::Io { .. } | LogError::UnknownVersion { .. })) => return Err(error),
         Err(_) => return Ok(None),
     };
     let segments = &recovered.segments;
-    let begins = segments.first().map(|segment| segment.header.first);
+    let first_seq = segments.first().map(|segment| segment.header.first);
     let is_sparse = segments.iter().any(|segment| {
         let compacted = segment.header.compacted;
-        compacted.is_some_and(|covered| covered.last >= replay_from)
+        compacted.is_some_and(|range| range.last >= replay_from)
     });
-    let is_whole = begins.is_some_and(|first| first <= replay_from) && !is_sparse;
+    let is_whole = first_seq.is_some_and(|first| first <= replay_from) && !is_sparse;
     let last = segments.last().filter(|_| is_whole);
-    Ok(last.map(|segment| WholeLog {
-        segment: segment.name.clone(),
-        next: recovered.next,
-    }))
+    Ok(last.map(|segment| WholeLog { segment: segment.name.clone(), next: recovered.next }))
 }
 
 /// Reads the log as its owner does: everything that the owner needs must be there.
-fn read_whole<D: Disk>(disk: &D, config: &LogConfig, needed: ReplayNeeds) -> Result<(), LogError> {
-    let ReplayNeeds { replay_from, all } = needed;
+fn check_readable<D: Disk>(
+    disk: &D,
+    config: &LogConfig,
+    needs: ReplayNeeds,
+) -> Result<(), LogError> {
+    let ReplayNeeds { replay_from, reads_all: all } = needs;
     let from = if all { Seq::FIRST } else { replay_from };
-    let recovered = read(disk, config, from, Purpose::Examine)?;
-    let place = disk.place();
+    let recovered = recover_log(disk, config, from, Purpose::Examine)?;
+    let place = disk.display_path();
     if let Some(first) = recovered.segments.first()
         && first.header.first > from
         && !all
     {
-        return Err(LogError::Missing {
-            place,
-            from,
-            to: first.header.first.before(),
-        });
+        return Err(LogError::Missing { place, from, to: first.header.first.previous() });
     }
     if recovered.next < replay_from && !recovered.segments.is_empty() {
-        return Err(LogError::Behind {
-            place,
-            next: recovered.next,
-            replay_from,
-        });
+        return Err(LogError::Behind { place, next: recovered.next, replay_from });
     }
     Ok(())
 }
 
-fn read<D: Disk>(
+fn recover_log<D: Disk>(
     disk: &D,
     config: &LogConfig,
     replay_from: Seq,
     purpose: Purpose,
 ) -> Result<RecoveredLog<D>, LogError> {
-    let place: Arc<str> = disk.place().into();
-    let names = disk.list().map_err(|error| failed(&place, "list", error))?;
-    let marked = match end::read(disk, &place, &names) {
+    let place: Arc<str> = disk.display_path().into();
+    let names = disk.list().map_err(|error| io_error(&place, "list", error))?;
+    let mark = match end_mark::read(disk, &place, &names) {
         // The mark's content is lost; the segments say how far the log was durable.
         Err(LogError::Corrupt { .. }) if purpose != Purpose::Examine => None,
         marked => marked?,
     };
-    let known = RecoveryRequest {
+    let request = RecoveryRequest {
         replay_from: replay_from.max(Seq::FIRST),
-        durable_below: config.durable_below.max(marked.unwrap_or_default()),
+        durable_below: config.durable_below.max(mark.unwrap_or_default()),
         purpose,
     };
     let handles = Arc::new(Handles::new(disk.clone(), config.open_segments_max));
-    let recovered = recover(&handles, &place, names, config, known)?;
-    let must_exist = config.must_exist || known.durable_below > Seq::FIRST;
+    let recovered = recover(&handles, &place, names, config, request)?;
+    let must_exist = config.must_exist || request.durable_below > Seq::FIRST;
     if purpose == Purpose::Examine && recovered.segments.is_empty() && must_exist {
         return Err(LogError::Absent {
             place: place.to_string(),
-            replay_from: known.replay_from.max(known.durable_below),
+            replay_from: request.replay_from.max(request.durable_below),
         });
     }
     Ok(recovered)
 }
 
-fn cut<D: Disk>(place: &str, error: LogError, recovered: &RecoveredLog<D>) -> Cut {
+fn describe_cut<D: Disk>(place: &str, error: LogError, recovered: &RecoveredLog<D>) -> Cut {
     let last = recovered.segments.last();
     let torn = recovered.recovery.torn.as_ref();
     let unreadable = recovered
@@ -187,7 +180,7 @@ fn cut<D: Disk>(place: &str, error: LogError, recovered: &RecoveredLog<D>) -> Cu
         .filter(|(first, _)| last.is_some() && *first < recovered.next)
         .map(|(_, name)| format!("{place}/{name}"))
         .collect();
-    let goes_on = last.is_some_and(|segment| segment.header.compacted.is_none());
+    let has_open_segment = last.is_some_and(|segment| segment.header.compacted.is_none());
     Cut {
         error,
         file: last.map(|segment| segment.path()),
@@ -198,7 +191,7 @@ fn cut<D: Disk>(place: &str, error: LogError, recovered: &RecoveredLog<D>) -> Cu
         holes: recovered.holes.clone(),
         changes: recovered.changes.clone(),
         unreadable,
-        begins_segment: !goes_on,
+        begins_segment: !has_open_segment,
     }
 }
 

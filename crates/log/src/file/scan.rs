@@ -23,12 +23,7 @@ pub(crate) struct Window {
 impl Window {
     /// A window on a file of this size.
     pub(crate) fn new(file_bytes: u64) -> Self {
-        Self {
-            bytes: Bytes::new(),
-            start: 0,
-            file_bytes,
-            read_bytes: 0,
-        }
+        Self { bytes: Bytes::new(), start: 0, file_bytes, read_bytes: 0 }
     }
 
     /// Bytes read from the file so far.
@@ -38,14 +33,13 @@ impl Window {
 
     /// Whether the whole frame at `offset` is in memory.
     pub(crate) fn holds_frame(&self, salt: Salt, offset: u64) -> bool {
-        let held = offset
+        let frame = offset
             .checked_sub(self.start)
             .and_then(|from| self.bytes.get(from as usize..))
             .unwrap_or_default();
-        let header = held
-            .get(..FRAME_HEADER_BYTES)
-            .and_then(|head| FrameHeader::decode(salt, head));
-        header.is_some_and(|header| header.frame_bytes() <= held.len() as u64)
+        let header =
+            frame.get(..FRAME_HEADER_BYTES).and_then(|head| FrameHeader::decode(salt, head));
+        header.is_some_and(|header| header.frame_bytes() <= frame.len() as u64)
     }
 
     /// The `length` bytes at `offset`, or nothing where the file ends before.
@@ -59,10 +53,10 @@ impl Window {
         if end > self.file_bytes {
             return Ok(None);
         }
-        let held = self.start..self.start + self.bytes.len() as u64;
-        if !(held.contains(&offset) && end <= held.end) {
-            let most = (self.file_bytes - offset).min(WINDOW_BYTES as u64) as usize;
-            self.bytes = read_exactly(file, offset, length.max(most))?.into();
+        let held_range = self.start..self.start + self.bytes.len() as u64;
+        if !(held_range.contains(&offset) && end <= held_range.end) {
+            let window_bytes = (self.file_bytes - offset).min(WINDOW_BYTES as u64) as usize;
+            self.bytes = read_exactly(file, offset, length.max(window_bytes))?.into();
             self.read_bytes += self.bytes.len() as u64;
             self.start = offset;
         }
@@ -92,7 +86,7 @@ pub(crate) enum ScannedFrame {
 }
 
 /// The frame at `offset`, its records not yet checked.
-pub(crate) fn frame_at(
+pub(crate) fn read_frame(
     window: &mut Window,
     file: &impl DiskFile,
     salt: Salt,
@@ -104,8 +98,8 @@ pub(crate) fn frame_at(
     let Some(header) = FrameHeader::decode(salt, &head) else {
         return Ok(ScannedFrame::Nothing);
     };
-    let after = offset + FRAME_HEADER_BYTES as u64;
-    match window.get(file, after, header.record_bytes as usize)? {
+    let records_offset = offset + FRAME_HEADER_BYTES as u64;
+    match window.get(file, records_offset, header.record_bytes as usize)? {
         Some(records) => Ok(ScannedFrame::Frame(Frame {
             header,
             offset,
@@ -118,24 +112,21 @@ pub(crate) fn frame_at(
 
 impl Frame {
     /// Checks every record; `is_contiguous` where the segment has not been compacted.
-    pub(crate) fn check(&self, contiguous: bool) -> Result<(), &'static str> {
-        let mut at = 0;
+    pub(crate) fn check(&self, is_contiguous: bool) -> Result<(), &'static str> {
+        let mut offset = 0;
         let mut expected = self.header.first;
         for _ in 0..self.header.count {
-            let record = RecordHeader::check(self.seal, &self.records[at..])
+            let record = RecordHeader::decode_checked(self.seal, &self.records[offset..])
                 .ok_or("a record's checksum does not match")?;
-            let in_order = if contiguous {
-                record.seq == expected
-            } else {
-                record.seq >= expected
-            };
-            if !in_order {
+            let is_in_order =
+                if is_contiguous { record.seq == expected } else { record.seq >= expected };
+            if !is_in_order {
                 return Err("a record's sequence number is out of order");
             }
             expected = record.seq.next();
-            at += record.record_bytes();
+            offset += record.record_bytes();
         }
-        if at != self.records.len() {
+        if offset != self.records.len() {
             return Err("the frame's length is not that of its records");
         }
         Ok(())
@@ -144,11 +135,11 @@ impl Frame {
 
 /// Sequence number and start of each of a frame's records. Stops early at one that does not fit.
 pub(crate) fn record_starts(records: &[u8]) -> impl Iterator<Item = (Seq, usize)> {
-    let mut at = 0;
+    let mut offset = 0;
     std::iter::from_fn(move || {
-        let record = RecordHeader::peek(records.get(at..)?)?;
-        let start = at;
-        at += record.record_bytes();
+        let record = RecordHeader::decode(records.get(offset..)?)?;
+        let start = offset;
+        offset += record.record_bytes();
         Some((record.seq, start))
     })
 }

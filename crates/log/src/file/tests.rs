@@ -24,16 +24,16 @@ fn body(seq: u64) -> Vec<u8> {
 
 fn fill(log: &mut FileLog, count: u64) {
     let mut batch = Batch::new();
-    let mut next = log.next();
+    let mut next = log.next_seq();
     let end = next.plus(count);
     while next < end {
         for _ in 0..(next.0 % 50 + 1).min(end.0 - next.0) {
             batch.push(&body(next.0));
             next = next.next();
         }
-        let expected = log.next();
+        let expected = log.next_seq();
         let appended = log.append(&mut batch, expected).expect("the disk works");
-        assert_eq!(appended, AppendResult::Committed(next.before()));
+        assert_eq!(appended, AppendResult::Committed(next.previous()));
     }
 }
 
@@ -49,7 +49,7 @@ fn what_is_appended_is_read_back_also_after_a_restart() {
     assert_eq!(recovery, Recovery::default());
     fill(&mut log, 20_000);
     let check = |log: &FileLog| {
-        assert_eq!((log.first(), log.next()), (Seq(1), Seq(20_001)));
+        assert_eq!((log.first_seq(), log.next_seq()), (Seq(1), Seq(20_001)));
         let reader = log.reader();
         for seq in (1..=20_000).chain((1..=20_000).rev().step_by(37)) {
             assert_eq!(reader.read(Seq(seq)).expect("it was appended"), body(seq));
@@ -91,12 +91,12 @@ fn a_compaction_runs_elsewhere_and_keeps_sequence_numbers() {
     let segments = log.segments();
     assert!(segments.len() > 4, "{segments:?}");
     let (first, last) = (segments[1].first, segments[3].last);
-    let compaction = log.compact(first, last).expect("the run is sealed");
+    let compaction = log.prepare_compaction(first, last).expect("the run is sealed");
     let running =
         std::thread::spawn(move || crate::Compaction::run(compaction, |seq| seq.0 % 3 == 0));
     fill(&mut log, 1_000);
     let compacted = running.join().expect("no panic").expect("the disk works");
-    assert!(log.finish(compacted).expect("the log runs"));
+    assert!(log.finish_compaction(compacted).expect("the log runs"));
     assert_eq!(
         log.segments().len() + 2,
         segments.len() + log.segments().len() - (segments.len() - 2)
@@ -132,16 +132,16 @@ fn a_compacted_segment_knows_its_records_and_is_never_too_large() {
     let (mut log, _) = open(home.path(), 1);
     fill(&mut log, 10_000);
     let (first, last) = (log.segments()[0].first, log.segments()[1].last);
-    let mut compaction = log.compact(first, last).expect("the run is sealed");
+    let mut compaction = log.prepare_compaction(first, last).expect("the run is sealed");
     compaction.bytes_max = 128 << 10;
     let too_large = crate::Compaction::run(compaction, |_| true).err();
     let told = too_large.expect("two segments do not fit").to_string();
     assert!(told.contains("larger than 131072 bytes"), "{told}");
     assert_eq!(records(&log), log.segments()[0].last.0);
-    let compaction = log.compact(first, last).expect("the run is sealed");
+    let compaction = log.prepare_compaction(first, last).expect("the run is sealed");
     let compacted =
         crate::Compaction::run(compaction, |seq| seq.0 % 10 == 0).expect("the disk works");
-    assert!(log.finish(compacted).expect("the log runs"));
+    assert!(log.finish_compaction(compacted).expect("the log runs"));
     assert_eq!(records(&log), last.0 / 10);
     drop(log);
     assert_eq!(records(&open(home.path(), 10_001).0), last.0 / 10);
@@ -153,7 +153,7 @@ fn truncated_segments_become_spare_ones() {
     let (mut log, _) = open(home.path(), 1);
     fill(&mut log, 10_000);
     log.truncate_below(Seq(5_000)).expect("the log runs");
-    let first = log.first();
+    let first = log.first_seq();
     assert!(first > Seq(1) && first <= Seq(5_000));
     match log.reader().read(Seq(1)) {
         Err(LogError::Truncated { first: told, .. }) => assert_eq!(told, first),
@@ -162,7 +162,7 @@ fn truncated_segments_become_spare_ones() {
     fill(&mut log, 10_000);
     drop(log);
     let (log, _) = open(home.path(), 10_000);
-    assert_eq!((log.first(), log.next()), (first, Seq(20_001)));
+    assert_eq!((log.first_seq(), log.next_seq()), (first, Seq(20_001)));
     let tail = log.read_from(first).map(|item| item.expect("whole").0.0);
     assert!(tail.eq(first.0..=20_000));
 }
@@ -171,10 +171,7 @@ fn truncated_segments_become_spare_ones() {
 fn an_interval_says_when_to_sync() {
     let home = tempfile::tempdir().expect("a temporary directory");
     let disk = Directory::open(home.path()).expect("a temporary directory opens");
-    let config = LogConfig {
-        durability: Durability::Interval(Duration::from_secs(5)),
-        ..config()
-    };
+    let config = LogConfig { durability: Durability::Interval(Duration::from_secs(5)), ..config() };
     let (mut log, _) = FileLog::open(disk, config, Seq(1)).expect("the log opens");
     assert_eq!(log.sync_deadline(), None);
     fill(&mut log, 10);
@@ -197,7 +194,7 @@ fn reading_in_order_costs_a_call_a_chunk_and_what_is_recent_none() {
     let mut batch = Batch::new();
     for _ in 0..10_000 {
         batch.push(&[1; 84]);
-        let expected = log.next();
+        let expected = log.next_seq();
         let appended = log.append(&mut batch, expected).expect("the disk works");
         assert!(matches!(appended, AppendResult::Committed(_)));
     }

@@ -1,8 +1,5 @@
 //! Every record is in the log once, and every caller gets its outcome.
 
-use std::sync::Arc;
-use std::task::{Wake, Waker};
-
 use egret_base_test::eventually_blocking;
 
 use super::*;
@@ -45,9 +42,7 @@ fn appenders_share_writes_and_each_gets_its_own_number() {
                 })
             })
             .collect();
-        let results = threads
-            .into_iter()
-            .map(|thread| thread.join().expect("no panic"));
+        let results = threads.into_iter().map(|thread| thread.join().expect("no panic"));
         results.flatten().collect()
     });
     let reader = group.with_log(|log| log.reader());
@@ -65,10 +60,7 @@ fn a_full_disk_fails_its_batch_only_and_numbers_go_on() {
     let (disk, group) = group(LogConfig::default());
     assert_eq!(group.append(b"one").expect("the disk works"), Seq(1));
     disk.inject(Fault::Full(10));
-    assert!(matches!(
-        group.append(b"refused"),
-        Err(LogError::Full { .. })
-    ));
+    assert!(matches!(group.append(b"refused"), Err(LogError::Full { .. })));
     assert_eq!(group.append(b"two").expect("there is space again"), Seq(2));
     let ticket = group.submit(b"three").expect("the log runs");
     assert_eq!(group.wait(ticket).expect("the disk works"), Seq(3));
@@ -78,14 +70,8 @@ fn a_full_disk_fails_its_batch_only_and_numbers_go_on() {
 fn a_failed_sync_ends_it_for_everybody() {
     let (disk, group) = group(LogConfig::default());
     disk.inject(Fault::SyncError);
-    assert!(matches!(
-        group.append(b"lost"),
-        Err(LogError::Stopped { .. })
-    ));
-    assert!(matches!(
-        group.submit(b"late"),
-        Err(LogError::Stopped { .. })
-    ));
+    assert!(matches!(group.append(b"lost"), Err(LogError::Stopped { .. })));
+    assert!(matches!(group.submit(b"late"), Err(LogError::Stopped { .. })));
 }
 
 #[test]
@@ -99,31 +85,6 @@ fn an_interval_is_synced_by_the_writer() {
     eventually_blocking("the writer syncs", || disk.calls().syncs > before);
 }
 
-struct Unpark(std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-#[test]
-fn a_future_is_woken() {
-    let (_, group) = group(LogConfig::default());
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut context = Context::from_waker(&waker);
-    for number in 1..200 {
-        let ticket = group.submit(b"body").expect("the log runs");
-        let mut committed = group.committed(ticket);
-        loop {
-            match Pin::new(&mut committed).poll(&mut context) {
-                Poll::Ready(seq) => break assert_eq!(seq.expect("the disk works"), Seq(number)),
-                Poll::Pending => std::thread::park(),
-            }
-        }
-    }
-}
-
 #[test]
 fn limits_refuse_by_name() {
     let (_, group) = group(LogConfig::default());
@@ -131,7 +92,7 @@ fn limits_refuse_by_name() {
         Err(LogError::BatchTooLarge(limit)) => assert_eq!(limit.name, "waiting_bytes_max"),
         other => panic!("{other:?}"),
     }
-    let held = group.shared.committer();
+    let held = group.shared.lock_writer();
     let mut accepted = 0;
     let refused = loop {
         match group.submit(&[0; 10_000]) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 
-fn small() -> Inbox<u32> {
+fn small_inbox() -> Inbox<u32> {
     Inbox::new(InboxLimits {
         items_name: "waiting_max",
         items_max: 3,
@@ -24,16 +24,16 @@ fn what_is_held_counts_as_waiting() {
     inbox.push(1, 60).unwrap();
     let mut taken = Vec::new();
     inbox.take_all(&mut taken, None);
-    inbox.hold(1, 60);
+    inbox.set_unprocessed(1, 60);
     inbox.push(2, 40).unwrap();
     assert!(matches!(inbox.push(3, 1), Err(InboxRejection::Full(3, _))));
-    inbox.hold(0, 0);
+    inbox.set_unprocessed(0, 0);
     inbox.push(3, 1).unwrap();
 }
 
 #[test]
 fn limits_hand_the_item_back_by_name() {
-    let inbox = small();
+    let inbox = small_inbox();
     inbox.push(1, 1000).expect("an empty inbox takes any item");
     match inbox.push(2, 1) {
         Err(InboxRejection::Full(2, limit)) => assert_eq!(limit.name, "waiting_bytes_max"),
@@ -53,7 +53,7 @@ fn limits_hand_the_item_back_by_name() {
 
 #[test]
 fn what_waits_is_taken_before_the_end_is_told() {
-    let inbox = small();
+    let inbox = small_inbox();
     inbox.push(7, 1).expect("there is room");
     inbox.close();
     assert!(matches!(inbox.push(8, 1), Err(InboxRejection::Closed(8))));
@@ -65,12 +65,9 @@ fn what_waits_is_taken_before_the_end_is_told() {
 
 #[test]
 fn a_timeout_and_a_wake_come_back_with_nothing() {
-    let inbox = small();
+    let inbox = small_inbox();
     let mut taken = Vec::new();
-    assert_eq!(
-        inbox.take_all(&mut taken, Some(Duration::ZERO)),
-        DrainResult::Nothing
-    );
+    assert_eq!(inbox.take_all(&mut taken, Some(Duration::ZERO)), DrainResult::Nothing);
     inbox.wake();
     assert_eq!(inbox.take_all(&mut taken, None), DrainResult::Nothing);
 }

@@ -48,8 +48,8 @@ impl CountFile<'_> {
         let Some(finding) = self.examine()? else {
             return Ok(None);
         };
-        let written = parts::write_count(self.directory, self.name, self.count()?);
-        written.map_err(failed("write", &self.path()))?;
+        let result = parts::write_count(self.directory, self.name, self.count()?);
+        result.map_err(failed("write", &self.path()))?;
         Ok(Some(finding))
     }
 
@@ -59,7 +59,7 @@ impl CountFile<'_> {
     /// [`LogError::Io`].
     pub fn count(&self) -> Result<usize, LogError> {
         let stored = parts::stored_count(self.directory, self.name);
-        let right = parts::right_count(self.directory, self.name, stored.ok().flatten());
+        let right = parts::expected_count(self.directory, self.name, stored.ok().flatten());
         right.map_err(failed("read", &self.directory.join(KNOWN_PARTS)))
     }
 

@@ -49,7 +49,7 @@ impl Damage {
     }
 
     /// The first record that the log must have, where anything can be kept.
-    pub(super) fn kept(&self, replay_from: &Result<Seq, String>) -> Option<Seq> {
+    pub(super) fn first_kept(&self, replay_from: &Result<Seq, String>) -> Option<Seq> {
         match self {
             Self::Snapshot(_)
             | Self::Missing(_)

@@ -26,10 +26,10 @@ impl Examination {
     pub fn add(
         &mut self,
         part: String,
-        examined: Result<impl IntoIterator<Item = Finding>, LogError>,
+        result: Result<impl IntoIterator<Item = Finding>, LogError>,
     ) {
-        match examined {
-            Ok(found) => self.findings.extend(found),
+        match result {
+            Ok(findings) => self.findings.extend(findings),
             Err(error) => self.unexamined.push(UnexaminedPart { part, error }),
         }
     }

@@ -21,9 +21,5 @@ pub struct Finding {
 
 pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LogError {
     let file = path.display().to_string();
-    move |source| LogError::Io {
-        action,
-        file,
-        source: Arc::new(source),
-    }
+    move |source| LogError::Io { action, file, source: Arc::new(source) }
 }

@@ -25,20 +25,20 @@ impl OlderState {
 
     /// What is lost where the log ends before record `next`. It had reached what a snapshot has
     /// before the snapshot was written.
-    pub(super) fn loss(&self, next: Seq, holds: &str) -> String {
-        let lost = lost_records(next, self.reached, holds);
+    pub(super) fn loss(&self, next: Seq, record_content: &str) -> String {
+        let lost = lost_records(next, self.reached, record_content);
         lost.unwrap_or_else(|| "nothing".to_owned())
     }
 }
 
 /// The records from `from` to the one before `below`, if there are any.
-fn lost_records(from: Seq, below: Seq, holds: &str) -> Option<String> {
+fn lost_records(from: Seq, below: Seq, record_content: &str) -> Option<String> {
     match below.0.saturating_sub(from.0) {
         0 => None,
-        1 => Some(format!("1 record ({holds}), number {from}")),
+        1 => Some(format!("1 record ({record_content}), number {from}")),
         count => Some(format!(
-            "{count} records ({holds}), numbers {from} to {}",
-            below.before()
+            "{count} records ({record_content}), numbers {from} to {}",
+            below.previous()
         )),
     }
 }
@@ -61,13 +61,10 @@ impl Cut {
     /// Bytes by which files become longer, new ones included.
     pub(crate) fn growth_bytes(&self) -> u64 {
         let changes = self.changes.iter();
-        let longer = changes.map(|change| change.bytes.saturating_sub(change.found_bytes));
-        let begun = if self.begins_segment {
-            LogConfig::default().first_segment_bytes
-        } else {
-            0
-        };
-        longer.sum::<u64>() + begun
+        let growth = changes.map(|change| change.bytes.saturating_sub(change.found_bytes));
+        let new_segment_bytes =
+            if self.begins_segment { LogConfig::default().first_segment_bytes } else { 0 };
+        growth.sum::<u64>() + new_segment_bytes
     }
 
     pub fn action(&self) -> String {
@@ -92,24 +89,24 @@ impl Cut {
 
     /// What is lost. Records hold what `record_content` says; of those that the snapshot has,
     /// `log_only_content` is in the log only.
-    pub fn loss(&self, holds: &str, holds_before: &str) -> String {
-        let end = lost_records(self.from, self.below, holds);
+    pub fn loss(&self, record_content: &str, log_only_content: &str) -> String {
+        let end = lost_records(self.from, self.below, record_content);
         let holes = self.holes.iter().map(|hole| {
             format!(
-                "data of the snapshot that only records {} to {} hold ({holds_before})",
+                "data of the snapshot that only records {} to {} hold ({log_only_content})",
                 hole.first, hole.last
             )
         });
         let losses: Vec<String> = end.into_iter().chain(holes).collect();
         if losses.is_empty() {
-            return self.no_loss().to_owned();
+            return self.no_loss_text().to_owned();
         }
         losses.join("; ")
     }
 
     /// Whatever was at the end of a file that is too short may have been a record that nothing else
     /// tells of.
-    fn no_loss(&self) -> &'static str {
+    fn no_loss_text(&self) -> &'static str {
         let is_too_long = |change: &FileChange| change.found_bytes > change.bytes;
         let only_too_long = !self.changes.is_empty() && self.changes.iter().all(is_too_long);
         if only_too_long && self.bytes.is_none() && self.unreadable.is_empty() {
@@ -127,9 +124,9 @@ impl FileChange {
             return format!("close {path} at offset {bytes}, the end of its readable part");
         }
         match found.checked_sub(bytes) {
-            Some(more) => {
+            Some(excess) => {
                 format!(
-                    "cut {more} bytes off the end of {path}, back to the {bytes} bytes that its header states"
+                    "cut {excess} bytes off the end of {path}, back to the {bytes} bytes that its header states"
                 )
             }
             None => format!(

@@ -41,29 +41,29 @@ impl Inode {
 
     /// Per sector, some of the writes to it are found, in their order, and perhaps a part of one
     /// more.
-    pub(crate) fn lose_power(&mut self, chance: &mut SplitMix64) {
+    pub(crate) fn lose_power(&mut self, random: &mut SplitMix64) {
         let mut sectors: BTreeMap<u64, Vec<(u64, &[u8])>> = BTreeMap::new();
         for (offset, bytes) in &self.pending {
-            let mut done = 0;
-            while done < bytes.len() {
-                let at = offset + done as u64;
-                let left = (SECTOR_BYTES - at % SECTOR_BYTES) as usize;
-                let end = (done + left).min(bytes.len());
-                let sector = sectors.entry(at / SECTOR_BYTES).or_default();
-                sector.push((at, &bytes[done..end]));
-                done = end;
+            let mut processed = 0;
+            while processed < bytes.len() {
+                let position = offset + processed as u64;
+                let bytes_left = (SECTOR_BYTES - position % SECTOR_BYTES) as usize;
+                let end = (processed + bytes_left).min(bytes.len());
+                let sector = sectors.entry(position / SECTOR_BYTES).or_default();
+                sector.push((position, &bytes[processed..end]));
+                processed = end;
             }
         }
         for writes in sectors.values() {
-            let found = chance.below(writes.len() as u64 + 1) as usize;
-            for (offset, bytes) in &writes[..found] {
+            let write_count = random.next_below(writes.len() as u64 + 1) as usize;
+            for (offset, bytes) in &writes[..write_count] {
                 put(&mut self.durable, *offset, bytes);
             }
-            if let Some((offset, bytes)) = writes.get(found)
-                && chance.percent(20)
+            if let Some((offset, bytes)) = writes.get(write_count)
+                && random.percent(20)
             {
-                let part = chance.below(bytes.len() as u64) as usize;
-                put(&mut self.durable, *offset, &bytes[..part]);
+                let partial_length = random.next_below(bytes.len() as u64) as usize;
+                put(&mut self.durable, *offset, &bytes[..partial_length]);
             }
         }
         self.pending.clear();

@@ -30,25 +30,23 @@ fn open(home: &Path, from: u64) -> FileLog {
 /// Appends, compacts and truncates, and says what it has got acknowledged.
 fn work(home: &Path, batches: u64) {
     let mut log = open(home, 1);
-    let mut chance = SplitMix64::new(log.next().0);
+    let mut chance = SplitMix64::new(log.next_seq().0);
     let mut batch = Batch::new();
     let mut output = std::io::stdout().lock();
     for _ in 0..batches {
-        let expected = log.next();
-        (0..1 + chance.below(200)).for_each(|index| batch.push(&body(expected.0 + index)));
+        let expected = log.next_seq();
+        (0..1 + chance.next_below(200)).for_each(|index| batch.push(&body(expected.0 + index)));
         match log.append(&mut batch, expected).expect("the disk works") {
             AppendResult::Committed(last) => writeln!(output, "acknowledged {last}"),
             other => panic!("{other:?}"),
         }
         .expect("somebody listens");
         let segments = log.segments();
-        if segments.len() > 6 && !segments[0].compacted {
+        if segments.len() > 6 && !segments[0].is_compacted {
             let (first, last) = (segments[0].first, segments[2].last);
-            let compaction = log.compact(first, last).expect("they are sealed");
-            let compacted = compaction
-                .run(|seq| seq.0 % 2 == 0)
-                .expect("the disk works");
-            assert!(log.finish(compacted).expect("the log runs"));
+            let compaction = log.prepare_compaction(first, last).expect("they are sealed");
+            let compacted = compaction.run(|seq| seq.0 % 2 == 0).expect("the disk works");
+            assert!(log.finish_compaction(compacted).expect("the log runs"));
         }
         if segments.len() > 8 {
             log.truncate_below(segments[1].first).expect("the log runs");
@@ -64,7 +62,7 @@ fn a_process_that_appends() {
         None => {
             let home = tempfile::tempdir().expect("a temporary directory");
             work(home.path(), 3);
-            assert!(open(home.path(), 1).next() > Seq(3));
+            assert!(open(home.path(), 1).next_seq() > Seq(3));
         }
     }
 }
@@ -83,7 +81,7 @@ fn what_a_killed_process_had_acknowledged_is_there() {
             .spawn()
             .expect("this program can be run");
         let mut output = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-        let lines = 5 + chance.below(300);
+        let lines = 5 + chance.next_below(300);
         let mut seen = 0;
         let mut note = |line: &str| {
             let last = line.strip_prefix("acknowledged ")?.parse().ok()?;
@@ -91,31 +89,22 @@ fn what_a_killed_process_had_acknowledged_is_there() {
             Some(())
         };
         while seen < lines {
-            let line = output
-                .next()
-                .expect("the child goes on")
-                .expect("it writes text");
+            let line = output.next().expect("the child goes on").expect("it writes text");
             seen += note(&line).map_or(0, |()| 1);
         }
         child.kill().expect("it runs");
         child.wait().expect("it is our child");
         // What it wrote between the last line read and its end.
-        output
-            .map_while(Result::ok)
-            .for_each(|line| _ = note(&line));
+        output.map_while(Result::ok).for_each(|line| _ = note(&line));
         let log = open(home.path(), 1);
-        assert!(
-            log.next().0 > acknowledged,
-            "{} <= {acknowledged}",
-            log.next()
-        );
-        let mut last = log.first().0 - 1;
-        for item in log.read_from(log.first()) {
+        assert!(log.next_seq().0 > acknowledged, "{} <= {acknowledged}", log.next_seq());
+        let mut last = log.first_seq().0 - 1;
+        for item in log.read_from(log.first_seq()) {
             let (seq, found) = item.expect("the log is whole");
             assert_eq!(found, body(seq.0), "record {seq}");
             assert!(seq.0 == last + 1 || (seq.0 == last + 2 && seq.0 % 2 == 0) || last == 0);
             last = seq.0;
         }
-        assert_eq!(last + 1, log.next().0);
+        assert_eq!(last + 1, log.next_seq().0);
     }
 }

@@ -7,7 +7,7 @@ use egret_base::SeededEntropy;
 use egret_log::simulated::{Fault, SimulatedDisk};
 use egret_log::{AppendResult, Batch, Disk, Durability, FileLog, Log, LogConfig, LogError, Seq};
 
-use crate::simulator::small;
+use crate::simulator::small_config;
 
 const FIRST: &str = "00000000000000000001.log";
 const RECORDS: u64 = 5;
@@ -20,14 +20,14 @@ fn open(disk: &SimulatedDisk, config: LogConfig) -> Result<FileLog<SimulatedDisk
 fn append(log: &mut FileLog<SimulatedDisk>, body: &str) {
     let mut batch = Batch::new();
     batch.push(body.as_bytes());
-    let expected = log.next();
+    let expected = log.next_seq();
     let appended = log.append(&mut batch, expected).expect("the disk works");
     assert_eq!(appended, AppendResult::Committed(expected));
 }
 
-fn written() -> (SimulatedDisk, FileLog<SimulatedDisk>) {
+fn written_log() -> (SimulatedDisk, FileLog<SimulatedDisk>) {
     let disk = SimulatedDisk::new(1 << 20);
-    let mut log = open(&disk, small(Durability::Fsync)).expect("the disk works");
+    let mut log = open(&disk, small_config(Durability::Fsync)).expect("the disk works");
     (1..=RECORDS).for_each(|seq| append(&mut log, &format!("record {seq}")));
     (disk, log)
 }
@@ -59,11 +59,11 @@ fn code(opened: Result<FileLog<SimulatedDisk>, LogError>) -> &'static str {
 
 #[test]
 fn a_flipped_bit_in_the_last_record_of_a_closed_log_is_corruption() {
-    let (disk, log) = written();
+    let (disk, log) = written_log();
     drop(log);
-    disk.kill();
+    disk.kill_processes();
     flip_last_record(&disk);
-    match open(&disk, small(Durability::Fsync)) {
+    match open(&disk, small_config(Durability::Fsync)) {
         Err(LogError::Corrupt { seq, .. }) => assert_eq!(seq, Seq(RECORDS)),
         other => panic!("{}", code(other)),
     }
@@ -71,67 +71,67 @@ fn a_flipped_bit_in_the_last_record_of_a_closed_log_is_corruption() {
 
 #[test]
 fn so_it_is_when_the_process_was_killed() {
-    let (disk, log) = written();
-    disk.kill();
+    let (disk, log) = written_log();
+    disk.kill_processes();
     drop(log);
     flip_last_record(&disk);
-    assert_eq!(code(open(&disk, small(Durability::Fsync))), "log_corrupt");
+    assert_eq!(code(open(&disk, small_config(Durability::Fsync))), "log_corrupt");
 }
 
 #[test]
 fn a_log_that_was_never_synced_is_sealed_when_it_is_closed() {
     let disk = SimulatedDisk::new(1 << 20);
-    let mut log = open(&disk, small(Durability::None)).expect("the disk works");
+    let mut log = open(&disk, small_config(Durability::None)).expect("the disk works");
     (1..=RECORDS).for_each(|seq| append(&mut log, &format!("record {seq}")));
     drop(log);
-    disk.kill();
+    disk.kill_processes();
     flip_last_record(&disk);
-    assert_eq!(code(open(&disk, small(Durability::None))), "log_corrupt");
+    assert_eq!(code(open(&disk, small_config(Durability::None))), "log_corrupt");
 }
 
 #[test]
 fn an_append_that_a_crash_interrupted_is_cut() {
-    let (disk, mut log) = written();
+    let (disk, mut log) = written_log();
     disk.inject(Fault::PowerLoss(60));
     let mut batch = Batch::new();
     batch.push(&[7; 300]);
-    let expected = log.next();
+    let expected = log.next_seq();
     assert!(log.append(&mut batch, expected).is_err());
-    disk.kill();
+    disk.kill_processes();
     drop(log);
-    let log = open(&disk, small(Durability::Fsync)).expect("only its end is torn");
-    assert_eq!(log.next(), expected);
+    let log = open(&disk, small_config(Durability::Fsync)).expect("only its end is torn");
+    assert_eq!(log.next_seq(), expected);
 }
 
 #[test]
 fn segments_that_are_gone_are_missed() {
-    let (disk, mut log) = written();
+    let (disk, mut log) = written_log();
     while log.segments().len() < 3 {
         append(&mut log, &"x".repeat(900));
     }
     drop(log);
-    disk.kill();
+    disk.kill_processes();
     let mut names = disk.list().expect("the disk works");
     names.retain(|name| name.ends_with(".log"));
     disk.remove(&names[2]).expect("it is listed");
-    assert_eq!(code(open(&disk, small(Durability::Fsync))), "log_shortened");
-    disk.kill();
+    assert_eq!(code(open(&disk, small_config(Durability::Fsync))), "log_shortened");
+    disk.kill_processes();
     disk.remove(&names[0]).expect("it is listed");
     disk.remove(&names[1]).expect("it is listed");
-    assert_eq!(code(open(&disk, small(Durability::Fsync))), "log_absent");
+    assert_eq!(code(open(&disk, small_config(Durability::Fsync))), "log_absent");
 }
 
 #[test]
 fn an_older_copy_is_refused_by_an_owner_who_knows_better() {
-    let (disk, log) = written();
+    let (disk, log) = written_log();
     drop(log);
-    disk.kill();
+    disk.kill_processes();
     let config = |durable_below| LogConfig {
         durable_below: Seq(durable_below),
-        ..small(Durability::Fsync)
+        ..small_config(Durability::Fsync)
     };
     assert_eq!(code(open(&disk, config(RECORDS + 2))), "log_shortened");
-    disk.kill();
+    disk.kill_processes();
     assert_eq!(code(open(&disk, config(RECORDS + 1))), "opened");
     let empty = SimulatedDisk::new(1 << 20);
     assert_eq!(code(open(&empty, config(2))), "log_absent");
@@ -139,50 +139,47 @@ fn an_older_copy_is_refused_by_an_owner_who_knows_better() {
 
 #[test]
 fn a_log_of_a_version_without_a_mark_gets_one() {
-    let (disk, log) = written();
+    let (disk, log) = written_log();
     drop(log);
-    disk.kill();
+    disk.kill_processes();
     disk.remove("end").expect("there is one");
     flip_last_record(&disk);
-    let log = open(&disk, small(Durability::Fsync)).expect("nothing proves the record");
-    assert_eq!(log.next(), Seq(RECORDS));
+    let log = open(&disk, small_config(Durability::Fsync)).expect("nothing proves the record");
+    assert_eq!(log.next_seq(), Seq(RECORDS));
     drop(log);
-    disk.kill();
+    disk.kill_processes();
     assert!(disk.content("end").is_some());
 }
 
 #[test]
 fn a_log_that_had_a_mark_must_have_it() {
-    let must_have = || LogConfig {
-        mark_must_exist: true,
-        ..small(Durability::Fsync)
-    };
-    let (disk, log) = written();
+    let must_have = || LogConfig { end_mark_must_exist: true, ..small_config(Durability::Fsync) };
+    let (disk, log) = written_log();
     assert!(log.has_end_mark());
     drop(log);
-    disk.kill();
+    disk.kill_processes();
     assert_eq!(code(open(&disk, must_have())), "opened");
-    disk.kill();
+    disk.kill_processes();
     disk.remove("end").expect("there is one");
     assert_eq!(code(open(&disk, must_have())), "log_corrupt");
-    disk.kill();
+    disk.kill_processes();
     assert!(disk.content("end").is_none(), "none is made in silence");
 }
 
 #[test]
 fn one_slot_of_the_mark_is_enough() {
-    let (disk, log) = written();
+    let (disk, log) = written_log();
     drop(log);
-    disk.kill();
+    disk.kill_processes();
     let next = Seq(RECORDS + 1);
     flip(&disk, "end", 20);
     flip(&disk, "end", 532);
-    let log = open(&disk, small(Durability::Fsync)).expect("the last slot is whole");
-    assert_eq!(log.next(), next);
+    let log = open(&disk, small_config(Durability::Fsync)).expect("the last slot is whole");
+    assert_eq!(log.next_seq(), next);
     drop(log);
-    disk.kill();
+    disk.kill_processes();
     for slot in 0..3 {
         flip(&disk, "end", 512 * slot + 20);
     }
-    assert_eq!(code(open(&disk, small(Durability::Fsync))), "log_corrupt");
+    assert_eq!(code(open(&disk, small_config(Durability::Fsync))), "log_corrupt");
 }

@@ -8,7 +8,7 @@ use egret_log::simulated::{Fault, SimulatedDisk, SplitMix64};
 use egret_log::{AppendResult, Batch, Compaction, Durability, FileLog, Log, LogError, Seq};
 
 use crate::model::Model;
-use crate::simulator::small;
+use crate::simulator::small_config;
 
 const DISK_BYTES: u64 = 1 << 20;
 
@@ -19,23 +19,20 @@ fn scenario(
     model: &mut Model,
 ) -> Result<(), LogError> {
     let entropy = Arc::new(SeededEntropy::new(5));
-    let config = small(durability);
+    let config = small_config(durability);
     let (mut log, _) = FileLog::open_with(disk.clone(), config, Seq::FIRST, entropy)?;
     append(&mut log, model, 24)?;
     while log.housekeep()? {}
     let (first, last) = (log.segments()[0].first, log.segments()[1].last);
-    let compacted = log.compact(first, last)?.run(|seq| seq.0 % 2 == 0)?;
-    if log.finish(compacted)? {
-        model.dropped(first.0, last.0, |seq| seq % 2 == 0);
+    let compacted = log.prepare_compaction(first, last)?.run(|seq| seq.0 % 2 == 0)?;
+    if log.finish_compaction(compacted)? {
+        model.remove_compacted(first.0, last.0, |seq| seq % 2 == 0);
     }
     while log.housekeep()? {}
     append(&mut log, model, 6)?;
     log.sync()?;
     model.durable_below = model.next();
-    let newest = log
-        .segments()
-        .last()
-        .map_or(Seq(1), |segment| segment.first);
+    let newest = log.segments().last().map_or(Seq(1), |segment| segment.first);
     model.truncated_below = newest.0;
     log.truncate_below(newest)?;
     while log.housekeep()? {}
@@ -52,12 +49,12 @@ fn append(
         let bodies: Vec<Vec<u8>> = (0..3).map(|byte| vec![byte; 150 * byte as usize]).collect();
         bodies.iter().for_each(|body| batch.push(body));
         model.uncertain.clone_from(&bodies);
-        let expected = log.next();
+        let expected = log.next_seq();
         let appended = log.append(&mut batch, expected)?;
         assert!(matches!(appended, AppendResult::Committed(_)));
         model.uncertain.clear();
         model.commit(bodies);
-        if log.synced_below() == log.next() {
+        if log.synced_below() == log.next_seq() {
             model.durable_below = model.next();
         }
     }
@@ -115,15 +112,15 @@ fn stop_at(durability: Durability, step: u64, luck: u64) -> Option<u64> {
     scenario(&disk, durability, &mut model).err()?;
     let calls = disk.calls();
     let least = if (step + luck).is_multiple_of(3) {
-        disk.kill();
+        disk.kill_processes();
         model.next()
     } else {
         disk.lose_power(&mut SplitMix64::new(step ^ (luck << 32)));
         model.durable_below
     };
-    let opened = FileLog::open(disk, small(durability), Seq::FIRST);
+    let opened = FileLog::open(disk, small_config(durability), Seq::FIRST);
     let (log, _) = opened.unwrap_or_else(|error| panic!("step {step}, luck {luck}: {error}"));
-    model.reopened(&log, least.max(1));
+    model.check_reopened(&log, least.max(1));
     Some(calls.writes + calls.syncs + calls.directory_syncs + calls.name_changes)
 }
 

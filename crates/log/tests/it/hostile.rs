@@ -8,24 +8,25 @@ use egret_log::simulated::SimulatedDisk;
 use egret_log::{AppendResult, Batch, Durability, FileLog, Log, LogError, LogReader, Seq};
 use proptest::prelude::*;
 
-use crate::simulator::small;
+use crate::simulator::small_config;
 
 fn body(seq: u64) -> Vec<u8> {
     vec![seq as u8; (seq * 37 % 300) as usize]
 }
 
 /// Some segments of a log that was closed, and the last frame's first record.
-fn written() -> (SimulatedDisk, u64) {
+fn written_log() -> (SimulatedDisk, u64) {
     let disk = SimulatedDisk::new(1 << 20);
     let entropy = Arc::new(SeededEntropy::new(3));
-    let opened = FileLog::open_with(disk.clone(), small(Durability::Fsync), Seq::FIRST, entropy);
+    let opened =
+        FileLog::open_with(disk.clone(), small_config(Durability::Fsync), Seq::FIRST, entropy);
     let (mut log, _) = opened.expect("the disk works");
     let mut batch = Batch::new();
     let mut last_frame = 0;
     for frame in 0..40u64 {
-        last_frame = log.next().0;
+        last_frame = log.next_seq().0;
         (0..frame % 5 + 1).for_each(|index| batch.push(&body(last_frame + index)));
-        let expected = log.next();
+        let expected = log.next_seq();
         let appended = log.append(&mut batch, expected).expect("the disk works");
         assert!(matches!(appended, AppendResult::Committed(_)));
     }
@@ -42,22 +43,10 @@ fn segments(disk: &SimulatedDisk) -> Vec<String> {
 /// What a mutation does to one segment.
 #[derive(Clone, Debug)]
 enum Mutation {
-    Flip {
-        at: usize,
-        mask: u8,
-    },
-    Fill {
-        at: usize,
-        bytes: Vec<u8>,
-    },
-    Cut {
-        at: usize,
-    },
-    Copy {
-        from: usize,
-        to: usize,
-        length: usize,
-    },
+    Flip { at: usize, mask: u8 },
+    Fill { at: usize, bytes: Vec<u8> },
+    Cut { at: usize },
+    Copy { from: usize, to: usize, length: usize },
 }
 
 fn mutation() -> impl Strategy<Value = Mutation> {
@@ -92,7 +81,7 @@ fn apply(content: &mut Vec<u8>, mutation: &Mutation) {
 
 /// Every record is the one written, or the error names where the damage is.
 fn check_reads(log: &FileLog<SimulatedDisk>) {
-    for seq in 1..log.next().0 {
+    for seq in 1..log.next_seq().0 {
         match log.reader().read(Seq(seq)) {
             Ok(found) => assert_eq!(found, body(seq), "record {seq}"),
             Err(LogError::Corrupt { seq: named, .. }) => assert!(named.0 <= seq),
@@ -117,7 +106,7 @@ proptest! {
         mutations in prop::collection::vec(mutation(), 1..3),
         replay_all in any::<bool>(),
     ) {
-        let (disk, last_frame) = written();
+        let (disk, last_frame) = written_log();
         let names = segments(&disk);
         let name = which.get(&names);
         let mut content = disk.content(name).expect("it is listed");
@@ -127,11 +116,11 @@ proptest! {
             }
         }
         disk.overwrite(name, content);
-        disk.kill();
+        disk.kill_processes();
         let from = if replay_all { 1 } else { last_frame };
-        match FileLog::open(disk, small(Durability::Fsync), Seq(from)) {
+        match FileLog::open(disk, small_config(Durability::Fsync), Seq(from)) {
             Ok((log, _)) => {
-                assert!(log.next().0 > last_frame, "lost what was durable");
+                assert!(log.next_seq().0 > last_frame, "lost what was durable");
                 check_reads(&log);
             }
             Err(LogError::Corrupt { .. } | LogError::UnknownVersion { .. }) => {}
@@ -145,7 +134,7 @@ proptest! {
         content in prop::collection::vec(any::<u8>(), 0..9000),
         header in any::<bool>(),
     ) {
-        let (disk, _) = written();
+        let (disk, _) = written_log();
         let names = segments(&disk);
         let name = names.last().expect("there are segments");
         let mut segment = disk.content(name).expect("it is listed");
@@ -153,8 +142,8 @@ proptest! {
         segment.truncate(keep);
         segment.extend(content);
         disk.overwrite(name, segment);
-        disk.kill();
-        if let Ok((log, _)) = FileLog::open(disk, small(Durability::Fsync), Seq::FIRST) {
+        disk.kill_processes();
+        if let Ok((log, _)) = FileLog::open(disk, small_config(Durability::Fsync), Seq::FIRST) {
             check_reads(&log);
         }
     }
@@ -162,12 +151,12 @@ proptest! {
 
 #[test]
 fn a_segment_that_was_deleted_is_missed() {
-    let (disk, last_frame) = written();
+    let (disk, last_frame) = written_log();
     let names = segments(&disk);
     egret_log::Disk::remove(&disk, &names[1]).expect("it is listed");
-    disk.kill();
+    disk.kill_processes();
     for from in [1, last_frame] {
-        match FileLog::open(disk.clone(), small(Durability::Fsync), Seq(from)) {
+        match FileLog::open(disk.clone(), small_config(Durability::Fsync), Seq(from)) {
             Err(LogError::Missing { .. } | LogError::Corrupt { .. }) => {}
             Err(other) => panic!("{other}"),
             // The missing segment is not replayed; a read of its records fails.

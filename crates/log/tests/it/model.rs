@@ -32,7 +32,7 @@ impl Model {
     }
 
     /// A compaction that keeps what `keep` says was put in place.
-    pub fn dropped(&mut self, first: u64, last: u64, keep: impl Fn(u64) -> bool) {
+    pub fn remove_compacted(&mut self, first: u64, last: u64, keep: impl Fn(u64) -> bool) {
         for seq in (first..=last).filter(|seq| !keep(*seq)) {
             self.droppable[seq as usize - 1] = true;
         }
@@ -40,12 +40,9 @@ impl Model {
 
     /// After a restart: the log must end where something ended, not before `least`, and what it
     /// holds now is what it has.
-    pub fn reopened(&mut self, log: &FileLog<SimulatedDisk>, least: u64) {
-        let next = log.next().0;
-        assert!(
-            next >= least,
-            "ends before {next}, but {least} was promised"
-        );
+    pub fn check_reopened(&mut self, log: &FileLog<SimulatedDisk>, least: u64) {
+        let next = log.next_seq().0;
+        assert!(next >= least, "ends before {next}, but {least} was promised");
         if next > self.next() {
             let uncertain = std::mem::take(&mut self.uncertain);
             assert_eq!(next, self.next() + uncertain.len() as u64, "half a batch");
@@ -77,17 +74,13 @@ impl Model {
 
     /// Everything from `from` on, in order.
     pub fn check_tail(&self, log: &FileLog<SimulatedDisk>, from: u64) {
-        let from = from.max(log.first().0);
+        let from = from.max(log.first_seq().0);
         let mut expected = from;
         for item in log.read_from(Seq(from)) {
             let (seq, body) = item.unwrap_or_else(|error| panic!("tail from {from}: {error}"));
             let skipped = expected..seq.0;
             assert!(seq.0 >= expected);
-            assert!(
-                skipped
-                    .into_iter()
-                    .all(|seq| self.droppable[seq as usize - 1])
-            );
+            assert!(skipped.into_iter().all(|seq| self.droppable[seq as usize - 1]));
             assert_eq!(&*body, &*self.bodies[seq.0 as usize - 1], "record {seq}");
             expected = seq.0 + 1;
         }
@@ -96,15 +89,15 @@ impl Model {
     }
 
     pub fn check_all(&self, log: &FileLog<SimulatedDisk>) {
-        assert_eq!(log.next().0, self.next());
-        assert!(log.first().0 <= self.truncated_below.max(1));
+        assert_eq!(log.next_seq().0, self.next());
+        assert!(log.first_seq().0 <= self.truncated_below.max(1));
         self.check_tail(log, 1);
         let segments = log.segments();
-        let mut next = log.first();
+        let mut next = log.first_seq();
         for segment in &segments {
             assert_eq!(segment.first, next, "{segments:?}");
             next = segment.last.next();
         }
-        assert_eq!(next, log.next());
+        assert_eq!(next, log.next_seq());
     }
 }

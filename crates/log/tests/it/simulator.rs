@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egret_base::SeededEntropy;
-use egret_base_test::over_seeds;
+use egret_base_test::run_over_seeds;
 use egret_log::simulated::{Fault, SimulatedDisk, SplitMix64};
 use egret_log::{
     AppendResult, Batch, Compaction, Durability, FileCompaction, FileLog, Housekeeping, Log,
@@ -20,7 +20,7 @@ const STEPS: u64 = 120;
 const DISK_BYTES: u64 = 400 << 10;
 
 /// A log so small that everything that can happen to it does.
-pub fn small(durability: Durability) -> LogConfig {
+pub fn small_config(durability: Durability) -> LogConfig {
     LogConfig {
         durability,
         segment_bytes: 10 << 10,
@@ -34,7 +34,7 @@ pub fn small(durability: Durability) -> LogConfig {
         housekeeping: Housekeeping::Owner,
         open_segments_max: 2,
         must_exist: false,
-        mark_must_exist: false,
+        end_mark_must_exist: false,
         durable_below: Seq(0),
     }
 }
@@ -64,7 +64,7 @@ struct Simulation {
 impl Simulation {
     fn new(seed: u64) -> Self {
         let mut chance = SplitMix64::new(seed);
-        let durability = match chance.below(4) {
+        let durability = match chance.next_below(4) {
             0 => Durability::None,
             1 => Durability::Interval(Duration::ZERO),
             _ => Durability::Fsync,
@@ -73,7 +73,7 @@ impl Simulation {
             uniform: chance.percent(30),
             chance,
             disk: SimulatedDisk::new(DISK_BYTES),
-            config: small(durability),
+            config: small_config(durability),
             log: None,
             model: Model::default(),
             batch: Batch::new(),
@@ -88,14 +88,14 @@ impl Simulation {
         for _ in 0..STEPS {
             self.step();
             if self.disk.is_dead() || self.chance.percent(2) {
-                self.end_life(End::PowerLoss);
+                self.end_incarnation(End::PowerLoss);
             } else if self.chance.percent(2) {
-                self.end_life(End::Kill);
+                self.end_incarnation(End::Kill);
             } else if self.chance.percent(1) {
-                self.end_life(End::Close);
+                self.end_incarnation(End::Close);
             }
         }
-        self.end_life(End::PowerLoss);
+        self.end_incarnation(End::PowerLoss);
     }
 
     fn log(&mut self) -> &mut FileLog<SimulatedDisk> {
@@ -103,7 +103,7 @@ impl Simulation {
     }
 
     fn step(&mut self) {
-        match self.chance.below(100) {
+        match self.chance.next_below(100) {
             0..45 => self.append(),
             45..60 => self.read(),
             60..64 => self.tail(),
@@ -120,21 +120,17 @@ impl Simulation {
 
     fn append(&mut self) {
         self.batch.clear();
-        let count = if self.uniform {
-            3
-        } else {
-            1 + self.chance.below(8)
-        };
+        let count = if self.uniform { 3 } else { 1 + self.chance.next_below(8) };
         let mut bodies = Vec::new();
         for index in 0..count {
-            let length = match self.chance.below(10) {
+            let length = match self.chance.next_below(10) {
                 // With the headers before them, 512 bytes each.
                 _ if self.uniform => 448 + 48 * index.min(1),
                 0 => 0,
-                1 => self.chance.below(600),
-                _ => self.chance.below(60),
+                1 => self.chance.next_below(600),
+                _ => self.chance.next_below(60),
             };
-            let fill = self.chance.below(256) as u8;
+            let fill = self.chance.next_below(256) as u8;
             let body = vec![fill; length as usize];
             self.batch.push(&body);
             bodies.push(body);
@@ -156,31 +152,31 @@ impl Simulation {
             }
             // Only a segment could not be begun: the log is as it was.
             Err(LogError::Io { .. }) => {}
-            Err(LogError::Stopped { .. }) => self.stopped(bodies),
+            Err(LogError::Stopped { .. }) => self.handle_stop(bodies),
             Err(other) => panic!("{other}"),
         }
     }
 
     /// The append that stopped the log may be in it.
-    fn stopped(&mut self, bodies: Vec<Vec<u8>>) {
+    fn handle_stop(&mut self, bodies: Vec<Vec<u8>>) {
         self.model.uncertain = bodies;
-        let end = match self.chance.below(2) {
+        let end = match self.chance.next_below(2) {
             0 => End::PowerLoss,
             _ => End::Kill,
         };
-        self.end_life(end);
+        self.end_incarnation(end);
     }
 
     fn read(&mut self) {
         for _ in 0..4 {
-            let seq = 1 + self.chance.below(self.model.next());
+            let seq = 1 + self.chance.next_below(self.model.next());
             let log = self.log.as_ref().expect("the log is open between steps");
             self.model.check_read(log, seq);
         }
     }
 
     fn tail(&mut self) {
-        let from = 1 + self.chance.below(self.model.next());
+        let from = 1 + self.chance.next_below(self.model.next());
         let log = self.log.as_ref().expect("the log is open between steps");
         self.model.check_tail(log, from);
     }
@@ -188,13 +184,13 @@ impl Simulation {
     fn sync(&mut self) {
         match self.log().sync() {
             Ok(()) => self.model.durable_below = self.model.next(),
-            Err(LogError::Stopped { .. }) => self.end_life(End::Kill),
+            Err(LogError::Stopped { .. }) => self.end_incarnation(End::Kill),
             Err(other) => panic!("{other}"),
         }
     }
 
     fn housekeep(&mut self) {
-        for _ in 0..self.chance.below(4) {
+        for _ in 0..self.chance.next_below(4) {
             match self.log().housekeep() {
                 Ok(_) | Err(LogError::Full { .. } | LogError::Io { .. }) => {}
                 Err(other) => panic!("{other}"),
@@ -204,17 +200,14 @@ impl Simulation {
 
     fn begin_compaction(&mut self) {
         let log = self.log.as_mut().expect("the log is open between steps");
-        let sealed: Vec<_> = log
-            .segments()
-            .into_iter()
-            .filter(|segment| segment.sealed)
-            .collect();
+        let sealed: Vec<_> =
+            log.segments().into_iter().filter(|segment| segment.is_sealed).collect();
         if sealed.is_empty() || self.compaction.is_some() {
             return;
         }
-        let first = self.chance.below(sealed.len() as u64) as usize;
-        let last = (first + self.chance.below(3) as usize).min(sealed.len() - 1);
-        let compaction = log.compact(sealed[first].first, sealed[last].last);
+        let first = self.chance.next_below(sealed.len() as u64) as usize;
+        let last = (first + self.chance.next_below(3) as usize).min(sealed.len() - 1);
+        let compaction = log.prepare_compaction(sealed[first].first, sealed[last].last);
         self.compaction = Some(compaction.expect("these segments are sealed"));
     }
 
@@ -222,7 +215,7 @@ impl Simulation {
         let Some(compaction) = self.compaction.take() else {
             return;
         };
-        let salt = self.chance.below(5);
+        let salt = self.chance.next_below(5);
         let keep = move |seq: u64| (seq * 7 + salt) % 5 < salt;
         let compacted = match compaction.run(|seq| keep(seq.0)) {
             Ok(compacted) => compacted,
@@ -232,15 +225,15 @@ impl Simulation {
             Err(other) => panic!("{other}"),
         };
         let (first, last) = compacted.range();
-        match self.log().finish(compacted) {
-            Ok(true) => self.model.dropped(first.0, last.0, keep),
+        match self.log().finish_compaction(compacted) {
+            Ok(true) => self.model.remove_compacted(first.0, last.0, keep),
             Ok(false) | Err(LogError::Stopped { .. }) => {}
             Err(other) => panic!("{other}"),
         }
     }
 
     fn truncate(&mut self) {
-        let below = 1 + self.chance.below(self.model.next());
+        let below = 1 + self.chance.next_below(self.model.next());
         self.model.truncated_below = self.model.truncated_below.max(below);
         match self.log().truncate_below(Seq(below)) {
             Ok(()) | Err(LogError::Stopped { .. }) => {}
@@ -249,32 +242,32 @@ impl Simulation {
     }
 
     fn inject(&mut self) {
-        let bytes = self.chance.below(400) as usize;
-        let fault = match self.chance.below(6) {
+        let bytes = self.chance.next_below(400) as usize;
+        let fault = match self.chance.next_below(6) {
             0 => Fault::ShortWrite(bytes),
             1 => Fault::Full(bytes),
             2 => Fault::WriteError(bytes),
             3 => Fault::SyncError,
-            _ => Fault::PowerLoss(self.chance.below(3_000)),
+            _ => Fault::PowerLoss(self.chance.next_below(3_000)),
         };
         self.disk.inject(fault);
     }
 
-    fn end_life(&mut self, end: End) {
+    fn end_incarnation(&mut self, end: End) {
         let least = match end {
             End::PowerLoss => {
                 self.disk.lose_power(&mut self.chance);
                 self.model.durable_below
             }
             End::Kill => {
-                self.disk.kill();
+                self.disk.kill_processes();
                 self.model.next()
             }
             End::Close => self.model.next(),
         };
         self.compaction = None;
         self.log = None;
-        self.disk.kill();
+        self.disk.kill_processes();
         self.disk.resize(DISK_BYTES);
         self.reopen(least.max(1));
     }
@@ -282,42 +275,35 @@ impl Simulation {
     fn reopen(&mut self, least: u64) {
         self.opened += 1;
         if self.chance.percent(10) {
-            self.disk.inject(Fault::PowerLoss(self.chance.below(2_000)));
+            self.disk.inject(Fault::PowerLoss(self.chance.next_below(2_000)));
             if let Err(failed) = self.open(least) {
-                assert!(
-                    self.disk.is_dead(),
-                    "only the loss of power keeps it shut: {failed}"
-                );
+                assert!(self.disk.is_dead(), "only the loss of power keeps it shut: {failed}");
                 self.disk.lose_power(&mut self.chance);
                 return self.reopen(self.model.durable_below.max(1));
             }
         }
         self.log = None;
-        self.disk.kill();
+        self.disk.kill_processes();
         let (log, _) = self.open(least).expect("nothing is wrong with the disk");
-        self.model.reopened(&log, least);
+        self.model.check_reopened(&log, least);
         self.log = Some(log);
     }
 
     fn open(&mut self, least: u64) -> Result<(FileLog<SimulatedDisk>, Recovery), LogError> {
-        let replay_from = match self.chance.below(3) {
+        let replay_from = match self.chance.next_below(3) {
             0 => least,
             1 => 1,
-            _ => 1 + self.chance.below(least),
+            _ => 1 + self.chance.next_below(least),
         };
         let entropy = SeededEntropy::new(self.seed ^ (self.opened << 32));
         let disk = self.disk.clone();
         // A log without any record would begin where it is asked to.
-        let replay_from = if self.model.next() == 1 {
-            1
-        } else {
-            replay_from
-        };
+        let replay_from = if self.model.next() == 1 { 1 } else { replay_from };
         FileLog::open_with(disk, self.config, Seq(replay_from), Arc::new(entropy))
     }
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_whatever_happens() {
-    over_seeds("LOG", SEEDS, |seed| Simulation::new(seed).run());
+    run_over_seeds("LOG", SEEDS, |seed| Simulation::new(seed).run());
 }

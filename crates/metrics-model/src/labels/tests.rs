@@ -13,14 +13,8 @@ fn labels_are_shown_as_promql_writes_them() {
     };
     check(&[], "{}");
     check(&[("__name__", "up")], "up");
-    check(
-        &[("__name__", "a:b"), ("job", "x\"y\n")],
-        r#"a:b{job="x\"y\n"}"#,
-    );
-    check(
-        &[("__name__", "http.ok"), ("a-b", "c")],
-        r#"{"http.ok", "a-b"="c"}"#,
-    );
+    check(&[("__name__", "a:b"), ("job", "x\"y\n")], r#"a:b{job="x\"y\n"}"#);
+    check(&[("__name__", "http.ok"), ("a-b", "c")], r#"{"http.ok", "a-b"="c"}"#);
     check(&[("b", "2"), ("a", "1"), ("c", "")], r#"{a="1", b="2"}"#);
 }
 
@@ -30,11 +24,7 @@ fn what_is_no_key_is_told() {
     let key = key.as_key();
     for cut in 1..key.len() {
         let is_whole_label = cut == 8;
-        assert_eq!(
-            Labels::from_key(&key[..cut]).is_some(),
-            is_whole_label,
-            "{cut}"
-        );
+        assert_eq!(Labels::from_key(&key[..cut]).is_some(), is_whole_label, "{cut}");
     }
     let no = |key: &str| assert_eq!(Labels::from_key(key), None, "{key:?}");
     no("\n\u{6}\n\u{1}b\u{12}\u{1}1\n\u{6}\n\u{1}a\u{12}\u{1}1");

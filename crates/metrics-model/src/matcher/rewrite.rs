@@ -8,10 +8,7 @@ const REPEATS_MAX: u32 = 1000;
 
 /// Whether a character means something else than itself.
 pub(super) fn is_special(c: char) -> bool {
-    matches!(
-        c,
-        '\\' | '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$'
-    )
+    matches!(c, '\\' | '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$')
 }
 
 /// Rewrites an expression.
@@ -23,7 +20,7 @@ pub(super) fn for_regex(pattern: &str) -> Result<String, String> {
         rest: pattern.chars().peekable(),
         output: String::with_capacity(pattern.len() + 8),
     };
-    rewriter.run()?;
+    rewriter.rewrite_all()?;
     Ok(rewriter.output)
 }
 
@@ -33,35 +30,31 @@ struct Rewriter<'a> {
 }
 
 impl Rewriter<'_> {
-    fn run(&mut self) -> Result<(), String> {
+    fn rewrite_all(&mut self) -> Result<(), String> {
         // Of a repetition that has just ended, its text.
-        let mut repeated = String::new();
+        let mut last_repetition = String::new();
         while let Some(c) = self.rest.next() {
             match c {
-                '\\' => self.escape(false)?,
-                '[' => self.class(),
+                '\\' => self.rewrite_escape(false)?,
+                '[' => self.rewrite_class(),
                 '*' | '+' | '?' => {
-                    let is_lazy = c == '?' && matches!(&*repeated, "*" | "+" | "?" | "{}");
-                    if !repeated.is_empty() && !is_lazy {
+                    let is_lazy = c == '?' && matches!(&*last_repetition, "*" | "+" | "?" | "{}");
+                    if !last_repetition.is_empty() && !is_lazy {
                         return Err(format!(
-                            "invalid nested repetition operator: `{repeated}{c}`"
+                            "invalid nested repetition operator: `{last_repetition}{c}`"
                         ));
                     }
                     self.output.push(c);
-                    repeated = if is_lazy {
-                        repeated + "?"
-                    } else {
-                        c.to_string()
-                    };
+                    last_repetition = if is_lazy { last_repetition + "?" } else { c.to_string() };
                     continue;
                 }
                 '{' => {
-                    if let Some(bounds) = self.repetition()? {
-                        if !repeated.is_empty() {
+                    if let Some(bounds) = self.parse_repetition()? {
+                        if !last_repetition.is_empty() {
                             return Err(format!("invalid nested repetition operator: `{bounds}`"));
                         }
                         self.output.push_str(&bounds);
-                        repeated = "{}".to_owned();
+                        last_repetition = "{}".to_owned();
                         continue;
                     }
                     self.output.push_str("\\{");
@@ -69,37 +62,33 @@ impl Rewriter<'_> {
                 '}' => self.output.push_str("\\}"),
                 c => self.output.push(c),
             }
-            repeated.clear();
+            last_repetition.clear();
         }
         Ok(())
     }
 
     /// `{2}`, `{2,}`, `{2,3}`; nothing where the brace stands for itself.
-    fn repetition(&mut self) -> Result<Option<String>, String> {
-        let mut ahead = self.rest.clone();
-        let inside: String = ahead.by_ref().take_while(|c| *c != '}').take(32).collect();
-        let (least, most) = inside.split_once(',').unwrap_or((&inside, &inside));
+    fn parse_repetition(&mut self) -> Result<Option<String>, String> {
+        let mut lookahead = self.rest.clone();
+        let inside: String = lookahead.by_ref().take_while(|c| *c != '}').take(32).collect();
+        let (min_text, max_text) = inside.split_once(',').unwrap_or((&inside, &inside));
         let is_number =
             |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let is_closed = self
-            .rest
-            .clone()
-            .nth(inside.chars().count())
-            .is_some_and(|c| c == '}');
-        if !is_number(least) || !(most.is_empty() || is_number(most)) || !is_closed {
+        let is_closed = self.rest.clone().nth(inside.chars().count()).is_some_and(|c| c == '}');
+        if !is_number(min_text) || !(max_text.is_empty() || is_number(max_text)) || !is_closed {
             return Ok(None);
         }
-        let is_over = |text: &str| {
+        let exceeds_max = |text: &str| {
             !text.is_empty() && text.parse().map_or(true, |count: u32| count > REPEATS_MAX)
         };
-        if is_over(least) || is_over(most) {
+        if exceeds_max(min_text) || exceeds_max(max_text) {
             return Err(format!("invalid repeat count: `{{{inside}}}`"));
         }
-        self.rest = ahead;
+        self.rest = lookahead;
         Ok(Some(format!("{{{inside}}}")))
     }
 
-    fn escape(&mut self, in_class: bool) -> Result<(), String> {
+    fn rewrite_escape(&mut self, in_class: bool) -> Result<(), String> {
         let Some(c) = self.rest.next() else {
             return Err("trailing backslash at end of expression: ``".to_owned());
         };
@@ -112,7 +101,7 @@ impl Rewriter<'_> {
             'S' => "[^\\t\\n\\f\\r ]",
             'b' if !in_class => "(?-u:\\b)",
             'Q' if !in_class => {
-                self.quoted();
+                self.rewrite_quoted();
                 return Ok(());
             }
             _ => {
@@ -126,7 +115,7 @@ impl Rewriter<'_> {
     }
 
     /// `\Q…\E`: what is between stands for itself.
-    fn quoted(&mut self) {
+    fn rewrite_quoted(&mut self) {
         while let Some(c) = self.rest.next() {
             if c == '\\' && self.rest.peek() == Some(&'E') {
                 self.rest.next();
@@ -138,7 +127,7 @@ impl Rewriter<'_> {
 
     /// A class in brackets. `regex` has set operations and classes within classes there, RE2 has
     /// not.
-    fn class(&mut self) {
+    fn rewrite_class(&mut self) {
         self.output.push('[');
         if self.rest.next_if_eq(&'^').is_some() {
             self.output.push('^');
@@ -152,9 +141,9 @@ impl Rewriter<'_> {
                     self.output.push(']');
                     return;
                 }
-                '\\' if self.escape(true).is_err() => return,
+                '\\' if self.rewrite_escape(true).is_err() => return,
                 '\\' => {}
-                '[' if self.rest.peek() == Some(&':') => self.named_class(),
+                '[' if self.rest.peek() == Some(&':') => self.copy_named_class(),
                 '[' | '&' | '~' => {
                     self.output.push('\\');
                     self.output.push(c);
@@ -166,7 +155,7 @@ impl Rewriter<'_> {
     }
 
     /// `[:alpha:]` within a class.
-    fn named_class(&mut self) {
+    fn copy_named_class(&mut self) {
         self.output.push('[');
         for c in self.rest.by_ref() {
             self.output.push(c);

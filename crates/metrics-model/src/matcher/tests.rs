@@ -3,11 +3,7 @@
 use super::{LabelMatcher, MatchOp, Matcher, MatcherError};
 
 fn matcher(pattern: &str) -> Result<LabelMatcher, MatcherError> {
-    LabelMatcher::new(Matcher {
-        name: "a".into(),
-        op: MatchOp::Matches,
-        value: pattern.into(),
-    })
+    LabelMatcher::new(Matcher { name: "a".into(), op: MatchOp::Matches, value: pattern.into() })
 }
 
 fn check(pattern: &str, taken: &[&str], refused: &[&str]) {
@@ -30,11 +26,7 @@ fn values_are_matched_as_re2_matches_them() {
     check(".*foo.*", &["foo", "xfoox"], &["fo"]);
     check("(a|b)c", &["ac", "bc"], &["c", "abc"]);
     check("\\d+", &["123"], &["", "1a", "١"]);
-    check(
-        "\\w\\s\\W",
-        &["a \u{e9}", "_\t-"],
-        &["\u{e9} -", "a\u{a0}-"],
-    );
+    check("\\w\\s\\W", &["a \u{e9}", "_\t-"], &["\u{e9} -", "a\u{a0}-"]);
     check("[\\d_]+", &["1_"], &["a"]);
     check("[[a]+", &["[a"], &["]"]);
     check("[a&&b]+", &["a&b"], &["c"]);
@@ -53,9 +45,7 @@ fn values_are_matched_as_re2_matches_them() {
 
 #[test]
 fn what_re2_refuses_is_refused() {
-    for pattern in [
-        "(", "a**", "a{1001}", "[", "\\", "*a", "a{2}{3}", "(?<a", "\\z\\Z",
-    ] {
+    for pattern in ["(", "a**", "a{1001}", "[", "\\", "*a", "a{2}{3}", "(?<a", "\\z\\Z"] {
         assert!(matcher(pattern).is_err(), "{pattern}");
     }
 }

@@ -9,15 +9,9 @@ fn show(text: &str, format: TextFormat) -> String {
     let mut out = String::new();
     while let Some(item) = reader.next() {
         let line = match item {
-            Ok(TextItem::Sample {
-                labels,
-                value,
-                time_ms,
-            }) => {
-                let labels: Vec<String> = labels
-                    .iter()
-                    .map(|(name, value)| format!("{name}={value:?}"))
-                    .collect();
+            Ok(TextItem::Sample { labels, value, time_ms }) => {
+                let labels: Vec<String> =
+                    labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
                 format!("{} {value} {time_ms:?}", labels.join(","))
             }
             Ok(item) => format!("{item:?}"),
@@ -141,25 +135,12 @@ fn a_bad_line_says_where_and_does_not_spoil_the_next() {
 fn what_is_written() {
     let mut out = String::new();
     for format in [TextFormat::Prometheus, TextFormat::OpenMetrics] {
-        append_metadata(
-            "up",
-            MetricKind::Unknown,
-            "a\\b\n\"c\"",
-            "seconds",
-            format,
-            &mut out,
-        );
+        append_metadata("up", MetricKind::Unknown, "a\\b\n\"c\"", "seconds", format, &mut out);
         let labels = [("__name__", "up"), ("job", "a\"\\\n")];
         append_sample(labels.into_iter(), 1.5, Some(-1_500), format, &mut out);
         let labels = [("__name__", "dotted.name"), ("the.job", "ä")];
         append_sample(labels.into_iter(), 1e300, None, format, &mut out);
-        append_sample(
-            [("__name__", "up")].into_iter(),
-            f64::NAN,
-            None,
-            format,
-            &mut out,
-        );
+        append_sample([("__name__", "up")].into_iter(), f64::NAN, None, format, &mut out);
         append_end(format, &mut out);
     }
     expect![[r##"

@@ -6,7 +6,7 @@ use egret_metrics_model::{METRIC_NAME, TimeMs};
 
 use super::{MetricKind, TextFormat, is_name_byte};
 
-fn is_plain(name: &str, may_have_colon: bool) -> bool {
+fn is_plain_name(name: &str, may_have_colon: bool) -> bool {
     name.bytes().all(|byte| is_name_byte(byte, may_have_colon))
         && !name.is_empty()
         && !name.as_bytes()[0].is_ascii_digit()
@@ -30,18 +30,14 @@ fn append_quoted(text: &str, out: &mut String) {
 }
 
 fn append_name(name: &str, may_have_colon: bool, out: &mut String) {
-    if is_plain(name, may_have_colon) {
-        out.push_str(name)
-    } else {
-        append_quoted(name, out)
-    }
+    if is_plain_name(name, may_have_colon) { out.push_str(name) } else { append_quoted(name, out) }
 }
 
 /// Appends a number as the formats have it: `+Inf`, `-Inf`, `NaN`, exponents where digits would be
 /// many.
 pub(crate) fn append_number(value: f64, out: &mut String) {
-    let size = value.abs();
-    let written = match value {
+    let magnitude = value.abs();
+    let result = match value {
         _ if value.is_nan() => {
             out.push_str("NaN");
             Ok(())
@@ -54,10 +50,10 @@ pub(crate) fn append_number(value: f64, out: &mut String) {
             out.push_str("-Inf");
             Ok(())
         }
-        _ if size != 0.0 && !(1e-5..1e21).contains(&size) => write!(out, "{value:e}"),
+        _ if magnitude != 0.0 && !(1e-5..1e21).contains(&magnitude) => write!(out, "{value:e}"),
         _ => write!(out, "{value}"),
     };
-    written.expect("a string takes whatever is written");
+    result.expect("a string takes whatever is written");
 }
 
 /// Appends what a metric is and means, and what it is measured in; what is empty is left out. Only
@@ -70,28 +66,28 @@ pub fn append_metadata(
     format: TextFormat,
     out: &mut String,
 ) {
-    let is_open = format == TextFormat::OpenMetrics;
+    let is_open_metrics = format == TextFormat::OpenMetrics;
     let word = match kind {
-        MetricKind::Unknown if !is_open => "untyped",
-        MetricKind::GaugeHistogram if !is_open => "histogram",
-        MetricKind::Info | MetricKind::StateSet if !is_open => "gauge",
+        MetricKind::Unknown if !is_open_metrics => "untyped",
+        MetricKind::GaugeHistogram if !is_open_metrics => "histogram",
+        MetricKind::Info | MetricKind::StateSet if !is_open_metrics => "gauge",
         _ => kind.as_str(),
     };
-    let begin = |what: &str, out: &mut String| {
-        out.push_str(what);
+    let push_prefix = |keyword: &str, out: &mut String| {
+        out.push_str(keyword);
         append_name(metric, true, out);
         out.push(' ');
     };
     if !help.is_empty() {
-        begin("# HELP ", out);
-        append_escaped(help, is_open, out);
+        push_prefix("# HELP ", out);
+        append_escaped(help, is_open_metrics, out);
         out.push('\n');
     }
-    begin("# TYPE ", out);
+    push_prefix("# TYPE ", out);
     out.push_str(word);
     out.push('\n');
-    if is_open && !unit.is_empty() {
-        begin("# UNIT ", out);
+    if is_open_metrics && !unit.is_empty() {
+        push_prefix("# UNIT ", out);
         out.push_str(unit);
         out.push('\n');
     }
@@ -105,13 +101,11 @@ pub fn append_sample<'a>(
     format: TextFormat,
     out: &mut String,
 ) {
-    let metric = labels
-        .clone()
-        .find(|(name, _)| *name == METRIC_NAME)
-        .map_or("", |(_, value)| value);
-    let is_outside = is_plain(metric, true);
+    let metric =
+        labels.clone().find(|(name, _)| *name == METRIC_NAME).map_or("", |(_, value)| value);
+    let is_name_outside = is_plain_name(metric, true);
     let mut separator = '{';
-    if is_outside {
+    if is_name_outside {
         out.push_str(metric);
     } else {
         out.push('{');
@@ -131,15 +125,15 @@ pub fn append_sample<'a>(
     out.push(' ');
     append_number(value, out);
     if let Some(time) = time_ms {
-        let written = match format {
+        let result = match format {
             TextFormat::Prometheus => write!(out, " {time}"),
             TextFormat::OpenMetrics => {
                 let sign = if time < 0 { "-" } else { "" };
-                let size = time.unsigned_abs();
-                write!(out, " {sign}{}.{:03}", size / 1000, size % 1000)
+                let magnitude = time.unsigned_abs();
+                write!(out, " {sign}{}.{:03}", magnitude / 1000, magnitude % 1000)
             }
         };
-        written.expect("a string takes whatever is written");
+        result.expect("a string takes whatever is written");
     }
     out.push('\n');
 }

@@ -18,7 +18,7 @@ fn check(text: &str, precision: Precision, expected: Expect) {
                 let tags = &point.tags;
                 out.push_str(&format!(
                     "{tags:?} at {:?}, {} strings\n",
-                    point.time_ms, point.strings
+                    point.time_ms, point.skipped_strings
                 ));
             }
             Err(error) => out.push_str(&format!("{error}\n")),

@@ -66,14 +66,14 @@ impl Default for Count {
 }
 
 impl<'de> Deserialize<'de> for Count {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum IntegerOrOther {
             Integer(u64),
             Other(JsonSampleValue),
         }
-        Ok(match IntegerOrOther::deserialize(from)? {
+        Ok(match IntegerOrOther::deserialize(deserializer)? {
             IntegerOrOther::Integer(count) => Self::Integer(count),
             IntegerOrOther::Other(JsonSampleValue(count)) => Self::Float(count),
         })
@@ -81,8 +81,8 @@ impl<'de> Deserialize<'de> for Count {
 }
 
 impl<'de> Deserialize<'de> for Reset {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(from)?;
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
         let number = RESETS.iter().position(|known| *known == name);
         let unknown = || D::Error::custom(format_args!("reset {name:?} is not one of {RESETS:?}"));
         number.map(|number| Self(number as u8)).ok_or_else(unknown)
@@ -105,27 +105,25 @@ impl JsonHistogram {
     /// What is wrong with it.
     pub(super) fn to_wire(&self) -> Result<WireHistogram, String> {
         let is_float = self.float;
-        let count = |count: Count| match (is_float, count) {
+        let to_wire_count = |count: Count| match (is_float, count) {
             (true, count) => Ok(WireCount::Float(count.as_float())),
             (false, Count::Integer(count)) => Ok(WireCount::Integer(count)),
             (false, Count::Float(count)) => Err(format!(
                 "the count {count} of a histogram is not an integer, and \"float\" is not true"
             )),
         };
-        let buckets = |spans: &[(i32, u32)], counts: &[Count]| {
+        let to_wire_buckets = |spans: &[(i32, u32)], counts: &[Count]| {
             let mut buckets = WireBuckets::default();
-            let span = |(offset, length): &(i32, u32)| WireSpan {
-                offset: *offset,
-                length: *length,
-            };
+            let span =
+                |(offset, length): &(i32, u32)| WireSpan { offset: *offset, length: *length };
             buckets.spans.extend(spans.iter().map(span));
-            let mut before = 0_u64;
-            for one in counts {
-                match count(*one)? {
+            let mut previous_count = 0_u64;
+            for json_count in counts {
+                match to_wire_count(*json_count)? {
                     WireCount::Float(count) => buckets.counts.push(count),
                     WireCount::Integer(count) => {
-                        buckets.deltas.push(count.wrapping_sub(before) as i64);
-                        before = count;
+                        buckets.deltas.push(count.wrapping_sub(previous_count) as i64);
+                        previous_count = count;
                     }
                 }
             }
@@ -133,17 +131,17 @@ impl JsonHistogram {
         };
         let histogram = WireHistogram {
             time_ms: self.timestamp,
-            count: count(self.count)?,
-            zero_count: count(self.zero_count)?,
+            count: to_wire_count(self.count)?,
+            zero_count: to_wire_count(self.zero_count)?,
             sum: self.sum.0,
             schema: self.schema,
             zero_threshold: self.zero_threshold,
-            negative: buckets(&self.negative_spans, &self.negative_counts)?,
-            positive: buckets(&self.positive_spans, &self.positive_counts)?,
+            negative: to_wire_buckets(&self.negative_spans, &self.negative_counts)?,
+            positive: to_wire_buckets(&self.positive_spans, &self.positive_counts)?,
             reset_hint: self.reset.0,
             custom_values: self.custom_bounds.clone(),
         };
-        match histogram.problem() {
+        match histogram.find_problem() {
             Some(problem) => Err(format!("of a histogram, {problem}")),
             None => Ok(histogram),
         }
@@ -151,35 +149,32 @@ impl JsonHistogram {
 }
 
 pub(super) fn append_histogram(histogram: &WireHistogram, out: &mut String) {
-    let field = |name: &str, out: &mut String| {
+    let push_field_name = |name: &str, out: &mut String| {
         out.push_str(",\"");
         out.push_str(name);
         out.push_str("\":");
     };
     out.push_str("{\"timestamp\":");
     out.push_str(&histogram.time_ms.to_string());
-    field("count", out);
+    push_field_name("count", out);
     append_count(histogram.count, out);
-    field("sum", out);
+    push_field_name("sum", out);
     append_value(histogram.sum, out);
-    field("schema", out);
+    push_field_name("schema", out);
     out.push_str(&histogram.schema.to_string());
-    field("zero_threshold", out);
+    push_field_name("zero_threshold", out);
     append_number(histogram.zero_threshold, out);
-    field("zero_count", out);
+    push_field_name("zero_count", out);
     append_count(histogram.zero_count, out);
-    for (sign, buckets) in [
-        ("positive", &histogram.positive),
-        ("negative", &histogram.negative),
-    ] {
+    for (sign, buckets) in [("positive", &histogram.positive), ("negative", &histogram.negative)] {
         if buckets.spans.is_empty() {
             continue;
         }
-        field(&format!("{sign}_spans"), out);
+        push_field_name(&format!("{sign}_spans"), out);
         append_list(&buckets.spans, out, |span, out| {
             out.push_str(&format!("[{},{}]", span.offset, span.length));
         });
-        field(&format!("{sign}_counts"), out);
+        push_field_name(&format!("{sign}_counts"), out);
         let mut count = 0_u64;
         if histogram.is_float() {
             append_list(&buckets.counts, out, |count, out| append_value(*count, out))
@@ -191,20 +186,17 @@ pub(super) fn append_histogram(histogram: &WireHistogram, out: &mut String) {
         }
     }
     if !histogram.custom_values.is_empty() {
-        field("custom_bounds", out);
+        push_field_name("custom_bounds", out);
         append_list(&histogram.custom_values, out, |bound, out| {
             append_number(*bound, out);
         });
     }
     if histogram.is_float() {
-        field("float", out);
+        push_field_name("float", out);
         out.push_str("true");
     }
-    field("reset", out);
-    out.push_str(&format!(
-        "\"{}\"",
-        RESETS[usize::from(histogram.reset_hint)]
-    ));
+    push_field_name("reset", out);
+    out.push_str(&format!("\"{}\"", RESETS[usize::from(histogram.reset_hint)]));
     out.push('}');
 }
 
@@ -221,8 +213,8 @@ pub(super) fn append_list<T>(
     mut append: impl FnMut(&T, &mut String),
 ) {
     out.push('[');
-    for (at, item) in items.iter().enumerate() {
-        if at > 0 {
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
             out.push(',');
         }
         append(item, out);

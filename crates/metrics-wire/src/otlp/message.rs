@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, de};
 
-use egret_metrics_model::number_of_text;
+use egret_metrics_model::normalize_nan;
 
 /// What a client sends.
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]
@@ -313,31 +313,33 @@ impl de::Visitor<'_> for NumberVisitor {
 }
 
 impl<'de> Deserialize<'de> for Number {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(NumberVisitor)
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NumberVisitor)
     }
 }
 
 impl Number {
     fn unsigned<E: de::Error>(self) -> Result<u64, E> {
-        let bad = |what: String| E::custom(format!("{what} is not an integer of 64 bits"));
+        let not_integer = |what: String| E::custom(format!("{what} is not an integer of 64 bits"));
         match self {
             Self::Null => Ok(Default::default()),
             Self::Unsigned(number) => Ok(number),
-            Self::Signed(number) => Err(bad(number.to_string())),
-            Self::Double(number) => Err(bad(number.to_string())),
-            Self::Text(text) => text.parse().map_err(|_| bad(text)),
+            Self::Signed(number) => Err(not_integer(number.to_string())),
+            Self::Double(number) => Err(not_integer(number.to_string())),
+            Self::Text(text) => text.parse().map_err(|_| not_integer(text)),
         }
     }
 
     fn integer<E: de::Error>(self) -> Result<i64, E> {
-        let bad = |what: String| E::custom(format!("{what} is not an integer of 64 bits"));
+        let not_integer = |what: String| E::custom(format!("{what} is not an integer of 64 bits"));
         match self {
             Self::Null => Ok(Default::default()),
-            Self::Unsigned(number) => number.try_into().map_err(|_| bad(number.to_string())),
+            Self::Unsigned(number) => {
+                number.try_into().map_err(|_| not_integer(number.to_string()))
+            }
             Self::Signed(number) => Ok(number),
-            Self::Double(number) => Err(bad(number.to_string())),
-            Self::Text(text) => text.parse().map_err(|_| bad(text)),
+            Self::Double(number) => Err(not_integer(number.to_string())),
+            Self::Text(text) => text.parse().map_err(|_| not_integer(text)),
         }
     }
 
@@ -350,47 +352,47 @@ impl Number {
             // "NaN", "Infinity" and "-Infinity" among them.
             Self::Text(text) => text
                 .parse()
-                .map(number_of_text)
+                .map(normalize_nan)
                 .map_err(|_| E::custom(format!("{text} is not a number"))),
         }
     }
 }
 
-fn unsigned<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    Number::deserialize(from)?.unsigned()
+fn unsigned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    Number::deserialize(deserializer)?.unsigned()
 }
 
-fn double<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    Number::deserialize(from)?.double()
+fn double<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Number::deserialize(deserializer)?.double()
 }
 
-fn optional_integer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
-    match Number::deserialize(from)? {
+fn optional_integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
+    match Number::deserialize(deserializer)? {
         Number::Null => Ok(None),
         number => number.integer().map(Some),
     }
 }
 
-fn optional_double<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
-    match Number::deserialize(from)? {
+fn optional_double<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    match Number::deserialize(deserializer)? {
         Number::Null => Ok(None),
         number => number.double().map(Some),
     }
 }
 
-fn unsigned_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u64>, D::Error> {
-    let numbers = Vec::<Number>::deserialize(from)?;
+fn unsigned_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
+    let numbers = Vec::<Number>::deserialize(deserializer)?;
     numbers.into_iter().map(Number::unsigned).collect()
 }
 
-fn double_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
-    let numbers = Vec::<Number>::deserialize(from)?;
+fn double_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
+    let numbers = Vec::<Number>::deserialize(deserializer)?;
     numbers.into_iter().map(Number::double).collect()
 }
 
 /// A number, or a name, which some senders write.
-fn temporality<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
-    match Number::deserialize(from)? {
+fn temporality<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
+    match Number::deserialize(deserializer)? {
         Number::Text(name) => Ok(match name.as_str() {
             "AGGREGATION_TEMPORALITY_DELTA" => 1,
             "AGGREGATION_TEMPORALITY_CUMULATIVE" => CUMULATIVE,
@@ -400,9 +402,11 @@ fn temporality<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
     }
 }
 
-fn optional_base64<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<u8>>, D::Error> {
+fn optional_base64<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<u8>>, D::Error> {
     use base64::Engine as _;
-    let text = Option::<String>::deserialize(from)?;
+    let text = Option::<String>::deserialize(deserializer)?;
     let engine = base64::engine::general_purpose::STANDARD;
     let bytes = text.map(|text| engine.decode(text)).transpose();
     bytes.map_err(de::Error::custom)

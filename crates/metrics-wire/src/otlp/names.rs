@@ -81,24 +81,12 @@ fn clean_unit(unit: &str) -> String {
 fn unit_words(unit: &str) -> (String, String) {
     let (main, per) = unit.split_once('/').unwrap_or((unit, ""));
     // What is in braces is an annotation.
-    let known = |part: &str| !part.contains(['{', '}']);
+    let is_not_annotation = |part: &str| !part.contains(['{', '}']);
     let (main, per) = (main.trim(), per.trim());
-    let main = if known(main) {
-        clean_unit(unit_word(main))
-    } else {
-        String::new()
-    };
-    let per = if known(per) {
-        clean_unit(per_unit_word(per))
-    } else {
-        String::new()
-    };
+    let main = if is_not_annotation(main) { clean_unit(unit_word(main)) } else { String::new() };
+    let per = if is_not_annotation(per) { clean_unit(per_unit_word(per)) } else { String::new() };
     let per = per.trim_end_matches('_');
-    let per = if per.is_empty() {
-        String::new()
-    } else {
-        format!("per_{per}")
-    };
+    let per = if per.is_empty() { String::new() } else { format!("per_{per}") };
     (main, per)
 }
 
@@ -106,16 +94,14 @@ fn unit_words(unit: &str) -> (String, String) {
 pub(crate) fn unit_name(unit: &str) -> String {
     let (main, per) = unit_words(unit);
     let words = [main.trim_matches('_'), &per];
-    let there: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
-    there.join("_")
+    let present_words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+    present_words.join("_")
 }
 
 /// The metric's name; `None` when nothing is left of it.
 pub(crate) fn metric_name(name: &str, unit: &str, kind: NamedKind) -> Option<String> {
-    let mut words: Vec<&str> = name
-        .split(|letter| !is_metric_letter(letter))
-        .filter(|word| !word.is_empty())
-        .collect();
+    let mut words: Vec<&str> =
+        name.split(|letter| !is_metric_letter(letter)).filter(|word| !word.is_empty()).collect();
     let (main, per) = unit_words(unit);
     let main = if words.contains(&main.as_str()) {
         ""
@@ -124,11 +110,7 @@ pub(crate) fn metric_name(name: &str, unit: &str, kind: NamedKind) -> Option<Str
     } else {
         &main
     };
-    let per = if words.contains(&per.as_str()) {
-        ""
-    } else {
-        &per
-    };
+    let per = if words.contains(&per.as_str()) { "" } else { &per };
     words.extend([main, per].into_iter().filter(|word| !word.is_empty()));
     let suffix = match kind {
         NamedKind::Counter => Some("total"),
@@ -149,11 +131,11 @@ pub(crate) fn metric_name(name: &str, unit: &str, kind: NamedKind) -> Option<Str
 
 /// An attribute's name as a label's; `None` when nothing is left of it.
 pub(crate) fn label_name(name: &str) -> Option<String> {
-    let plain = |letter: char| match letter {
+    let to_label_char = |letter: char| match letter {
         letter if letter.is_ascii_alphanumeric() => letter,
         _ => '_',
     };
-    let out: String = name.chars().map(plain).collect();
+    let out: String = name.chars().map(to_label_char).collect();
     if out != name && out.bytes().all(|byte| byte == b'_') || out.is_empty() {
         return None;
     }

@@ -2,7 +2,7 @@
 
 use egret_metrics_model::{STALE_NAN_BITS, TimeMs};
 
-use super::labels::{Labels, ResourceLabels, Times, named};
+use super::labels::{Labels, ResourceLabels, Times, with_metric_name};
 use super::message::{
     Buckets, CUMULATIVE, ExponentialPoint, HistogramPoint, KeyValue, Metric, NO_RECORDED_VALUE,
     NumberPoint, SummaryPoint,
@@ -28,15 +28,12 @@ struct Points<'a, 't> {
     out: &'t mut OtlpBatch,
 }
 
-fn to_ms(nanoseconds: u64) -> TimeMs {
+fn nanos_to_ms(nanoseconds: u64) -> TimeMs {
     (nanoseconds / 1_000_000) as i64
 }
 
 fn count_points(metric: &Metric) -> usize {
-    let gauge = metric
-        .gauge
-        .as_ref()
-        .map_or(0, |data| data.data_points.len());
+    let gauge = metric.gauge.as_ref().map_or(0, |data| data.data_points.len());
     let sum = metric.sum.as_ref().map_or(0, |data| data.data_points.len());
     let histogram = metric.histogram.as_ref();
     let exponential = metric.exponential_histogram.as_ref();
@@ -48,7 +45,7 @@ fn count_points(metric: &Metric) -> usize {
         + summary.map_or(0, |data| data.data_points.len())
 }
 
-fn kinds(metric: &Metric) -> (NamedKind, MetricKind) {
+fn metric_kinds(metric: &Metric) -> (NamedKind, MetricKind) {
     match &metric.sum {
         _ if metric.gauge.is_some() => (NamedKind::Gauge, MetricKind::Gauge),
         Some(sum) if sum.is_monotonic => (NamedKind::Counter, MetricKind::Counter),
@@ -64,7 +61,7 @@ pub(super) fn translate(
     times: &mut Times,
     out: &mut OtlpBatch,
 ) {
-    let (named_kind, kind) = kinds(metric);
+    let (named_kind, kind) = metric_kinds(metric);
     let count = count_points(metric);
     let Some(name) = metric_name(&metric.name, &metric.unit, named_kind) else {
         let reason = format!("metric {:?} has no usable name", metric.name);
@@ -92,26 +89,21 @@ pub(super) fn translate(
         help: metric.description.clone(),
         unit: unit_name(&metric.unit),
     });
-    let mut points = Points {
-        metric: &name,
-        resource,
-        times,
-        out,
-    };
+    let mut points = Points { metric: &name, resource, times, out };
     let gauge = metric.gauge.iter().flat_map(|data| &data.data_points);
     let sum = metric.sum.iter().flat_map(|data| &data.data_points);
-    gauge.chain(sum).for_each(|point| points.number(point));
+    gauge.chain(sum).for_each(|point| points.push_number(point));
     let data = metric.histogram.iter().flat_map(|data| &data.data_points);
-    data.for_each(|point| points.histogram(point));
+    data.for_each(|point| points.push_histogram(point));
     let data = metric.exponential_histogram.iter();
     data.flat_map(|data| &data.data_points)
-        .for_each(|point| points.exponential(point));
+        .for_each(|point| points.push_exponential_histogram(point));
     let data = metric.summary.iter().flat_map(|data| &data.data_points);
-    data.for_each(|point| points.summary(point));
+    data.for_each(|point| points.push_summary(point));
 }
 
 /// The value, unless the point says that the series has ended.
-fn unless_ended(value: f64, flags: u32) -> f64 {
+fn value_or_stale(value: f64, flags: u32) -> f64 {
     match flags & NO_RECORDED_VALUE {
         0 => value,
         _ => f64::from_bits(STALE_NAN_BITS),
@@ -119,13 +111,13 @@ fn unless_ended(value: f64, flags: u32) -> f64 {
 }
 
 impl Points<'_, '_> {
-    fn labels(&mut self, attributes: &[KeyValue], nanoseconds: u64) -> Option<Labels> {
+    fn point_labels(&mut self, attributes: &[KeyValue], nanoseconds: u64) -> Option<Labels> {
         if !self.out.has_room() {
             return None;
         }
-        match self.resource.of_point(attributes) {
+        match self.resource.point_labels(attributes) {
             Ok(labels) => {
-                self.times.add(to_ms(nanoseconds));
+                self.times.add(nanos_to_ms(nanoseconds));
                 Some(labels)
             }
             Err(reason) => {
@@ -135,7 +127,7 @@ impl Points<'_, '_> {
         }
     }
 
-    fn push(
+    fn push_sample(
         &mut self,
         labels: &Labels,
         suffix: &str,
@@ -144,68 +136,68 @@ impl Points<'_, '_> {
     ) {
         if self.out.has_room() {
             let metric = format!("{}{suffix}", self.metric);
-            let labels = named(labels, &metric, extra);
+            let labels = with_metric_name(labels, &metric, extra);
             self.out.push(labels, OtlpValue::Sample(sample));
         }
     }
 
-    fn number(&mut self, point: &NumberPoint) {
+    fn push_number(&mut self, point: &NumberPoint) {
         let value = point.as_double.or(point.as_int.map(|value| value as f64));
         if value.is_none() && point.flags & NO_RECORDED_VALUE == 0 {
             let reason = format!("a point of {:?} has no value", self.metric);
             return self.out.reject(1, reason);
         }
-        let Some(labels) = self.labels(&point.attributes, point.time_unix_nano) else {
+        let Some(labels) = self.point_labels(&point.attributes, point.time_unix_nano) else {
             return;
         };
         let sample = WireSample {
-            time_ms: to_ms(point.time_unix_nano),
-            value: unless_ended(value.unwrap_or_default(), point.flags),
+            time_ms: nanos_to_ms(point.time_unix_nano),
+            value: value_or_stale(value.unwrap_or_default(), point.flags),
         };
-        self.push(&labels, "", None, sample);
+        self.push_sample(&labels, "", None, sample);
     }
 
-    fn histogram(&mut self, point: &HistogramPoint) {
-        let Some(labels) = self.labels(&point.attributes, point.time_unix_nano) else {
+    fn push_histogram(&mut self, point: &HistogramPoint) {
+        let Some(labels) = self.point_labels(&point.attributes, point.time_unix_nano) else {
             return;
         };
         let sample = |value| WireSample {
-            time_ms: to_ms(point.time_unix_nano),
-            value: unless_ended(value, point.flags),
+            time_ms: nanos_to_ms(point.time_unix_nano),
+            value: value_or_stale(value, point.flags),
         };
         if let Some(sum) = point.sum {
-            self.push(&labels, "_sum", None, sample(sum));
+            self.push_sample(&labels, "_sum", None, sample(sum));
         }
-        self.push(&labels, "_count", None, sample(point.count as f64));
+        self.push_sample(&labels, "_count", None, sample(point.count as f64));
         let mut total = 0u64;
         for (bound, count) in point.explicit_bounds.iter().zip(&point.bucket_counts) {
             total = total.saturating_add(*count);
             if bound.is_finite() {
                 let extra = Some(("le", bound.to_string()));
-                self.push(&labels, "_bucket", extra, sample(total as f64));
+                self.push_sample(&labels, "_bucket", extra, sample(total as f64));
             }
         }
         let extra = Some(("le", "+Inf".into()));
-        self.push(&labels, "_bucket", extra, sample(point.count as f64));
+        self.push_sample(&labels, "_bucket", extra, sample(point.count as f64));
     }
 
-    fn summary(&mut self, point: &SummaryPoint) {
-        let Some(labels) = self.labels(&point.attributes, point.time_unix_nano) else {
+    fn push_summary(&mut self, point: &SummaryPoint) {
+        let Some(labels) = self.point_labels(&point.attributes, point.time_unix_nano) else {
             return;
         };
         let sample = |value| WireSample {
-            time_ms: to_ms(point.time_unix_nano),
-            value: unless_ended(value, point.flags),
+            time_ms: nanos_to_ms(point.time_unix_nano),
+            value: value_or_stale(value, point.flags),
         };
-        self.push(&labels, "_sum", None, sample(point.sum));
-        self.push(&labels, "_count", None, sample(point.count as f64));
+        self.push_sample(&labels, "_sum", None, sample(point.sum));
+        self.push_sample(&labels, "_count", None, sample(point.count as f64));
         for quantile in &point.quantile_values {
             let extra = Some(("quantile", quantile.quantile.to_string()));
-            self.push(&labels, "", extra, sample(quantile.value));
+            self.push_sample(&labels, "", extra, sample(quantile.value));
         }
     }
 
-    fn exponential(&mut self, point: &ExponentialPoint) {
+    fn push_exponential_histogram(&mut self, point: &ExponentialPoint) {
         if point.scale < SCHEMA_MIN {
             let (name, scale) = (self.metric, point.scale);
             let reason =
@@ -213,14 +205,15 @@ impl Points<'_, '_> {
             return self.out.reject(1, reason);
         }
         let schema = point.scale.min(SCHEMA_MAX);
-        let merged = (point.scale - schema).min(31) as u32;
-        let buckets = |buckets: &Option<Buckets>| {
+        let merge_shift = (point.scale - schema).min(31) as u32;
+        let convert_buckets = |buckets: &Option<Buckets>| {
             let buckets = buckets.as_ref();
             buckets.map_or(Some(WireBuckets::default()), |buckets| {
-                layout(buckets, merged)
+                to_wire_buckets(buckets, merge_shift)
             })
         };
-        let (Some(positive), Some(negative)) = (buckets(&point.positive), buckets(&point.negative))
+        let (Some(positive), Some(negative)) =
+            (convert_buckets(&point.positive), convert_buckets(&point.negative))
         else {
             let reason = format!(
                 "a histogram of {:?} has counts or indices that are too large",
@@ -228,12 +221,12 @@ impl Points<'_, '_> {
             );
             return self.out.reject(1, reason);
         };
-        let Some(labels) = self.labels(&point.attributes, point.time_unix_nano) else {
+        let Some(labels) = self.point_labels(&point.attributes, point.time_unix_nano) else {
             return;
         };
         let mut histogram = WireHistogram {
-            time_ms: to_ms(point.time_unix_nano),
-            sum: unless_ended(point.sum.unwrap_or_default(), point.flags),
+            time_ms: nanos_to_ms(point.time_unix_nano),
+            sum: value_or_stale(point.sum.unwrap_or_default(), point.flags),
             schema,
             zero_threshold: ZERO_THRESHOLD,
             ..WireHistogram::default()
@@ -248,22 +241,23 @@ impl Points<'_, '_> {
             histogram.positive = positive;
             histogram.negative = negative;
         }
-        if let Some(problem) = histogram.problem() {
+        if let Some(problem) = histogram.find_problem() {
             let reason = format!("a histogram of {:?}: {problem}", self.metric);
             return self.out.reject(1, reason);
         }
         let value = OtlpValue::Histogram(Box::new(histogram));
-        self.out.push(named(&labels, self.metric, None), value);
+        self.out.push(with_metric_name(&labels, self.metric, None), value);
     }
 }
 
 /// Dense buckets as spans. `merged` times, two neighbours become one. OpenTelemetry's bucket 0
 /// begins at 1, Prometheus's ends there. `None` when a count or an index does not fit.
-fn layout(buckets: &Buckets, merged: u32) -> Option<WireBuckets> {
+fn to_wire_buckets(buckets: &Buckets, merge_shift: u32) -> Option<WireBuckets> {
     let mut out = WireBuckets::default();
     let mut next_index = None;
     let mut last_count = 0i64;
-    let index_of = |place: usize| ((i64::from(buckets.offset) + place as i64) >> merged) + 1;
+    let index_of =
+        |position: usize| ((i64::from(buckets.offset) + position as i64) >> merge_shift) + 1;
     let counts = &buckets.bucket_counts;
     let mut place = 0;
     while place < counts.len() {

@@ -10,11 +10,8 @@ use super::*;
 fn show(translated: &OtlpBatch) -> String {
     let mut out = String::new();
     for sample in &translated.samples {
-        let labels: Vec<String> = sample
-            .labels
-            .iter()
-            .map(|(name, value)| format!("{name}={value:?}"))
-            .collect();
+        let labels: Vec<String> =
+            sample.labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
         let value = match &sample.value {
             OtlpValue::Sample(sample) => format!("{} at {}", sample.value, sample.time_ms),
             OtlpValue::Histogram(histogram) => format!("{histogram:?}"),
@@ -124,16 +121,11 @@ fn exponential(scale: i32, offset: i32, counts: &[u64]) -> OtlpBatch {
     translated(ExponentialPoint {
         time_unix_nano: 5_000_000,
         // One of them is in the bucket around zero.
-        count: counts
-            .iter()
-            .fold(1, |sum, count| sum.saturating_add(*count)),
+        count: counts.iter().fold(1, |sum, count| sum.saturating_add(*count)),
         sum: Some(1.5),
         scale,
         zero_count: 1,
-        positive: Some(Buckets {
-            offset,
-            bucket_counts: counts.to_vec(),
-        }),
+        positive: Some(Buckets { offset, bucket_counts: counts.to_vec() }),
         ..ExponentialPoint::default()
     })
 }
@@ -147,22 +139,11 @@ fn translated(point: ExponentialPoint) -> OtlpBatch {
         }),
         ..Metric::default()
     };
-    let scope = ScopeMetrics {
-        metrics: vec![metric],
-    };
-    let resource = message::ResourceMetrics {
-        resource: None,
-        scope_metrics: vec![scope],
-    };
-    let request = Request {
-        resource_metrics: vec![resource],
-    };
-    decode(
-        &request.encode_to_vec(),
-        OtlpEncoding::Protobuf,
-        &OtlpOptions::default(),
-    )
-    .expect("it can be read")
+    let scope = ScopeMetrics { metrics: vec![metric] };
+    let resource = message::ResourceMetrics { resource: None, scope_metrics: vec![scope] };
+    let request = Request { resource_metrics: vec![resource] };
+    decode(&request.encode_to_vec(), OtlpEncoding::Protobuf, &OtlpOptions::default())
+        .expect("it can be read")
 }
 
 /// Schema, then spans, then deltas.
@@ -170,17 +151,10 @@ fn native(scale: i32, offset: i32, counts: &[u64]) -> String {
     let translated = exponential(scale, offset, counts);
     match translated.samples.first().map(|sample| &sample.value) {
         Some(OtlpValue::Histogram(histogram)) => {
-            assert_eq!(histogram.problem(), None);
-            let spans: Vec<(i32, u32)> = histogram
-                .positive
-                .spans
-                .iter()
-                .map(|span| (span.offset, span.length))
-                .collect();
-            format!(
-                "{} {spans:?} {:?}",
-                histogram.schema, histogram.positive.deltas
-            )
+            assert_eq!(histogram.find_problem(), None);
+            let spans: Vec<(i32, u32)> =
+                histogram.positive.spans.iter().map(|span| (span.offset, span.length)).collect();
+            format!("{} {spans:?} {:?}", histogram.schema, histogram.positive.deltas)
         }
         _ => translated.reasons.join("; "),
     }
@@ -189,21 +163,12 @@ fn native(scale: i32, offset: i32, counts: &[u64]) -> String {
 #[test]
 fn exponential_histograms_become_native() {
     assert_eq!(native(1, -1, &[1, 2, 0, 4]), "1 [(0, 4)] [1, 1, -2, 4]");
-    assert_eq!(
-        native(0, 5, &[0, 0, 3, 0, 0, 0, 1]),
-        "0 [(8, 1), (3, 1)] [3, -2]"
-    );
+    assert_eq!(native(0, 5, &[0, 0, 3, 0, 0, 0, 1]), "0 [(8, 1), (3, 1)] [3, -2]");
     // Ten is two more than Prometheus has: four buckets become one.
-    assert_eq!(
-        native(10, -5, &[1, 1, 1, 1, 1, 1]),
-        "8 [(-1, 3)] [1, 3, -3]"
-    );
+    assert_eq!(native(10, -5, &[1, 1, 1, 1, 1, 1]), "8 [(-1, 3)] [1, 3, -3]");
     assert_eq!(native(0, 0, &[]), "0 [] []");
     assert_eq!(native(0, 0, &[0, 0]), "0 [] []");
-    assert_eq!(
-        native(-5, 0, &[1]),
-        "a histogram of \"e\" has scale -5, below the minimum of -4"
-    );
+    assert_eq!(native(-5, 0, &[1]), "a histogram of \"e\" has scale -5, below the minimum of -4");
     let large = "a histogram of \"e\" has counts or indices that are too large";
     assert_eq!(native(0, i32::MAX, &[1]), large);
     assert_eq!(native(0, 0, &[u64::MAX]), large);
@@ -223,25 +188,10 @@ fn names_of_metrics() {
     };
     use NamedKind::{Counter, Gauge, Other};
     check("system.io", "By", Counter, "system_io_bytes_total");
-    check(
-        "system.io.bytes.total",
-        "By",
-        Counter,
-        "system_io_bytes_total",
-    );
-    check(
-        "broken.metric",
-        "By/s",
-        Gauge,
-        "broken_metric_bytes_per_second",
-    );
+    check("system.io.bytes.total", "By", Counter, "system_io_bytes_total");
+    check("broken.metric", "By/s", Gauge, "broken_metric_bytes_per_second");
     check("active.requests", "{requests}", Other, "active_requests");
-    check(
-        "active.requests",
-        "{requests}/m",
-        Other,
-        "active_requests_per_minute",
-    );
+    check("active.requests", "{requests}/m", Other, "active_requests_per_minute");
     check("utilization", "1", Gauge, "utilization_ratio");
     check("utilization", "1", Counter, "utilization_total");
     check("cpu.temperature", "%", Gauge, "cpu_temperature_percent");
@@ -274,24 +224,14 @@ fn what_cannot_be_read_is_an_error() {
     let error = decode(b"{\"resourceMetrics\": 5}", OtlpEncoding::Json, &options)
         .expect_err("of another shape");
     assert!(
-        error
-            .to_string()
-            .starts_with("json does not have the expected structure: "),
+        error.to_string().starts_with("json does not have the expected structure: "),
         "{error}"
     );
-    let few = OtlpOptions {
-        translated_bytes_max: 100,
-        ..options
-    };
+    let few = OtlpOptions { translated_bytes_max: 100, ..options };
     let json = r#"{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"name":"g","gauge":{"dataPoints":[{"asInt":1},{"asInt":1}]}}]}]}]}"#;
     let error = decode(json.as_bytes(), OtlpEncoding::Json, &few).expect_err("too many");
     assert!(matches!(error, WireError::Limit(_)));
-    assert!(
-        error
-            .to_string()
-            .starts_with("limit translated_bytes_max is 100, but "),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("limit translated_bytes_max is 100, but "), "{error}");
 }
 
 #[test]
@@ -302,9 +242,5 @@ fn target_info_is_bounded_whatever_the_times() {
             {"asInt":1},{"asInt":1,"timeUnixNano":"18446744073709551615"}]}}]}]}]}"#;
     let translated = decode(json.as_bytes(), OtlpEncoding::Json, &OtlpOptions::default())
         .expect("it can be read");
-    assert!(
-        translated.samples.len() < 510,
-        "{}",
-        translated.samples.len()
-    );
+    assert!(translated.samples.len() < 510, "{}", translated.samples.len());
 }

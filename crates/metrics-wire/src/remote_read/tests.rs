@@ -19,9 +19,7 @@ fn request(kinds: &[u64]) -> Vec<u8> {
         put_message(4, query, |hints| put_text(2, "rate", hints));
     });
     if !kinds.is_empty() {
-        put_message(2, &mut body, |list| {
-            list.extend(kinds.iter().map(|kind| *kind as u8))
-        });
+        put_message(2, &mut body, |list| list.extend(kinds.iter().map(|kind| *kind as u8)));
     }
     body
 }
@@ -29,11 +27,8 @@ fn request(kinds: &[u64]) -> Vec<u8> {
 #[test]
 fn queries_are_read() {
     let read = decode(&request(&[])).expect("well formed");
-    let matcher = |name: &str, op, value: &str| Matcher {
-        name: name.into(),
-        op,
-        value: value.into(),
-    };
+    let matcher =
+        |name: &str, op, value: &str| Matcher { name: name.into(), op, value: value.into() };
     let query = ReadQuery {
         start_ms: 1_000,
         end_ms: 2_000,
@@ -57,33 +52,27 @@ fn forms_are_as_welcome_as_their_order_says() {
         (&[2], &[]),
     ] {
         let read = decode(&request(kinds)).expect("well formed");
-        assert_eq!(read.forms, expected, "{kinds:?}");
+        assert_eq!(read.accepted_forms, expected, "{kinds:?}");
     }
 }
 
 #[test]
 fn an_operator_that_there_is_not() {
     let error = decode(b"\x0a\x04\x1a\x02\x08\x09").expect_err("malformed");
-    assert_eq!(
-        error.to_string(),
-        "LabelMatcher has a field key 9 that cannot be at byte 2"
-    );
+    assert_eq!(error.to_string(), "LabelMatcher has a field key 9 that cannot be at byte 2");
 }
 
 #[test]
 fn a_response_byte_by_byte() {
     let mut response = ReadResponse::default();
-    let samples = SeriesSamples {
-        times_ms: vec![5],
-        values: vec![2.0],
-        ..SeriesSamples::default()
-    };
+    let samples =
+        SeriesSamples { times_ms: vec![5], values: vec![2.0], ..SeriesSamples::default() };
     response.push([("a", "b")].into_iter(), &samples);
     response.end_query();
     response.end_query();
     let expected =
         b"\x0a\x17\x0a\x15\x0a\x06\x0a\x01a\x12\x01b\x12\x0b\x09\0\0\0\0\0\0\0\x40\x10\x05\x0a\0";
-    assert_eq!(response.bytes(), expected.len());
+    assert_eq!(response.size_bytes(), expected.len());
     assert_eq!(response.into_body(), expected);
 }
 
@@ -95,7 +84,7 @@ fn frames(mut stream: &[u8]) -> Vec<(u64, Vec<u8>, SampleBits)> {
     let mut frames = Vec::new();
     while !stream.is_empty() {
         let mut reader = egret_base::codec::Reader::new(stream, "a stream");
-        let length: usize = reader.small().expect("a length");
+        let length: usize = reader.varint_as().expect("a length");
         let (checksum, rest) = reader.rest().split_first_chunk().expect("a checksum");
         let (frame, rest) = rest.split_at(length);
         assert_eq!(u32::from_be_bytes(*checksum), crc32c::crc32c(frame));
@@ -103,17 +92,17 @@ fn frames(mut stream: &[u8]) -> Vec<(u64, Vec<u8>, SampleBits)> {
         stream = rest;
         let mut fields = Message::new(frame, "ChunkedReadResponse");
         let (mut query, mut labels, mut samples) = (0, Vec::new(), Vec::new());
-        while let Some(field) = fields.field().expect("well formed") {
+        while let Some(field) = fields.read_field().expect("well formed") {
             if field.number == 2 {
-                query = field.varint("ChunkedReadResponse").expect("a number");
+                query = field.as_varint("ChunkedReadResponse").expect("a number");
                 continue;
             }
-            let mut series = field.message("", "ChunkedSeries").expect("a message");
-            while let Some(field) = series.field().expect("well formed") {
+            let mut series = field.as_message("", "ChunkedSeries").expect("a message");
+            while let Some(field) = series.read_field().expect("well formed") {
                 match field.number {
                     1 => labels.extend_from_slice(bytes(field)),
                     _ => {
-                        let chunk = field.message("", "Chunk").expect("a message");
+                        let chunk = field.as_message("", "Chunk").expect("a message");
                         samples.extend(read_chunk(chunk));
                     }
                 }
@@ -125,13 +114,13 @@ fn frames(mut stream: &[u8]) -> Vec<(u64, Vec<u8>, SampleBits)> {
 }
 
 fn bytes(field: Field<'_>) -> &[u8] {
-    field.message("", "").expect("bytes").bytes()
+    field.as_message("", "").expect("bytes").rest()
 }
 
 fn read_chunk(mut chunk: Message<'_>) -> SampleBits {
     let (mut first_ms, mut last_ms, mut encoding, mut samples) = (0, 0, 0, Vec::new());
-    while let Some(field) = chunk.field().expect("well formed") {
-        let number = || field.varint("Chunk").expect("a number");
+    while let Some(field) = chunk.read_field().expect("well formed") {
+        let number = || field.as_varint("Chunk").expect("a number");
         match field.number {
             1 => first_ms = number() as i64,
             2 => last_ms = number() as i64,
@@ -162,8 +151,8 @@ fn a_long_series_is_several_frames() {
     response.push(0, [("a", "b")].into_iter(), &few);
     response.push(1, [("a", "c")].into_iter(), &samples);
     response.push(1, [("a", "d")].into_iter(), &SeriesSamples::default());
-    let frames = frames(&response.take());
-    assert_eq!(response.bytes(), 0);
+    let frames = frames(&response.take_frames());
+    assert_eq!(response.size_bytes(), 0);
     assert!(frames.len() > 2, "{}", frames.len());
     let few = vec![(-1, 2.0_f64.to_bits()), (5, f64::NAN.to_bits())];
     assert_eq!(frames[0], (0, b"\x0a\x01a\x12\x01b".to_vec(), few));

@@ -2,7 +2,7 @@
 
 use egret_metrics_model::METRIC_NAME;
 
-use super::{METADATA, WrittenSeriesV2, reference};
+use super::{METADATA, WrittenSeriesV2, read_reference};
 use crate::MetricKind;
 use crate::error::WireError;
 
@@ -26,16 +26,12 @@ impl<'a> WrittenSeriesV2<'a, '_> {
         let Some(mut message) = self.metadata else {
             return Ok(None);
         };
-        let mut metadata = WrittenMetadataV2 {
-            kind: MetricKind::Unknown,
-            help: "",
-            unit: "",
-        };
-        while let Some(field) = message.field()? {
+        let mut metadata = WrittenMetadataV2 { kind: MetricKind::Unknown, help: "", unit: "" };
+        while let Some(field) = message.read_field()? {
             match field.number {
-                1 => metadata.kind = MetricKind::from_number(field.varint(METADATA)?),
-                3 => metadata.help = self.text(field.varint(METADATA)?)?,
-                4 => metadata.unit = self.text(field.varint(METADATA)?)?,
+                1 => metadata.kind = MetricKind::from_number(field.as_varint(METADATA)?),
+                3 => metadata.help = self.symbol_text(field.as_varint(METADATA)?)?,
+                4 => metadata.unit = self.symbol_text(field.as_varint(METADATA)?)?,
                 _ => {}
             }
         }
@@ -44,22 +40,22 @@ impl<'a> WrittenSeriesV2<'a, '_> {
 
     /// The bytes of its metadata on the wire: within a request, equal bytes are equal metadata.
     pub fn raw_metadata(&self) -> Option<&'a [u8]> {
-        self.metadata.map(|message| message.bytes())
+        self.metadata.map(|message| message.rest())
     }
 
     /// Which symbol is the value of its label `__name__`, if there is one.
     #[inline]
-    pub fn metric(&self) -> Option<usize> {
+    pub fn metric_symbol(&self) -> Option<usize> {
         let references = &*self.references;
-        let mut from = 0;
-        while from < references.len() {
-            let (name, after) = reference(references, from);
-            let (value, next) = reference(references, after);
+        let mut position = 0;
+        while position < references.len() {
+            let (name, after) = read_reference(references, position);
+            let (value, next) = read_reference(references, after);
             self.symbols.get(value)?;
-            if self.symbols.get(name)?.bytes(self.whole) == METRIC_NAME.as_bytes() {
+            if self.symbols.get(name)?.bytes(self.body) == METRIC_NAME.as_bytes() {
                 return Some(value);
             }
-            from = next;
+            position = next;
         }
         None
     }
@@ -69,6 +65,6 @@ impl<'a> WrittenSeriesV2<'a, '_> {
     /// # Errors
     /// [`WireError`] when it is not UTF-8.
     pub fn symbol(&self, index: usize) -> Result<&'a str, WireError> {
-        self.symbols[index].text(self.whole)
+        self.symbols[index].text(self.body)
     }
 }

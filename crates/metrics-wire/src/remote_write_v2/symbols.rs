@@ -12,41 +12,39 @@ pub(super) const COPY_BYTES: usize = 32;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Symbol(pub u64);
 
-pub(super) const SHORT: u64 = 1 << 63;
+pub(super) const SHORT_BIT: u64 = 1 << 63;
 
 impl Symbol {
     #[inline(always)]
     pub(crate) fn new(message: Message<'_>) -> Result<Self, WireError> {
         if message.end >= 1 << 31 {
-            return Err(message.truncated());
+            return Err(message.truncated_error());
         }
-        let length = message.end - message.at;
-        let is_short =
-            (1..=COPY_BYTES).contains(&length) && message.at + COPY_BYTES <= message.whole.len();
-        let flag = if is_short { SHORT } else { 0 };
-        Ok(Self(flag | (length as u64) << 32 | message.at as u64))
+        let length = message.end - message.position;
+        let is_short = (1..=COPY_BYTES).contains(&length)
+            && message.position + COPY_BYTES <= message.body.len();
+        let flag = if is_short { SHORT_BIT } else { 0 };
+        Ok(Self(flag | (length as u64) << 32 | message.position as u64))
     }
 
     #[inline(always)]
-    pub(crate) fn at(self) -> usize {
+    pub(crate) fn offset(self) -> usize {
         self.0 as u32 as usize
     }
 
     #[inline(always)]
     pub(crate) fn length(self) -> usize {
-        ((self.0 & !SHORT) >> 32) as usize
+        ((self.0 & !SHORT_BIT) >> 32) as usize
     }
 
     #[inline(always)]
     pub(crate) fn bytes(self, whole: &[u8]) -> &[u8] {
-        &whole[self.at()..self.at() + self.length()]
+        &whole[self.offset()..self.offset() + self.length()]
     }
 
     pub(crate) fn text(self, whole: &[u8]) -> Result<&str, WireError> {
-        let at = self.at();
-        std::str::from_utf8(self.bytes(whole)).map_err(|_| WireError::NotUtf8 {
-            message: REQUEST,
-            at,
-        })
+        let offset = self.offset();
+        std::str::from_utf8(self.bytes(whole))
+            .map_err(|_| WireError::NotUtf8 { message: REQUEST, at: offset })
     }
 }

@@ -12,15 +12,12 @@ fn keys(body: &[u8]) -> Result<Vec<Vec<u8>>, WireError> {
     let mut request = WriteRequestV2::new(body, &mut symbols)?;
     let mut keys = Vec::new();
     while let Some(series) = request.next()? {
-        keys.push(series.key(&mut memory)?.to_vec());
+        keys.push(series.build_key(&mut memory)?.to_vec());
         for sample in series.samples() {
             sample?;
         }
         series.metadata()?;
-        series
-            .metric()
-            .map(|metric| series.symbol(metric))
-            .transpose()?;
+        series.metric_symbol().map(|metric| series.symbol(metric)).transpose()?;
         assert_has_only(&series, &keys);
     }
     Ok(keys)
@@ -53,15 +50,9 @@ fn a_key_is_what_version_1_would_have_sent() {
     let unpacked = b"\x2a\x08\x08\x01\x08\x02\x08\x03\x08\x04";
     let halves = b"\x2a\x08\x0a\x02\x01\x02\x0a\x02\x03\x04";
     for series in [&packed[..], unpacked, halves] {
-        assert_eq!(
-            keys(&[SYMBOLS, series].concat()),
-            Ok(vec![expected.clone()])
-        );
+        assert_eq!(keys(&[SYMBOLS, series].concat()), Ok(vec![expected.clone()]));
         // Nothing says that the table comes first.
-        assert_eq!(
-            keys(&[series, SYMBOLS].concat()),
-            Ok(vec![expected.clone()])
-        );
+        assert_eq!(keys(&[series, SYMBOLS].concat()), Ok(vec![expected.clone()]));
     }
 }
 
@@ -71,35 +62,23 @@ fn what_is_malformed_says_where() {
         let error = keys(&[SYMBOLS, bytes].concat()).expect_err("it is malformed");
         assert_eq!(error.to_string(), expected);
     };
-    check(
-        b"\x2a\x04\x0a\x02\x01\x05",
-        "TimeSeries refers to symbol 5 at byte 27, but there are 5",
-    );
+    check(b"\x2a\x04\x0a\x02\x01\x05", "TimeSeries refers to symbol 5 at byte 27, but there are 5");
     check(
         b"\x2a\x03\x0a\x01\x01",
         "TimeSeries has an odd number of label references at byte 27: name and value go together",
     );
-    check(
-        b"\x2a\x02\x0a\x05",
-        "TimeSeries is truncated at byte 29: send the whole message",
-    );
+    check(b"\x2a\x02\x0a\x05", "TimeSeries is truncated at byte 29: send the whole message");
     // A symbol without references is not checked.
     check(
         b"\x22\x01\xff\x2a\x06\x0a\x00\x2a\x02\x18\x05",
         "Request has a string that is not UTF-8 at byte 27",
     );
-    check(
-        b"\x2a\x04\x22\x02\x08\x09",
-        "Exemplar refers to symbol 9 at byte 29, but there are 5",
-    );
+    check(b"\x2a\x04\x22\x02\x08\x09", "Exemplar refers to symbol 9 at byte 29, but there are 5");
     check(
         b"\x2a\x04\x22\x02\x08\x01",
         "Exemplar has an odd number of label references at byte 29: name and value go together",
     );
-    check(
-        b"\x2a\x04\x2a\x02\x18\x07",
-        "TimeSeries refers to symbol 7 at byte 27, but there are 5",
-    );
+    check(b"\x2a\x04\x2a\x02\x18\x07", "TimeSeries refers to symbol 7 at byte 27, but there are 5");
 }
 
 #[test]
@@ -115,10 +94,7 @@ fn long_strings_and_the_end_of_the_body_make_the_same_key() {
                 ("c", "and what is compared in one piece"),
                 ("d", "at the end"),
             ],
-            samples: vec![WireSample {
-                time_ms: 1,
-                value: 2.0,
-            }],
+            samples: vec![WireSample { time_ms: 1, value: 2.0 }],
             ..SeriesToWrite::default()
         };
         let mut request = RequestV2::default();
@@ -142,10 +118,7 @@ fn what_references_become_is_bounded() {
     let mut request = RequestV2::default();
     request.push(&series(20), None);
     let error = keys(&request.into_body()).expect_err("one key is too large");
-    assert!(
-        error.to_string().contains("limit key_bytes_max is 1048576"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("limit key_bytes_max is 1048576"), "{error}");
     let mut request = RequestV2::default();
     for _ in 0..1_200 {
         request.push(&series(15), None);
@@ -156,15 +129,12 @@ fn what_references_become_is_bounded() {
     let mut request = WriteRequestV2::new(&body, &mut symbols).expect("well formed");
     let mut read = || -> Result<(), WireError> {
         while let Some(series) = request.next()? {
-            series.key(&mut memory)?;
+            series.build_key(&mut memory)?;
         }
         Ok(())
     };
     let error = read().expect_err("all of them are too large");
-    assert!(
-        error.to_string().contains("limit request_keys_bytes_max"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("limit request_keys_bytes_max"), "{error}");
     let mut request = WriteRequestV2::new(&body, &mut symbols).expect("well formed");
     let mut known = Vec::new();
     for (name, value) in &labels[..15] {
@@ -177,8 +147,5 @@ fn what_references_become_is_bounded() {
         Ok(())
     };
     let error = compare().expect_err("all of them are too large");
-    assert!(
-        error.to_string().contains("limit request_keys_bytes_max"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("limit request_keys_bytes_max"), "{error}");
 }

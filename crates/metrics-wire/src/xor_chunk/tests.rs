@@ -45,11 +45,7 @@ impl Reader<'_> {
             ones => DIFFERENCE_BITS[ones - 1],
         };
         let read = self.bits(bits) as i64;
-        if read > 1 << (bits - 1) {
-            read - (1 << bits)
-        } else {
-            read
-        }
+        if read > 1 << (bits - 1) { read - (1 << bits) } else { read }
     }
 
     fn value(&mut self, before: u64, window: &mut BitWindow) -> u64 {
@@ -72,15 +68,9 @@ impl Reader<'_> {
 
 /// The samples of a chunk, values as their bits.
 pub(crate) fn read(chunk: &[u8]) -> Vec<(TimeMs, u64)> {
-    let mut reader = Reader {
-        bytes: chunk,
-        at: 0,
-    };
+    let mut reader = Reader { bytes: chunk, at: 0 };
     let count = reader.bits(16);
-    let mut window = BitWindow {
-        leading: 64,
-        trailing: 0,
-    };
+    let mut window = BitWindow { leading: 64, trailing: 0 };
     let (mut time_ms, mut difference, mut value) = (0_i64, 0_i64, 0);
     let mut samples = Vec::new();
     for at in 0..count {
@@ -102,12 +92,10 @@ pub(crate) fn read(chunk: &[u8]) -> Vec<(TimeMs, u64)> {
 }
 
 fn check(samples: &[(TimeMs, u64)]) {
-    let (times_ms, values): (Vec<_>, Vec<_>) = samples
-        .iter()
-        .map(|(time_ms, bits)| (*time_ms, f64::from_bits(*bits)))
-        .unzip();
+    let (times_ms, values): (Vec<_>, Vec<_>) =
+        samples.iter().map(|(time_ms, bits)| (*time_ms, f64::from_bits(*bits))).unzip();
     let mut chunk = Vec::new();
-    append(&times_ms, &values, &mut chunk);
+    append_chunk(&times_ms, &values, &mut chunk);
     assert_eq!(read(&chunk), samples);
 }
 
@@ -131,15 +119,7 @@ fn differences_at_the_edges_of_their_sizes() {
     let mut all = vec![0];
     for bits in DIFFERENCE_BITS {
         let half = 1_i64 << (bits - 1);
-        all.extend([
-            half - 1,
-            half,
-            half + 1,
-            -half + 2,
-            -half + 1,
-            -half,
-            -half - 1,
-        ]);
+        all.extend([half - 1, half, half + 1, -half + 2, -half + 1, -half, -half - 1]);
     }
     for difference in all {
         let second = 10_000_000_000;
@@ -159,14 +139,11 @@ fn chunks_are_those_of_prometheus() {
         let samples = pair[0].split(' ').skip(1).map(|sample| {
             let (time_ms, bits) = sample.split_once(':').expect("a time and bits");
             let bits = u64::from_str_radix(bits, 16).expect("bits");
-            (
-                time_ms.parse::<TimeMs>().expect("a time"),
-                f64::from_bits(bits),
-            )
+            (time_ms.parse::<TimeMs>().expect("a time"), f64::from_bits(bits))
         });
         let (times_ms, values): (Vec<_>, Vec<_>) = samples.unzip();
         let mut chunk = Vec::new();
-        append(&times_ms, &values, &mut chunk);
+        append_chunk(&times_ms, &values, &mut chunk);
         let hex: String = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, pair[1]);
     }

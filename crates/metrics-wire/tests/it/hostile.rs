@@ -24,33 +24,17 @@ fn try_all(seed: u64, whole: &[u8], mut read: impl FnMut(&[u8])) {
         let mut bytes = whole.to_vec();
         chance.damage(&mut bytes);
         read(&bytes);
-        read(&chance.bytes(60));
+        read(&chance.next_bytes(60));
     }
 }
 
 fn series() -> SeriesToWrite<'static> {
-    let mut histogram = WireHistogram {
-        count: WireCount::Integer(3),
-        ..WireHistogram::default()
-    };
-    histogram.positive.spans = vec![WireSpan {
-        offset: -1,
-        length: 2,
-    }];
+    let mut histogram = WireHistogram { count: WireCount::Integer(3), ..WireHistogram::default() };
+    histogram.positive.spans = vec![WireSpan { offset: -1, length: 2 }];
     histogram.positive.deltas = vec![1, 1];
     SeriesToWrite {
-        labels: vec![
-            ("__name__", "up"),
-            ("instance", "10.0.0.1:9100"),
-            ("job", "näme"),
-        ],
-        samples: vec![
-            WireSample {
-                time_ms: 1_700_000_000_000,
-                value: 1.5
-            };
-            3
-        ],
+        labels: vec![("__name__", "up"), ("instance", "10.0.0.1:9100"), ("job", "näme")],
+        samples: vec![WireSample { time_ms: 1_700_000_000_000, value: 1.5 }; 3],
         histograms: vec![histogram],
         created_ms: 1,
     }
@@ -60,7 +44,7 @@ fn read_v1(body: &[u8]) -> Result<(), WireError> {
     let mut request = WriteRequest::new(body);
     let mut histogram = WireHistogram::default();
     loop {
-        let _ = request.next_if(b"\x0a\x0e\x0a\x08__name__\x12\x02up");
+        let _ = request.next_if_labels(b"\x0a\x0e\x0a\x08__name__\x12\x02up");
         let Some(entry) = request.next()? else {
             return Ok(());
         };
@@ -93,14 +77,11 @@ fn read_v2(
     let mut request = WriteRequestV2::new(body, symbols)?;
     let mut histogram = WireHistogram::default();
     while let Some(series) = request.next()? {
-        let key = series.key(memory)?;
+        let key = series.build_key(memory)?;
         // The key is made of label fields, so that only what the labels hold is left to be wrong.
         if let Err(error) = labels::parse(key, &LabelLimits::default(), &mut Vec::new()) {
             let error = error.to_string();
-            assert!(
-                !error.contains("byte") || error.contains("UTF-8"),
-                "{error}"
-            );
+            assert!(!error.contains("byte") || error.contains("UTF-8"), "{error}");
         }
         assert!(series.samples().count() <= body.len());
         let _ = series.metadata();
@@ -149,7 +130,7 @@ fn texts() {
             while reader.next().is_some() {
                 items += 1;
             }
-            assert!(items <= reader.line());
+            assert!(items <= reader.lines_read());
         });
     }
 }
@@ -165,10 +146,7 @@ fn influx_lines() {
         while let Some(point) = reader.next() {
             lines += 1;
             if let Err(error) = point {
-                assert!(
-                    error.line as usize <= text.lines().count(),
-                    "{error}: {text:?}"
-                );
+                assert!(error.line as usize <= text.lines().count(), "{error}: {text:?}");
             }
         }
         assert!(lines <= text.lines().count());
@@ -181,15 +159,15 @@ fn json_lines_and_tables() {
         r#"{"metric":{"__name__":"up","a":"\u00e9"},"values":[1,null,"NaN"],"timestamps":[1,2,3]}"#;
     try_all(10, line.as_bytes(), |body| {
         let text = String::from_utf8_lossy(body);
-        if let Ok(line) = JsonLine::read(&text) {
+        if let Ok(line) = JsonLine::parse(&text) {
             assert!(line.samples().count() <= body.len());
         }
     });
-    let columns = TableColumns::read("time,metric,value,a".split(',')).unwrap();
+    let columns = TableColumns::parse_header("time,metric,value,a".split(',')).unwrap();
     try_all(11, b"2013-01-01T00:00:00.5+01:00,up,1e-7,x", |body| {
         let text = String::from_utf8_lossy(body);
         let cells: Vec<&str> = text.split(',').collect();
-        let _ = columns.row(|at| cells.get(at).copied());
+        let _ = columns.parse_row(|at| cells.get(at).copied());
     });
 }
 

@@ -4,12 +4,7 @@ use super::*;
 
 #[test]
 fn only_public_addresses_are_public() {
-    let public = [
-        "1.1.1.1",
-        "93.184.216.34",
-        "2606:4700::1111",
-        "64:ff9b::101:101",
-    ];
+    let public = ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "64:ff9b::101:101"];
     for address in public {
         assert!(is_public(address.parse().unwrap()), "{address}");
     }

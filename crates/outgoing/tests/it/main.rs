@@ -43,28 +43,25 @@ fn ok(body: &str) -> String {
 }
 
 fn client(destinations: Destinations) -> OutgoingClient {
-    let options = ClientOptions {
-        timeout: Some(LONG),
-        follows_redirects: true,
-        ..ClientOptions::default()
-    };
+    let options =
+        ClientOptions { timeout: Some(LONG), follows_redirects: true, ..ClientOptions::default() };
     OutgoingClient::new(destinations, &options).unwrap()
 }
 
 async fn get(client: &OutgoingClient, url: &str) -> Result<Answer, OutgoingError> {
     let authorize = |request: egret_outgoing::OutgoingRequest| request.basic_auth("me", "secret");
-    client.get_named(url, |request| request, authorize).await
+    client.get_configured(url, |request| request, authorize).await
 }
 
 /// A name server that gives another answer each time, and the last one ever after.
 struct ChangingLookup {
     answers: Vec<IpAddr>,
-    asked: AtomicUsize,
+    lookups: AtomicUsize,
 }
 
 impl Lookup for ChangingLookup {
     fn lookup(&self, _: &str) -> LookupFuture {
-        let asked = self.asked.fetch_add(1, Ordering::SeqCst);
+        let asked = self.lookups.fetch_add(1, Ordering::SeqCst);
         let address = self.answers[asked.min(self.answers.len() - 1)];
         Box::pin(async move { Ok::<_, io::Error>(vec![address]) })
     }
@@ -76,24 +73,17 @@ async fn a_name_is_resolved_once_and_leads_only_to_what_was_checked() {
     // TEST-NET-1 counts as special, so that an address must be allowed which nothing listens on.
     let harmless: IpAddr = Ipv4Addr::new(127, 0, 0, 99).into();
     let local: IpAddr = Ipv4Addr::LOCALHOST.into();
-    let names = Arc::new(ChangingLookup {
-        answers: vec![harmless, local],
-        asked: AtomicUsize::new(0),
-    });
-    let destinations = Destinations::new("127.0.0.99")
-        .unwrap()
-        .with_lookup(names.clone());
+    let names =
+        Arc::new(ChangingLookup { answers: vec![harmless, local], lookups: AtomicUsize::new(0) });
+    let destinations = Destinations::new("127.0.0.99").unwrap().with_lookup(names.clone());
     let client = client(destinations);
     let url = format!("http://rebound.example:{port}/");
     let refused = client.post(&url).unwrap().send().await.err().unwrap();
     assert!(matches!(refused, OutgoingError::Failed { .. }), "{refused}");
-    assert_eq!(names.asked.load(Ordering::SeqCst), 1);
+    assert_eq!(names.lookups.load(Ordering::SeqCst), 1);
     let refused = client.post(&url).unwrap().send().await.err().unwrap();
-    assert!(
-        matches!(refused, OutgoingError::Refused { .. }),
-        "{refused}"
-    );
-    assert_eq!(names.asked.load(Ordering::SeqCst), 2);
+    assert!(matches!(refused, OutgoingError::Refused { .. }), "{refused}");
+    assert_eq!(names.lookups.load(Ordering::SeqCst), 2);
     received.try_recv().unwrap_err();
 }
 
@@ -143,10 +133,7 @@ async fn a_scrape_target_redirects_to_no_address_of_this_network() {
         let client = client(Destinations::default());
         let url = format!("http://127.0.0.1:{port}/metrics");
         let refused = get(&client, &url).await.err().unwrap();
-        assert!(
-            matches!(refused, OutgoingError::Refused { .. }),
-            "{target}: {refused}"
-        );
+        assert!(matches!(refused, OutgoingError::Refused { .. }), "{target}: {refused}");
     }
     received.try_recv().unwrap_err();
 }
@@ -161,21 +148,9 @@ async fn a_redirect_to_another_host_takes_no_credentials_with_it() {
     let client = client(Destinations::new("127.0.0.0/8").unwrap());
     let url = format!("http://127.0.0.1:{port}/metrics");
     let answer = get(&client, &url).await.unwrap();
-    assert_eq!(answer.read(100).await.unwrap(), b"inside");
-    assert!(
-        received
-            .recv()
-            .await
-            .unwrap()
-            .contains("authorization: Basic")
-    );
-    assert!(
-        !inner_received
-            .recv()
-            .await
-            .unwrap()
-            .contains("authorization")
-    );
+    assert_eq!(answer.read_body(100).await.unwrap(), b"inside");
+    assert!(received.recv().await.unwrap().contains("authorization: Basic"));
+    assert!(!inner_received.recv().await.unwrap().contains("authorization"));
 }
 
 #[tokio::test]
@@ -192,10 +167,8 @@ async fn a_redirect_without_end_is_given_up() {
 async fn an_answer_is_read_within_bounds_of_size_and_time() {
     let (port, _received) = serve(ok(&"x".repeat(1 << 20))).await;
     let client = client(Destinations::default());
-    let answer = get(&client, &format!("http://127.0.0.1:{port}/"))
-        .await
-        .unwrap();
-    let error = answer.read(1_000).await.unwrap_err();
+    let answer = get(&client, &format!("http://127.0.0.1:{port}/")).await.unwrap();
+    let error = answer.read_body(1_000).await.unwrap_err();
     assert!(matches!(error, OutgoingError::TooLong { bytes_max: 1_000 }));
     // The head comes, the body does not.
     let slow = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n1";
@@ -209,12 +182,10 @@ async fn an_answer_is_read_within_bounds_of_size_and_time() {
         connection.write_all(slow.as_bytes()).await.unwrap();
         connection
     });
-    let request = client
-        .post_named(&format!("http://127.0.0.1:{port}/"))
-        .unwrap();
+    let request = client.post_configured(&format!("http://127.0.0.1:{port}/")).unwrap();
     let request = request.timeout(Duration::from_millis(300));
     let answer = request.send().await.unwrap();
-    let error = answer.read(1_000).await.unwrap_err();
+    let error = answer.read_body(1_000).await.unwrap_err();
     assert!(matches!(error, OutgoingError::Timeout), "{error}");
     drop(holding.await.unwrap());
 }
@@ -226,7 +197,7 @@ async fn errors_never_hold_the_url() {
     drop(listener);
     let client = client(Destinations::default());
     let url = format!("http://me:TOPSECRET@127.0.0.1:{port}/TOPSECRET?key=TOPSECRET");
-    let failed = client.post_named(&url).unwrap().send().await.err().unwrap();
+    let failed = client.post_configured(&url).unwrap().send().await.err().unwrap();
     let refused = client.post(&url).err().unwrap();
     for error in [failed, refused] {
         let shown = format!("{error} {error:?}");
@@ -244,7 +215,7 @@ async fn what_a_named_service_links_to_is_itself_or_public() {
     let named = format!("http://127.0.0.1:{port}/discovery");
     let own = format!("http://127.0.0.1:{port}/keys");
     let answer = client.get_linked(&named, &own, |request| request).await;
-    assert_eq!(answer.unwrap().read(100).await.unwrap(), b"keys");
+    assert_eq!(answer.unwrap().read_body(100).await.unwrap(), b"keys");
     assert!(requests.recv().await.unwrap().starts_with("GET /keys "));
     for url in [
         format!("http://127.0.0.1:{other}/"),
@@ -252,10 +223,7 @@ async fn what_a_named_service_links_to_is_itself_or_public() {
         "http://169.254.169.254/latest".to_owned(),
     ] {
         let refused = client.get_linked(&named, &url, |request| request).await;
-        assert!(
-            matches!(refused, Err(OutgoingError::Refused { .. })),
-            "{url}"
-        );
+        assert!(matches!(refused, Err(OutgoingError::Refused { .. })), "{url}");
     }
     assert!(others.try_recv().is_err());
 }

@@ -8,7 +8,7 @@ use crate::provision::Source;
 #[test]
 fn passwords_are_long_and_differ() {
     let entropy = SeededEntropy::new(1);
-    let (one, other) = (password(&entropy), password(&entropy));
+    let (one, other) = (generate_password(&entropy), generate_password(&entropy));
     assert_eq!(one.len(), 32);
     assert_ne!(one, other);
 }
@@ -28,22 +28,16 @@ fn secrets_are_for_their_owner_only() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     write_private(&path, "new").unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "new");
-    assert_eq!(
-        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-        0o600
-    );
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[test]
 fn links_in_a_directory_of_another_user_are_not_followed() {
     let directory = tempfile::tempdir().unwrap();
-    let (target, link) = (
-        directory.path().join("precious"),
-        directory.path().join("link"),
-    );
+    let (target, link) = (directory.path().join("precious"), directory.path().join("link"));
     fs::write(&target, "kept").unwrap();
     std::os::unix::fs::symlink(&target, &link).unwrap();
-    read_own(&link).unwrap_err();
+    read_no_follow(&link).unwrap_err();
     write_private(&link, "new").unwrap();
     assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
     assert_eq!(fs::read_to_string(&link).unwrap(), "new");
@@ -52,24 +46,21 @@ fn links_in_a_directory_of_another_user_are_not_followed() {
 #[test]
 fn only_what_an_interrupted_initdb_left_is_removed() {
     let directory = tempfile::tempdir().unwrap();
-    let (data, password) = (
-        directory.path().join("data"),
-        directory.path().join("password"),
-    );
+    let (data, password) = (directory.path().join("data"), directory.path().join("password"));
     fs::create_dir(&data).unwrap();
-    let marker = unfinished(&data);
-    empty(&data, &marker, &password).unwrap();
+    let marker = unfinished_marker(&data);
+    clear_unfinished(&data, &marker, &password).unwrap();
     fs::write(data.join("PG_VERSION"), "18\n").unwrap();
     assert!(is_complete(&data));
-    let error = empty(&data, &marker, &password).unwrap_err().to_string();
+    let error = clear_unfinished(&data, &marker, &password).unwrap_err().to_string();
     assert!(error.contains("it holds files"), "{error}");
     fs::write(&marker, "").unwrap();
     assert!(!is_complete(&data));
-    empty(&data, &marker, &password).unwrap();
+    clear_unfinished(&data, &marker, &password).unwrap();
     assert!(!data.join("PG_VERSION").exists());
     fs::remove_file(&marker).unwrap();
     fs::write(&password, "secret").unwrap();
-    let error = empty(&data, &marker, &password).unwrap_err().to_string();
+    let error = clear_unfinished(&data, &marker, &password).unwrap_err().to_string();
     assert!(error.contains("is a file system not mounted?"), "{error}");
 }
 
@@ -79,10 +70,10 @@ fn a_file_of_another_user_is_read_up_to_a_bound() {
     let path = directory.path().join("postmaster.pid");
     let file = fs::File::create(&path).unwrap();
     file.set_len(OWN_FILE_BYTES_MAX).unwrap();
-    assert_eq!(read_own(&path).unwrap().len() as u64, OWN_FILE_BYTES_MAX);
+    assert_eq!(read_no_follow(&path).unwrap().len() as u64, OWN_FILE_BYTES_MAX);
     // A hole of a terabyte takes no room on the disk.
     file.set_len(1 << 40).unwrap();
-    let error = read_own(&path).unwrap_err().to_string();
+    let error = read_no_follow(&path).unwrap_err().to_string();
     assert!(error.contains("larger than 262144 bytes"), "{error}");
 }
 
@@ -108,12 +99,6 @@ fn an_initdb_that_is_open_for_writing_is_tried_again() {
             }
             drop(writer);
         });
-        initdb(
-            &binaries,
-            directory.path(),
-            &RunAsUser::current(),
-            directory.path(),
-        )
-        .unwrap();
+        initdb(&binaries, directory.path(), &RunAsUser::current(), directory.path()).unwrap();
     });
 }

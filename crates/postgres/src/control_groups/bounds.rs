@@ -22,16 +22,16 @@ pub(super) enum Presence {
 }
 
 /// Bounds on the group of all servers.
-pub(super) fn of_all(limits: &GroupLimits) -> Vec<Bound> {
-    let mut bounds = memory(limits.total_memory_max.bytes());
+pub(super) fn bounds_for_all(limits: &GroupLimits) -> Vec<Bound> {
+    let mut bounds = memory_bounds(limits.total_memory_max.bytes());
     bounds.push(bound("cpu", "cpu.weight", limits.total_cpu_weight));
     bounds.push(bound("pids", "pids.max", limits.total_processes_max));
     bounds
 }
 
 /// Bounds on the group of one server. `nice` is its priority among servers, as nice(1) has it.
-pub(super) fn of_server(limits: &GroupLimits, nice: u16) -> Vec<Bound> {
-    let mut bounds = memory(limits.memory_max.bytes());
+pub(super) fn bounds_for_server(limits: &GroupLimits, nice: u16) -> Vec<Bound> {
+    let mut bounds = memory_bounds(limits.memory_max.bytes());
     // Among groups the priorities of processes count for nothing.
     bounds.push(bound("cpu", "cpu.weight.nice", nice));
     if limits.cpu_percent_max != 0 {
@@ -44,19 +44,11 @@ pub(super) fn of_server(limits: &GroupLimits, nice: u16) -> Vec<Bound> {
 }
 
 /// Memory without swap: a server at its limit must not push the machine into swapping.
-fn memory(bytes_max: u64) -> Vec<Bound> {
-    let swap = Bound {
-        presence: Presence::Optional,
-        ..bound("memory", "memory.swap.max", 0)
-    };
+fn memory_bounds(bytes_max: u64) -> Vec<Bound> {
+    let swap = Bound { presence: Presence::Optional, ..bound("memory", "memory.swap.max", 0) };
     vec![bound("memory", "memory.max", bytes_max), swap]
 }
 
 fn bound(controller: &'static str, file: &'static str, value: impl ToString) -> Bound {
-    Bound {
-        controller,
-        file,
-        value: value.to_string(),
-        presence: Presence::Always,
-    }
+    Bound { controller, file, value: value.to_string(), presence: Presence::Always }
 }

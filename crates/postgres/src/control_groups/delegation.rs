@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use egret_linux::cgroup::{ControlGroup, ancestry};
 
-use super::{BRANCHES, MAIN, end};
+use super::{BRANCHES_PREFIX, MAIN_GROUP, end_and_remove};
 use crate::postmaster::is_server_below;
 
 /// The most rounds in which processes that were started meanwhile are moved.
@@ -29,7 +29,7 @@ pub(super) fn make_locked(group: &ControlGroup) -> io::Result<Option<File>> {
     let deadline = Instant::now() + LOCK_TIMEOUT;
     let mut rounds = 0;
     loop {
-        group.make()?;
+        group.create()?;
         match group.lock() {
             // Another Egret took it for one left behind, before it was locked.
             Err(error) if error.kind() == io::ErrorKind::NotFound && rounds < MAKE_ROUNDS => {
@@ -44,7 +44,7 @@ pub(super) fn make_locked(group: &ControlGroup) -> io::Result<Option<File>> {
 /// Removes groups of Egrets that are gone, with their data directories or not.
 pub(super) fn remove_abandoned(base: &ControlGroup) {
     for group in base.children().unwrap_or_default() {
-        if !group.name().starts_with(BRANCHES) {
+        if !group.name().starts_with(BRANCHES_PREFIX) {
             continue;
         }
         let Ok(Some(_held)) = group.lock() else {
@@ -52,7 +52,7 @@ pub(super) fn remove_abandoned(base: &ControlGroup) {
         };
         // Servers in it may still be taken over.
         if !group.is_populated().unwrap_or(true) {
-            end(&group);
+            end_and_remove(&group);
         }
     }
 }
@@ -76,14 +76,12 @@ impl BaseGroup {
         if self.group.is_root() {
             return Ok(());
         }
-        let processes = self
-            .group
-            .processes()
-            .map_err(|error| format!("{path} cannot be read: {error}"))?;
+        let processes =
+            self.group.processes().map_err(|error| format!("{path} cannot be read: {error}"))?;
         match processes.iter().find(|pid| !self.is_own(**pid)) {
             None => Ok(()),
-            Some(stranger) => Err(format!(
-                "{path} is not delegated to Egret: process {stranger} in it is not Egret's; with \
+            Some(foreign_pid) => Err(format!(
+                "{path} is not delegated to Egret: process {foreign_pid} in it is not Egret's; with \
                  systemd set Delegate=yes"
             )),
         }
@@ -93,51 +91,50 @@ impl BaseGroup {
     /// left running.
     fn is_own(&self, pid: i32) -> bool {
         let own = std::process::id().cast_signed();
-        ancestry(pid).any(|above| above == own || is_server_below(above, &self.data_dir))
+        ancestry(pid).any(|ancestor| ancestor == own || is_server_below(ancestor, &self.data_dir))
     }
 
     /// Gives the groups below `all` those of the wanted controllers that the base can give.
     pub(super) fn give_controllers(
         &self,
         all: &ControlGroup,
-        wanted: &[&'static str],
+        controllers: &[&'static str],
         missing: &mut Vec<String>,
     ) -> BTreeSet<String> {
-        let mut given = BTreeSet::new();
+        let mut granted = BTreeSet::new();
         let there = self.group.controllers().unwrap_or_default();
-        let below = self.group.controllers_below().unwrap_or_default();
-        let mut way = None;
-        for controller in wanted.iter().copied() {
-            let mut give = || -> Result<(), String> {
+        let enabled = self.group.subtree_controllers().unwrap_or_default();
+        let mut main_move = None;
+        for controller in controllers.iter().copied() {
+            let mut grant = || -> Result<(), String> {
                 if !there.contains(controller) {
                     let path = self.group.path().display();
                     return Err(format!("it is not available in {path}"));
                 }
-                if !below.contains(controller) {
-                    way.get_or_insert_with(|| self.make_way()).clone()?;
-                    let given = self.group.give_below(controller);
-                    given.map_err(|error| error.to_string())?;
+                if !enabled.contains(controller) {
+                    main_move.get_or_insert_with(|| self.move_to_main_group()).clone()?;
+                    let result = self.group.enable_controller(controller);
+                    result.map_err(|error| error.to_string())?;
                 }
-                all.give_below(controller)
-                    .map_err(|error| error.to_string())
+                all.enable_controller(controller).map_err(|error| error.to_string())
             };
-            match give() {
-                Ok(()) => drop(given.insert(controller.to_owned())),
+            match grant() {
+                Ok(()) => drop(granted.insert(controller.to_owned())),
                 Err(reason) => missing.push(format!("{controller} ({reason})")),
             }
         }
-        given
+        granted
     }
 
     /// Moves Egret and its processes away, so that the group may give controllers to groups below.
-    fn make_way(&self) -> Result<(), String> {
+    fn move_to_main_group(&self) -> Result<(), String> {
         if self.group.is_root() {
             return Ok(());
         }
-        let main = self.group.child(MAIN);
+        let main = self.group.child(MAIN_GROUP);
         let fail =
             |error: io::Error| format!("Egret cannot move to {}: {error}", main.path().display());
-        main.make().map_err(fail)?;
+        main.create().map_err(fail)?;
         for _ in 0..MOVE_ROUNDS {
             self.check_delegated()?;
             let processes = self.group.processes().map_err(fail)?;
@@ -145,7 +142,7 @@ impl BaseGroup {
                 return Ok(());
             }
             for pid in processes {
-                match main.take_in(pid) {
+                match main.move_process(pid) {
                     Err(error)
                         if error.raw_os_error() != Some(rustix::io::Errno::SRCH.raw_os_error()) =>
                     {

@@ -32,17 +32,16 @@ impl TestGroup {
     fn new(name: &str) -> Option<Self> {
         let made = ControlGroup::own().and_then(|own| {
             let group = own.child(&format!("egret-test-{name}-{}", std::process::id()));
-            group.make().map_err(|error| error.to_string())?;
+            group.create().map_err(|error| error.to_string())?;
             Ok(Self(group))
         });
-        made.inspect_err(|reason| not_checked(format_args!("no control group here: {reason}")))
-            .ok()
+        made.inspect_err(|reason| not_checked(format_args!("no control group here: {reason}"))).ok()
     }
 
     /// Gives groups below a controller of the root; reports where that is not possible.
     fn has(&self, controller: &str) -> bool {
         let parent = self.0.parent().expect("a group above");
-        let given = parent.give_below(controller);
+        let given = parent.enable_controller(controller);
         if let Err(error) = &given {
             not_checked(format_args!("no controller {controller} here: {error}"));
         }
@@ -73,7 +72,7 @@ impl TestGroup {
 
 impl Drop for TestGroup {
     fn drop(&mut self) {
-        let ended = self.0.end(Duration::from_secs(60));
+        let ended = self.0.kill_and_remove(Duration::from_secs(60));
         assert!(ended.is_ok() || std::thread::panicking(), "{ended:?}");
     }
 }
@@ -88,9 +87,7 @@ fn run_in(group: &ControlGroup, program: &str, arguments: &[&str], task: &str) -
         .stdout(Stdio::piped())
         .spawn()
         .expect("a shell");
-    group
-        .take_in(child.id().cast_signed())
-        .expect("a child that can be moved");
+    group.move_process(child.id().cast_signed()).expect("a child that can be moved");
     let stdin = child.stdin.as_mut().expect("a pipe");
     stdin.write_all(b"go\n").expect("a shell that reads");
     child
@@ -103,10 +100,7 @@ fn server_in(group: &ControlGroup) -> Child {
 
 fn groups_below(group: &ControlGroup) -> Vec<String> {
     let children = group.children().unwrap_or_default();
-    children
-        .iter()
-        .map(|child| child.name().to_owned())
-        .collect()
+    children.iter().map(|child| child.name().to_owned()).collect()
 }
 
 #[test]
@@ -116,20 +110,15 @@ fn a_server_has_a_group_of_its_own_until_it_ends() {
     };
     let groups = base.open(&[]);
     assert!(groups.is_complete(), "{}", groups.describe());
-    let all = groups.state.as_ref().expect("groups").all.clone();
+    let all = groups.groups.as_ref().expect("groups").all_servers.clone();
     let data = Path::new("/data/0197a3c27a537c119d2e3f1c5a7b9d10");
     let lease = groups.lease(data, 5).unwrap().expect("a group");
     let next = groups.lease(data, 5).unwrap().expect("another group");
-    assert_ne!(
-        lease.group, next.group,
-        "an end of one must not be that of the other"
-    );
+    assert_ne!(lease.group, next.group, "an end of one must not be that of the other");
     let mut server = server_in(&lease.group);
-    let adopted = groups
-        .lease_of(server.id().cast_signed())
-        .expect("its group");
+    let adopted = groups.lease_of_process(server.id().cast_signed()).expect("its group");
     assert_eq!(adopted.group, lease.group);
-    assert!(groups.lease_of(1).is_none());
+    assert!(groups.lease_of_process(1).is_none());
     groups.remove();
     assert!(lease.group.path().exists(), "a server runs in it");
     assert!(!next.group.path().exists());
@@ -152,9 +141,7 @@ fn groups_that_an_earlier_egret_left_are_ended() {
     let lost_group = lost.group.clone();
     drop((earlier, lost, kept));
     let later = base.open(&[]);
-    let adopted = later
-        .lease_of(server.id().cast_signed())
-        .expect("its group");
+    let adopted = later.lease_of_process(server.id().cast_signed()).expect("its group");
     assert_eq!(later.remove_leftovers(), 1);
     assert!(!orphan.wait().unwrap().success());
     assert!(!lost_group.path().exists());
@@ -168,13 +155,10 @@ fn groups_of_an_egret_that_is_gone_are_removed_by_the_next() {
     let Some(base) = TestGroup::new("gone") else {
         return;
     };
-    let (gone, running) = (
-        base.0.child("egret-branches-1"),
-        base.0.child("egret-branches-2"),
-    );
+    let (gone, running) = (base.0.child("egret-branches-1"), base.0.child("egret-branches-2"));
     let foreign = base.0.child("foreign");
     for group in [&gone, &gone.child("one"), &running, &foreign] {
-        group.make().unwrap();
+        group.create().unwrap();
     }
     let _held = running.lock().unwrap().expect("the lock is free");
     let groups = base.open(&[]);
@@ -185,11 +169,7 @@ fn groups_of_an_egret_that_is_gone_are_removed_by_the_next() {
     expected.sort();
     assert_eq!(left, expected);
     drop(groups);
-    assert!(
-        !groups_below(&base.0)
-            .iter()
-            .any(|name| name == &expected[1])
-    );
+    assert!(!groups_below(&base.0).iter().any(|name| name == &expected[1]));
 }
 
 #[test]
@@ -233,14 +213,12 @@ fn no_egret_takes_the_group_of_another_for_one_left_behind() {
 #[test]
 fn groups_are_bounded_by_files_of_their_controllers() {
     let written = |bounds: Vec<Bound>| {
-        let lines = bounds
-            .iter()
-            .map(|bound| format!("{} = {}", bound.file, bound.value));
+        let lines = bounds.iter().map(|bound| format!("{} = {}", bound.file, bound.value));
         lines.collect::<Vec<String>>()
     };
     let bytes = |size: ByteSize| format!("memory.max = {}", size.bytes());
     assert_eq!(
-        written(bounds::of_all(&LIMITS)),
+        written(bounds::bounds_for_all(&LIMITS)),
         [
             &bytes(LIMITS.total_memory_max),
             "memory.swap.max = 0",
@@ -249,7 +227,7 @@ fn groups_are_bounded_by_files_of_their_controllers() {
         ]
     );
     assert_eq!(
-        written(bounds::of_server(&LIMITS, 5)),
+        written(bounds::bounds_for_server(&LIMITS, 5)),
         [
             &bytes(LIMITS.memory_max),
             "memory.swap.max = 0",
@@ -258,15 +236,8 @@ fn groups_are_bounded_by_files_of_their_controllers() {
             "pids.max = 20"
         ]
     );
-    let unbounded = GroupLimits {
-        cpu_percent_max: 0,
-        ..LIMITS
-    };
-    assert!(
-        !written(bounds::of_server(&unbounded, 5))
-            .join(",")
-            .contains("cpu.max")
-    );
+    let unbounded = GroupLimits { cpu_percent_max: 0, ..LIMITS };
+    assert!(!written(bounds::bounds_for_server(&unbounded, 5)).join(",").contains("cpu.max"));
 }
 
 /// Files that not every kernel has are left out, and others are not.
@@ -276,20 +247,14 @@ fn a_bound_without_its_file_is_an_error_unless_kernels_may_lack_it() {
         return;
     };
     let mut groups = base.open(&[]);
-    let state = groups.state.as_mut().expect("groups");
+    let state = groups.groups.as_mut().expect("groups");
     let groups = Arc::get_mut(state).expect("no lease has it");
     groups.controllers.insert("none".to_owned());
-    let bound = |presence| Bound {
-        controller: "none",
-        file: "none.max",
-        value: "1".to_owned(),
-        presence,
-    };
-    let group = groups.all.clone();
-    groups
-        .bound(&group, vec![bound(Presence::Optional)])
-        .unwrap();
-    let missing = groups.bound(&group, vec![bound(Presence::Always)]);
+    let bound =
+        |presence| Bound { controller: "none", file: "none.max", value: "1".to_owned(), presence };
+    let group = groups.all_servers.clone();
+    groups.apply_bounds(&group, vec![bound(Presence::Optional)]).unwrap();
+    let missing = groups.apply_bounds(&group, vec![bound(Presence::Always)]);
     assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
 }
 
@@ -327,18 +292,15 @@ fn egret_moves_out_of_a_group_of_its_own_to_divide_it() {
         let own = ControlGroup::own().unwrap();
         let groups = divide(Ok(own.clone()));
         assert!(groups.is_complete(), "{}", groups.describe());
-        assert_eq!(ControlGroup::own().unwrap(), own.child(MAIN));
-        let lease = groups
-            .lease(Path::new("/data/one"), 0)
-            .unwrap()
-            .expect("a group");
+        assert_eq!(ControlGroup::own().unwrap(), own.child(MAIN_GROUP));
+        let lease = groups.lease(Path::new("/data/one"), 0).unwrap().expect("a group");
         assert!(lease.group.controllers().unwrap().contains("hugetlb"));
         // A second start in the same process finds the group that it was started in.
         drop(groups);
         lease.release();
         let groups = divide(ControlGroup::own());
         assert!(groups.is_complete(), "{}", groups.describe());
-        assert_eq!(groups.state.as_ref().unwrap().all.parent(), Some(own));
+        assert_eq!(groups.groups.as_ref().unwrap().all_servers.parent(), Some(own));
         return;
     }
     let Some(base) = TestGroup::new("moves") else {
@@ -400,15 +362,10 @@ fn servers_that_an_earlier_egret_left_are_no_strangers() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    base.0.take_in(server.id().cast_signed()).unwrap();
+    base.0.move_process(server.id().cast_signed()).unwrap();
     let mut stdin = server.stdin.take().unwrap();
     stdin.write_all(b"go\n").unwrap();
-    server
-        .stdout
-        .as_mut()
-        .unwrap()
-        .read_exact(&mut [0])
-        .unwrap();
+    server.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     let task = data.path().to_str().unwrap();
     base.run_test("servers_that_an_earlier_egret_left_are_no_strangers", task);
     server.kill().unwrap();
@@ -427,19 +384,13 @@ fn limits_of_memory_processor_time_and_processes_hold() {
     }
     let groups = base.open(&CONTROLLERS);
     assert!(groups.is_complete(), "{}", groups.describe());
-    let all = groups.state.as_ref().expect("groups").all.clone();
-    let lease = groups
-        .lease(Path::new("/data/one"), 5)
-        .unwrap()
-        .expect("a group");
+    let all = groups.groups.as_ref().expect("groups").all_servers.clone();
+    let lease = groups.lease(Path::new("/data/one"), 5).unwrap().expect("a group");
     let read = |group: &ControlGroup, file: &str| {
         let text = std::fs::read_to_string(group.path().join(file)).unwrap();
         text.trim().to_owned()
     };
-    assert_eq!(
-        read(&all, "memory.max"),
-        ByteSize::mib(128).bytes().to_string()
-    );
+    assert_eq!(read(&all, "memory.max"), ByteSize::mib(128).bytes().to_string());
     assert_eq!(read(&all, "cpu.weight"), "50");
     assert_eq!(read(&all, "pids.max"), "30");
     // Not every kernel has it.
@@ -447,10 +398,7 @@ fn limits_of_memory_processor_time_and_processes_hold() {
         assert_eq!(read(&all, "memory.swap.max"), "0");
         assert_eq!(read(&lease.group, "memory.swap.max"), "0");
     }
-    assert_eq!(
-        read(&lease.group, "memory.max"),
-        ByteSize::mib(64).bytes().to_string()
-    );
+    assert_eq!(read(&lease.group, "memory.max"), ByteSize::mib(64).bytes().to_string());
     assert_eq!(read(&lease.group, "cpu.max"), "50000 100000");
     assert_eq!(read(&lease.group, "cpu.weight.nice"), "5");
     assert_eq!(read(&lease.group, "pids.max"), "20");
@@ -467,14 +415,14 @@ fn limits_of_memory_processor_time_and_processes_hold() {
     let stdin = child.stdin.take();
     child.wait().unwrap();
     drop(stdin);
-    assert!(lease.group.count("pids.events", "max").unwrap() > 0);
+    assert!(lease.group.read_count("pids.events", "max").unwrap() > 0);
     lease.release();
     // And all together no more than they may have.
     let servers = fill(&groups);
     let started = u64::try_from(servers.len()).unwrap();
     assert_eq!(started, 30 + 1 - SERVER_PROCESSES);
     for group in all.children().unwrap() {
-        group.end(Duration::from_secs(60)).unwrap();
+        group.kill_and_remove(Duration::from_secs(60)).unwrap();
     }
     for mut server in servers {
         server.wait().unwrap();
@@ -491,10 +439,7 @@ fn fill(groups: &ControlGroups) -> Vec<Child> {
         }
     };
     let message = refused.to_string();
-    assert!(
-        message.contains("branches.total_processes_max"),
-        "{message}"
-    );
+    assert!(message.contains("branches.total_processes_max"), "{message}");
     assert_eq!(refused.kind(), Kind::Unavailable);
     servers
 }

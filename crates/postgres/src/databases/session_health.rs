@@ -23,7 +23,7 @@ pub(super) struct SessionHealth {
 #[derive(Default)]
 struct HealthState {
     /// A task opens sessions until one of them is not refused.
-    is_probed: bool,
+    is_probing: bool,
     /// Why the probe was refused a session.
     refusal: Option<String>,
 }
@@ -41,12 +41,12 @@ impl SessionHealth {
 
 /// Starts the probe after a refused session. `connection` returns the connection settings, or
 /// `None` while the server is known not to be ready.
-pub(super) fn watch_refusal(
+pub(super) fn start_probe(
     health: &Arc<SessionHealth>,
     connection: impl Fn() -> Option<Config> + Send + 'static,
 ) {
-    let was_probed = std::mem::replace(&mut health.state().is_probed, true);
-    if !was_probed {
+    let was_probing = std::mem::replace(&mut health.state().is_probing, true);
+    if !was_probing {
         tokio::spawn(probe(Arc::downgrade(health), connection));
     }
 }

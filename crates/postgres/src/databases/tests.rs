@@ -43,7 +43,7 @@ async fn a_connection_string_names_one_database() {
         ("host=db user=anna", "anna"),
         ("host=db", "postgres"),
     ] {
-        let databases = Databases::one(text.parse().unwrap());
+        let databases = Databases::single(text.parse().unwrap());
         assert!(databases.is_remote());
         assert_eq!(databases.names().await.unwrap(), [expected]);
         assert_eq!(databases.choose(None).await.unwrap(), expected);

@@ -2,7 +2,7 @@
 
 use tokio_postgres::Client;
 
-use crate::error::{PostgresError, server};
+use crate::error::{PostgresError, server_error};
 use crate::pool;
 use crate::session_settings;
 
@@ -25,7 +25,7 @@ pub(super) async fn connect_until(
         if !keeps_session(connection, &client).await? {
             return Err(PostgresError::TransactionMode);
         }
-        session_settings::pin(connection, &client).await
+        session_settings::apply(connection, &client).await
     };
     pool::within_timeout(connection, setting_up).await?;
     Ok(client)
@@ -44,20 +44,14 @@ pub(super) async fn keeps_session(
     client
         .batch_execute("SET egret.session_probe = 'first'")
         .await
-        .map_err(server("set a session variable"))?;
+        .map_err(server_error("set a session variable"))?;
     let second = pool::connect_with_defaults(connection).await?;
     second
         .batch_execute("BEGIN; SET egret.session_probe = 'second'")
         .await
-        .map_err(server("set a session variable"))?;
-    let seen: Option<String> = client
-        .query_one(PROBE, &[])
-        .await
-        .map_err(server("read a session variable"))?
-        .get(0);
-    second
-        .batch_execute("ROLLBACK")
-        .await
-        .map_err(server("roll back"))?;
-    Ok(seen.as_deref() == Some("first"))
+        .map_err(server_error("set a session variable"))?;
+    let value: Option<String> =
+        client.query_one(PROBE, &[]).await.map_err(server_error("read a session variable"))?.get(0);
+    second.batch_execute("ROLLBACK").await.map_err(server_error("roll back"))?;
+    Ok(value.as_deref() == Some("first"))
 }

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use tokio_postgres::Client;
 
 use super::connect::connect_until;
-use crate::error::{PostgresError, server};
+use crate::error::{PostgresError, server_error};
 use crate::lock_owner::{self, LockOutcome, LockOwner};
 use crate::pool;
 
@@ -15,7 +15,7 @@ use crate::pool;
 pub struct ManagedLock {
     client: Client,
     /// Dropping it drops the connection, also of a server that does not answer.
-    _open: oneshot::Sender<()>,
+    _connection_guard: oneshot::Sender<()>,
 }
 
 /// How long a server may take to answer an empty command.
@@ -49,39 +49,34 @@ impl ManagedLock {
         connection: &tokio_postgres::Config,
         owner: &LockOwner,
     ) -> Result<Self, PostgresError> {
-        let (open, closed) = oneshot::channel::<()>();
+        let (connection_guard, closed) = oneshot::channel::<()>();
         let end = async move { _ = closed.await };
         let client = connect_until(connection, end).await?;
-        pool::within_timeout(connection, take(&client, owner)).await?;
-        Ok(Self {
-            client,
-            _open: open,
-        })
+        pool::within_timeout(connection, take_lock(&client, owner)).await?;
+        Ok(Self { client, _connection_guard: connection_guard })
     }
 }
 
 /// Takes the lock of a managed server in a session; the error names the session that holds it.
-async fn take(client: &Client, owner: &LockOwner) -> Result<(), PostgresError> {
+async fn take_lock(client: &Client, owner: &LockOwner) -> Result<(), PostgresError> {
     let outcome = owner.try_lock(client, MANAGED_KEY).await;
-    match outcome.map_err(server("take the lock"))? {
+    match outcome.map_err(server_error("take the lock"))? {
         LockOutcome::Taken => return Ok(()),
-        LockOutcome::HeldByOwnSession => return Err(lock_owner::held_by_own_session()),
+        LockOutcome::HeldByOwnSession => return Err(lock_owner::own_session_error()),
         LockOutcome::HeldElsewhere => {}
     }
     let holder = client
         .query_opt(include_str!("lock_holder.sql"), &[&MANAGED_KEY])
         .await
-        .map_err(server("look for the lock's holder"))?;
+        .map_err(server_error("look for the lock's holder"))?;
     let database: String = client
         .query_one("SELECT pg_catalog.current_database()::text", &[])
         .await
-        .map_err(server("read the database's name"))?
+        .map_err(server_error("read the database's name"))?
         .get(0);
     Err(PostgresError::ManagedElsewhere {
         database,
-        holder: holder.map_or_else(
-            || "its session is hidden from this role".to_owned(),
-            |row| row.get(0),
-        ),
+        holder: holder
+            .map_or_else(|| "its session is hidden from this role".to_owned(), |row| row.get(0)),
     })
 }

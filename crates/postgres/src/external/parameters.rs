@@ -55,17 +55,15 @@ const DEFAULT_PORT: &str = "5432";
 ///
 /// # Errors
 /// What is wrong, without any value.
-pub(super) fn read(
+pub(super) fn parse(
     text: &str,
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Parameters, String> {
-    let mut parameters = match scheme(text) {
+    let mut parameters = match strip_scheme(text) {
         Some(rest) => from_url(rest)?,
         None => from_keywords(text)?,
     };
-    let service = parameters
-        .remove("service")
-        .or_else(|| variable("PGSERVICE"));
+    let service = parameters.remove("service").or_else(|| variable("PGSERVICE"));
     if let Some(service) = service {
         for (name, value) in read_service(&service, variable)? {
             parameters.entry(name).or_insert(value);
@@ -77,17 +75,16 @@ pub(super) fn read(
         }
     }
     parameters.retain(|name, _| !WITHOUT_EFFECT.contains(&name.as_str()));
-    complete(&mut parameters)?;
+    add_defaults(&mut parameters)?;
     Ok(parameters)
 }
 
-fn scheme(text: &str) -> Option<&str> {
-    text.strip_prefix("postgres://")
-        .or_else(|| text.strip_prefix("postgresql://"))
+fn strip_scheme(text: &str) -> Option<&str> {
+    text.strip_prefix("postgres://").or_else(|| text.strip_prefix("postgresql://"))
 }
 
 /// Host and password where the string has none.
-fn complete(parameters: &mut Parameters) -> Result<(), String> {
+fn add_defaults(parameters: &mut Parameters) -> Result<(), String> {
     let is_set = |parameters: &Parameters, name: &str| {
         parameters.get(name).is_some_and(|value| !value.is_empty())
     };
@@ -102,7 +99,7 @@ fn complete(parameters: &mut Parameters) -> Result<(), String> {
     }
     let passfile = parameters.remove("passfile");
     if !is_set(parameters, "password")
-        && let Some(password) = passfile::find(passfile.as_deref(), parameters)?
+        && let Some(password) = passfile::find_password(passfile.as_deref(), parameters)?
     {
         parameters.insert("password".to_owned(), password);
     }
@@ -131,7 +128,7 @@ fn from_url(rest: &str) -> Result<Parameters, String> {
     let (mut names, mut ports) = (Vec::new(), Vec::new());
     for host in hosts.split(',').filter(|_| !hosts.is_empty()) {
         let (name, port) = host_and_port(host)?;
-        names.push(decoded(name)?);
+        names.push(percent_decode(name)?);
         ports.push(port.to_owned());
     }
     let mut put = |name: &str, value: String| {
@@ -143,17 +140,15 @@ fn from_url(rest: &str) -> Result<Parameters, String> {
     if ports.iter().any(|port| !port.is_empty()) {
         put("port", ports.join(","));
     }
-    put("user", decoded(user)?);
-    put("password", decoded(password)?);
-    put("dbname", decoded(database)?);
+    put("user", percent_decode(user)?);
+    put("password", percent_decode(password)?);
+    put("dbname", percent_decode(database)?);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair
-            .split_once('=')
-            .ok_or("a parameter after `?` has no value")?;
+        let (name, value) = pair.split_once('=').ok_or("a parameter after `?` has no value")?;
         match (name, value) {
             // As JDBC has it.
             ("ssl", "true") => put("sslmode", "require".to_owned()),
-            _ => put(&decoded(name)?, decoded(value)?),
+            _ => put(&percent_decode(name)?, percent_decode(value)?),
         }
     }
     Ok(parameters)
@@ -162,15 +157,13 @@ fn from_url(rest: &str) -> Result<Parameters, String> {
 /// `host`, `host:port`, `[::1]` or `[::1]:port`.
 fn host_and_port(text: &str) -> Result<(&str, &str), String> {
     if let Some(rest) = text.strip_prefix('[') {
-        let (name, rest) = rest
-            .split_once(']')
-            .ok_or("an address in brackets is not closed")?;
+        let (name, rest) = rest.split_once(']').ok_or("an address in brackets is not closed")?;
         return Ok((name, rest.strip_prefix(':').unwrap_or(rest)));
     }
     Ok(text.split_once(':').unwrap_or((text, "")))
 }
 
-fn decoded(text: &str) -> Result<String, String> {
+fn percent_decode(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -179,9 +172,9 @@ fn decoded(text: &str) -> Result<String, String> {
             continue;
         }
         let digits = [rest.next(), rest.next()];
-        let value = digits.into_iter().try_fold(0, |value: u32, digit| {
-            Some(value * 16 + char::from(digit?).to_digit(16)?)
-        });
+        let value = digits
+            .into_iter()
+            .try_fold(0, |value: u32, digit| Some(value * 16 + char::from(digit?).to_digit(16)?));
         let byte = value.and_then(|value| u8::try_from(value).ok());
         bytes.push(byte.ok_or("`%` is not followed by two hexadecimal digits")?);
     }
@@ -193,7 +186,7 @@ fn from_keywords(text: &str) -> Result<Parameters, String> {
     let mut parameters = Parameters::new();
     let mut rest = text.chars().peekable();
     loop {
-        while rest.next_if(|found| found.is_whitespace()).is_some() {}
+        while rest.next_if(|character| character.is_whitespace()).is_some() {}
         if rest.peek().is_none() {
             return Ok(parameters);
         }
@@ -231,29 +224,27 @@ fn read_service(
     service: &str,
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Parameters, String> {
-    let own = variable("PGSERVICEFILE")
+    let user_file = variable("PGSERVICEFILE")
         .map(PathBuf::from)
         .or_else(|| variable("HOME").map(|home| Path::new(&home).join(".pg_service.conf")));
     let system = variable("PGSYSCONFDIR")
         .map_or_else(|| PathBuf::from("/etc/postgresql-common"), PathBuf::from);
-    for path in own.into_iter().chain([system.join("pg_service.conf")]) {
+    for path in user_file.into_iter().chain([system.join("pg_service.conf")]) {
         if !path.exists() {
             continue;
         }
         // Its host is where passwords are sent.
         egret_linux::trust::check(&path).map_err(|error| format!("service file: {error}"))?;
-        let text = egret_linux::regular::read_to_string(&path)
+        let text = egret_linux::regular_file::read_to_string(&path)
             .map_err(|error| format!("service file {}: {error}", path.display()))?;
-        if let Some(found) = section(&text, service) {
-            return Ok(found);
+        if let Some(service_parameters) = find_section(&text, service) {
+            return Ok(service_parameters);
         }
     }
-    Err(format!(
-        "service `{service}` is not defined in any service file"
-    ))
+    Err(format!("service `{service}` is not defined in any service file"))
 }
 
-fn section(text: &str, service: &str) -> Option<Parameters> {
+fn find_section(text: &str, service: &str) -> Option<Parameters> {
     let mut lines = text.lines().map(str::trim);
     let head = format!("[{service}]");
     lines.find(|line| *line == head)?;
@@ -261,11 +252,7 @@ fn section(text: &str, service: &str) -> Option<Parameters> {
         .take_while(|line| !line.starts_with('['))
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .filter_map(|line| line.split_once('='));
-    Some(
-        pairs
-            .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
-            .collect(),
-    )
+    Some(pairs.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect())
 }
 
 /// Removes parameters that tokio-postgres does not know and Egret does not need, and refuses those
@@ -273,9 +260,9 @@ fn section(text: &str, service: &str) -> Option<Parameters> {
 ///
 /// # Errors
 /// The parameter that cannot be used.
-pub(super) fn adapt(parameters: &mut Parameters) -> Result<(), String> {
+pub(super) fn adapt_for_driver(parameters: &mut Parameters) -> Result<(), String> {
     // GSSAPI encryption is optional in all modes but one.
-    let without: [(&str, &[&str]); 6] = [
+    let ignored: [(&str, &[&str]); 6] = [
         ("gssencmode", &["disable", "prefer"]),
         ("client_encoding", &["utf8", "utf-8", "unicode", "auto"]),
         ("sslsni", &["1"]),
@@ -284,7 +271,7 @@ pub(super) fn adapt(parameters: &mut Parameters) -> Result<(), String> {
         ("max_protocol_version", &["3.0", "3.2", "latest"]),
         ("sslcertmode", &["allow"]),
     ];
-    for (name, accepted) in without {
+    for (name, accepted) in ignored {
         if let Some(value) = parameters.remove(name)
             && !accepted.contains(&value.to_ascii_lowercase().as_str())
         {
@@ -294,11 +281,11 @@ pub(super) fn adapt(parameters: &mut Parameters) -> Result<(), String> {
             ));
         }
     }
-    let known: [(&str, &[&str]); 2] = [
+    let restricted: [(&str, &[&str]); 2] = [
         ("channel_binding", &["disable", "prefer", "require"]),
         ("load_balance_hosts", &["disable", "random"]),
     ];
-    for (name, accepted) in known {
+    for (name, accepted) in restricted {
         if let Some(value) = parameters.get(name)
             && !accepted.contains(&value.as_str())
         {
@@ -325,14 +312,8 @@ pub(super) fn adapt(parameters: &mut Parameters) -> Result<(), String> {
             ));
         }
     }
-    for name in [
-        "sslcrl",
-        "sslcrldir",
-        "sslpassword",
-        "requirepeer",
-        "replication",
-        "require_auth",
-    ] {
+    for name in ["sslcrl", "sslcrldir", "sslpassword", "requirepeer", "replication", "require_auth"]
+    {
         if parameters.contains_key(name) {
             return Err(format!("{name} is not supported: remove it"));
         }
@@ -356,7 +337,7 @@ pub(super) fn take_user_timeout(parameters: &mut Parameters) -> Result<Option<Du
 }
 
 /// The parameters as tokio-postgres reads them.
-pub(super) fn keywords(parameters: &Parameters) -> String {
+pub(super) fn to_keywords(parameters: &Parameters) -> String {
     let mut text = String::new();
     for (name, value) in parameters {
         let value = value.replace('\\', "\\\\").replace('\'', "\\'");

@@ -10,7 +10,10 @@ use super::parameters::Parameters;
 ///
 /// # Errors
 /// When the file that is named cannot be read or can be read by others.
-pub(super) fn find(named: Option<&str>, parameters: &Parameters) -> Result<Option<String>, String> {
+pub(super) fn find_password(
+    named: Option<&str>,
+    parameters: &Parameters,
+) -> Result<Option<String>, String> {
     let (path, is_named) = match named {
         Some(path) => (PathBuf::from(path), true),
         None => match std::env::var_os("HOME") {
@@ -18,11 +21,11 @@ pub(super) fn find(named: Option<&str>, parameters: &Parameters) -> Result<Optio
             None => return Ok(None),
         },
     };
-    let refused = |reason: String| format!("passfile {}: {reason}", path.display());
+    let passfile_error = |reason: String| format!("passfile {}: {reason}", path.display());
     let metadata = match std::fs::metadata(&path) {
         Ok(metadata) => metadata,
         Err(_) if !is_named => return Ok(None),
-        Err(error) => return Err(refused(error.to_string())),
+        Err(error) => return Err(passfile_error(error.to_string())),
     };
     let is_shared = metadata.mode() & 0o077 != 0;
     if is_shared && !is_named {
@@ -30,48 +33,39 @@ pub(super) fn find(named: Option<&str>, parameters: &Parameters) -> Result<Optio
         return Ok(None);
     }
     if is_shared {
-        return Err(refused("other users can read it: chmod 600 it".to_owned()));
+        return Err(passfile_error("other users can read it: chmod 600 it".to_owned()));
     }
-    let text =
-        egret_linux::regular::read_to_string(&path).map_err(|error| refused(error.to_string()))?;
-    Ok(password(&text, parameters))
+    let text = egret_linux::regular_file::read_to_string(&path)
+        .map_err(|error| passfile_error(error.to_string()))?;
+    Ok(matching_password(&text, parameters))
 }
 
-fn password(text: &str, parameters: &Parameters) -> Option<String> {
+fn matching_password(text: &str, parameters: &Parameters) -> Option<String> {
     let value = |name: &str, default: &str| {
         let value = parameters.get(name).map_or(default, String::as_str);
         // Of several hosts the first one is looked up.
         value.split(',').next().unwrap_or_default().to_owned()
     };
     let host = value("host", "localhost");
-    let host = if host.starts_with('/') {
-        "localhost".to_owned()
-    } else {
-        host
-    };
+    let host = if host.starts_with('/') { "localhost".to_owned() } else { host };
     let user = value("user", "");
-    let wanted = [host, value("port", "5432"), value("dbname", &user), user];
-    text.lines()
-        .filter(|line| !line.starts_with('#'))
-        .find_map(|line| {
-            let fields = fields(line);
-            let (password, fields) = fields.split_last()?;
-            let fits = fields.len() == wanted.len()
-                && fields
-                    .iter()
-                    .zip(&wanted)
-                    .all(|(field, wanted)| field == "*" || field == wanted);
-            fits.then(|| password.clone())
-        })
+    let key = [host, value("port", "5432"), value("dbname", &user), user];
+    text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
+        let fields = split_fields(line);
+        let (password, fields) = fields.split_last()?;
+        let is_match = fields.len() == key.len()
+            && fields.iter().zip(&key).all(|(field, expected)| field == "*" || field == expected);
+        is_match.then(|| password.clone())
+    })
 }
 
 /// Fields between colons; a backslash takes the next character as it is.
-fn fields(line: &str) -> Vec<String> {
+fn split_fields(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut rest = line.chars();
-    while let Some(found) = rest.next() {
+    while let Some(character) = rest.next() {
         let last = fields.len() - 1;
-        match found {
+        match character {
             '\\' => fields[last].extend(rest.next()),
             ':' => fields.push(String::new()),
             found => fields[last].push(found),

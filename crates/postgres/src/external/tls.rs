@@ -20,11 +20,11 @@ use crate::tls_error::{describe, describe_file};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsSettings {
     /// A file with certificates that are trusted; none: those of this machine.
-    root: Option<String>,
+    root_file: Option<String>,
     /// Files with the certificate that the server is shown, and its key.
-    client: Option<(String, String)>,
+    client_files: Option<(String, String)>,
     /// Whether the certificate may name another host.
-    any_host: bool,
+    accepts_any_host: bool,
     versions: Versions,
 }
 
@@ -39,7 +39,7 @@ enum Versions {
 
 impl Versions {
     /// Takes `ssl_min_protocol_version` and `ssl_max_protocol_version`.
-    fn take(parameters: &mut Parameters) -> Result<Self, String> {
+    fn take_from(parameters: &mut Parameters) -> Result<Self, String> {
         let mut take = |name: &str, accepted: &[&str], restricting: &str| {
             let Some(value) = parameters.remove(name) else {
                 return Ok(false);
@@ -55,11 +55,7 @@ impl Versions {
                 "{name} is `{value}`, but Egret speaks TLSv1.2 and TLSv1.3: use one of these"
             ))
         };
-        let is_new = take(
-            "ssl_min_protocol_version",
-            &["tlsv1", "tlsv1.1", "tlsv1.2"],
-            "tlsv1.3",
-        )?;
+        let is_new = take("ssl_min_protocol_version", &["tlsv1", "tlsv1.1", "tlsv1.2"], "tlsv1.3")?;
         let is_old = take("ssl_max_protocol_version", &["tlsv1.3"], "tlsv1.2")?;
         match (is_new, is_old) {
             (true, true) => Err(
@@ -72,7 +68,7 @@ impl Versions {
         }
     }
 
-    fn supported(self) -> &'static [&'static SupportedProtocolVersion] {
+    fn protocol_versions(self) -> &'static [&'static SupportedProtocolVersion] {
         static OLD: &[&SupportedProtocolVersion] = &[&TLS12];
         static NEW: &[&SupportedProtocolVersion] = &[&TLS13];
         match self {
@@ -89,7 +85,7 @@ impl TlsSettings {
     ///
     /// # Errors
     /// Which parameter cannot be used.
-    pub(super) fn take(parameters: &mut Parameters) -> Result<Self, String> {
+    pub(super) fn take_from(parameters: &mut Parameters) -> Result<Self, String> {
         let root = parameters.remove("sslrootcert");
         let mode = match parameters.get("sslmode").map(String::as_str) {
             // With certificates to trust, trust is asked for: as libpq has it of `system`.
@@ -97,7 +93,7 @@ impl TlsSettings {
             None => "prefer",
             Some(mode) => mode,
         };
-        let (known, any_host) = match mode {
+        let (driver_mode, any_host) = match mode {
             "disable" => ("disable", false),
             "allow" | "prefer" => ("prefer", false),
             "require" | "verify-full" => ("require", false),
@@ -109,34 +105,34 @@ impl TlsSettings {
                 ));
             }
         };
-        parameters.insert("sslmode".to_owned(), known.to_owned());
+        parameters.insert("sslmode".to_owned(), driver_mode.to_owned());
         let client = match (parameters.remove("sslcert"), parameters.remove("sslkey")) {
             (None, None) => None,
             (Some(certificate), Some(key)) => Some((certificate, key)),
             _ => return Err("sslcert and sslkey must be set together".to_owned()),
         };
         let settings = Self {
-            root: root.filter(|root| root != "system"),
-            client,
-            any_host,
-            versions: Versions::take(parameters)?,
+            root_file: root.filter(|root| root != "system"),
+            client_files: client,
+            accepts_any_host: any_host,
+            versions: Versions::take_from(parameters)?,
         };
         Ok(settings)
     }
 
-    pub(super) fn config(&self) -> Result<ClientConfig, String> {
-        let trusted = match &self.root {
-            None => TrustedCertificates::of_machine(),
+    pub(super) fn client_config(&self) -> Result<ClientConfig, String> {
+        let trusted = match &self.root_file {
+            None => TrustedCertificates::from_system(),
             Some(path) => read_certificates(path)?,
         };
         let mut verifier = CertificateVerifier::new(trusted).map_err(|error| error.to_string())?;
-        if self.any_host {
+        if self.accepts_any_host {
             verifier = verifier.accept_any_host();
         }
         let builder = verifier
-            .begin(self.versions.supported())
+            .config_builder(self.versions.protocol_versions())
             .map_err(|error| describe(&error))?;
-        let Some((certificate, key)) = &self.client else {
+        let Some((certificate, key)) = &self.client_files else {
             return Ok(builder.with_no_client_auth());
         };
         let chain = CertificateDer::pem_file_iter(certificate)
@@ -150,31 +146,31 @@ impl TlsSettings {
 }
 
 fn read_certificates(path: &str) -> Result<TrustedCertificates, String> {
-    let refused = |reason: String| format!("sslrootcert {path}: {reason}");
-    let pem = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
-    let mut trusted = TrustedCertificates::none();
+    let certificates_error = |reason: String| format!("sslrootcert {path}: {reason}");
+    let pem = std::fs::read(path).map_err(|error| certificates_error(error.to_string()))?;
+    let mut trusted = TrustedCertificates::empty();
     let added = trusted.add_pem(&pem);
-    added.map_err(|error| refused(error.to_string()))?;
+    added.map_err(|error| certificates_error(error.to_string()))?;
     Ok(trusted)
 }
 
 fn read_key(path: &str) -> Result<PrivateKeyDer<'static>, String> {
     use std::os::unix::fs::MetadataExt;
-    let refused = |reason: String| format!("sslkey {path}: {reason}");
+    let key_error = |reason: String| format!("sslkey {path}: {reason}");
     let metadata =
-        std::fs::metadata(Path::new(path)).map_err(|error| refused(error.to_string()))?;
+        std::fs::metadata(Path::new(path)).map_err(|error| key_error(error.to_string()))?;
     // As libpq: root's key may be readable by a group.
-    let open = if metadata.uid() == 0 { 0o027 } else { 0o077 };
-    if metadata.mode() & open != 0 {
-        return Err(refused("other users can read it: chmod 600 it".to_owned()));
+    let forbidden_bits = if metadata.uid() == 0 { 0o027 } else { 0o077 };
+    if metadata.mode() & forbidden_bits != 0 {
+        return Err(key_error("other users can read it: chmod 600 it".to_owned()));
     }
-    PrivateKeyDer::from_pem_file(path).map_err(|error| refused(describe_file(&error)))
+    PrivateKeyDer::from_pem_file(path).map_err(|error| key_error(describe_file(&error)))
 }
 
 /// TLS configurations of servers whose connection strings set TLS options.
 /// `tokio_postgres::Config`, which engines pass on, cannot hold them, so they are kept by host,
 /// port and user.
-static KNOWN: RwLock<Vec<(Server, ClientConfig)>> = RwLock::new(Vec::new());
+static CONFIGS: RwLock<Vec<(Server, ClientConfig)>> = RwLock::new(Vec::new());
 
 /// A server and the user of its sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,7 +181,7 @@ struct Server {
 }
 
 impl Server {
-    fn of(connection: &tokio_postgres::Config) -> Self {
+    fn from_connection(connection: &tokio_postgres::Config) -> Self {
         Self {
             hosts: connection.get_hosts().to_vec(),
             ports: connection.get_ports().to_vec(),
@@ -199,42 +195,38 @@ impl Server {
 ///
 /// # Errors
 /// Which file cannot be used.
-pub(super) fn remember(
+pub(super) fn register_config(
     connection: &tokio_postgres::Config,
     settings: &TlsSettings,
 ) -> Result<(), String> {
-    let server = Server::of(connection);
-    let is_usual = *settings == TlsSettings::default();
-    let config = if is_usual {
-        None
-    } else {
-        Some(settings.config()?)
-    };
-    let mut known = write_lock(&KNOWN);
-    known.retain(|(other, _)| *other != server);
-    known.extend(config.map(|config| (server, config)));
+    let server = Server::from_connection(connection);
+    let is_default = *settings == TlsSettings::default();
+    let config = if is_default { None } else { Some(settings.client_config()?) };
+    let mut configs = write_lock(&CONFIGS);
+    configs.retain(|(other, _)| *other != server);
+    configs.extend(config.map(|config| (server, config)));
     Ok(())
 }
 
 /// How TLS with a server is to be, where its connection string says it.
-pub(super) fn known(connection: &tokio_postgres::Config) -> Option<ClientConfig> {
-    let server = Server::of(connection);
-    let known = read_lock(&KNOWN);
-    let found = known.iter().find(|(other, _)| *other == server);
+pub(super) fn find_config(connection: &tokio_postgres::Config) -> Option<ClientConfig> {
+    let server = Server::from_connection(connection);
+    let configs = read_lock(&CONFIGS);
+    let found = configs.iter().find(|(other, _)| *other == server);
     found.map(|(_, config)| config.clone())
 }
 
 /// Certificates are verified against those this machine trusts, unless the connection string names
 /// others.
-pub(crate) fn config_of(
+pub(crate) fn tls_config(
     connection: &tokio_postgres::Config,
 ) -> Result<ClientConfig, PostgresError> {
-    if let Some(known) = known(connection) {
-        return Ok(known);
+    if let Some(registered) = find_config(connection) {
+        return Ok(registered);
     }
     static CONFIG: OnceLock<Result<ClientConfig, String>> = OnceLock::new();
-    let made = CONFIG.get_or_init(|| TlsSettings::default().config());
-    made.clone().map_err(|reason| PostgresError::Pool {
-        reason: format!("TLS is not usable: {reason}"),
-    })
+    let default_config = CONFIG.get_or_init(|| TlsSettings::default().client_config());
+    default_config
+        .clone()
+        .map_err(|reason| PostgresError::Pool { reason: format!("TLS is not usable: {reason}") })
 }

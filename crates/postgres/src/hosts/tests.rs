@@ -12,11 +12,11 @@ fn hosts_beyond_a_bound_are_counted() {
         });
         each.collect()
     };
-    let few = reasons(&failures(2));
+    let few = describe_failures(&failures(2));
     assert!(few.starts_with("host-1:5432: "), "{few}");
     assert!(few.contains("; host-2:5432: "), "{few}");
     assert!(!few.contains("other host"), "{few}");
-    let many = reasons(&failures(12));
+    let many = describe_failures(&failures(12));
     assert!(many.contains("host-10:5432: "), "{many}");
     assert!(many.ends_with("; and 2 other hosts"), "{many}");
 }

@@ -1,6 +1,6 @@
 //! What a message of the server is about.
 
-use super::names_egret;
+use super::mentions_egret;
 
 #[test]
 fn what_a_message_is_about_is_read_in_other_languages_too() {
@@ -12,26 +12,23 @@ fn what_a_message_is_about_is_read_in_other_languages_too() {
         "function egret.enqueue(unknown) does not exist",
         "関数egret.enqueue(unknown)は存在しません",
     ] {
-        assert!(names_egret(message, true), "{message}");
+        assert!(mentions_egret(message, true), "{message}");
     }
     for message in [
         "schema \"egret\" does not exist",
         "Schema »egret« existiert nicht",
         "le schéma « egret » n'existe pas",
     ] {
-        assert!(names_egret(message, false), "{message}");
+        assert!(mentions_egret(message, false), "{message}");
     }
     for message in [
         "relation \"egret\" does not exist",
         "relation \"my_egret.view\" does not exist",
         "relation \"public.egret.view\" does not exist",
     ] {
-        assert!(!names_egret(message, true), "{message}");
+        assert!(!mentions_egret(message, true), "{message}");
     }
-    for message in [
-        "schema \"egrets\" does not exist",
-        "schema \"egret.view\" does not exist",
-    ] {
-        assert!(!names_egret(message, false), "{message}");
+    for message in ["schema \"egrets\" does not exist", "schema \"egret.view\" does not exist"] {
+        assert!(!mentions_egret(message, false), "{message}");
     }
 }

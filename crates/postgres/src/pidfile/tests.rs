@@ -13,15 +13,15 @@ fn reads_a_complete_file() {
     assert_eq!(file.pid, 4711);
     assert_eq!(file.port, Some(7433));
     assert_eq!(file.socket_dir.as_deref(), Some(Path::new("/srv/run")));
-    assert!(file.ready);
+    assert!(file.is_ready);
 }
 
 #[test]
 fn a_starting_postmaster_is_not_ready() {
     let starting = COMPLETE.replace("ready   ", "starting");
-    assert!(!PidFile::parse(&starting).unwrap().ready);
+    assert!(!PidFile::parse(&starting).unwrap().is_ready);
     let first_lines = "4711\n/srv/data\n1795248000\n";
-    assert!(!PidFile::parse(first_lines).unwrap().ready);
+    assert!(!PidFile::parse(first_lines).unwrap().is_ready);
     assert_eq!(PidFile::parse("47"), None);
     assert_eq!(PidFile::parse(""), None);
 }

@@ -8,7 +8,7 @@ use rustix::process::Pid;
 
 use super::{Postmaster, process, spawn};
 use crate::control_groups::GroupLease;
-use crate::error::{PostgresError, io};
+use crate::error::{PostgresError, io_error};
 use crate::isolation::{Isolation, UserLease};
 use crate::owner::RunAsUser;
 use crate::pidfile;
@@ -55,9 +55,10 @@ impl Postmaster {
             Some(isolation) => isolation.lease()?,
             None => None,
         };
-        let owned = launch.clone();
-        let started =
-            tokio::task::spawn_blocking(move || start(&owned, lease, Self::watch_process));
+        let launch_copy = launch.clone();
+        let started = tokio::task::spawn_blocking(move || {
+            start_watched(&launch_copy, lease, Self::watch_process)
+        });
         started.await.expect("starting a process does not panic")
     }
 }
@@ -67,15 +68,15 @@ type Watch = fn(Pid, &Path) -> Result<Postmaster, PostgresError>;
 
 /// Starts the process of a server and has it watched. Where that fails no process is left, and user
 /// and group are given back.
-fn start(
+fn start_watched(
     launch: &Launch,
     lease: Option<UserLease>,
     watch: Watch,
 ) -> Result<Postmaster, PostgresError> {
-    let group = match spawn::group(launch) {
+    let group = match spawn::lease_group(launch) {
         Ok(group) => group,
         Err(error) => {
-            release(lease, None);
+            release_leases(lease, None);
             return Err(error);
         }
     };
@@ -83,23 +84,23 @@ fn start(
     let watched = spawned.and_then(|spawned| match watch(spawned.pid, &launch.data) {
         Ok(postmaster) => Ok((postmaster, spawned.log)),
         Err(error) => {
-            spawn::end(spawned.pid);
+            spawn::kill_and_reap(spawned.pid);
             Err(error)
         }
     });
     match watched {
         Ok((mut postmaster, log)) => {
-            postmaster.lease = lease;
-            postmaster.group = group;
+            postmaster.user_lease = lease;
+            postmaster.group_lease = group;
             postmaster.log = Some(log);
-            let off =
+            let is_collector_off =
                 |(name, value): &(String, String)| name == "logging_collector" && value == "off";
-            postmaster.collects_log = !launch.settings.iter().any(off);
+            postmaster.collects_log = !launch.settings.iter().any(is_collector_off);
             set_priorities(launch, postmaster.pid);
             Ok(postmaster)
         }
         Err(error) => {
-            release(lease, group);
+            release_leases(lease, group);
             Err(error)
         }
     }
@@ -107,7 +108,7 @@ fn start(
 
 /// Gives back the user and the group of a server that has ended. Takes the time that its last
 /// processes take to end.
-pub(super) fn release(lease: Option<UserLease>, group: Option<GroupLease>) {
+pub(super) fn release_leases(lease: Option<UserLease>, group: Option<GroupLease>) {
     group.into_iter().for_each(GroupLease::release);
     lease.into_iter().for_each(UserLease::release);
 }
@@ -115,8 +116,8 @@ pub(super) fn release(lease: Option<UserLease>, group: Option<GroupLease>) {
 fn set_priorities(launch: &Launch, pid: Pid) {
     if launch.nice != 0 {
         // Before it has children, which inherit it.
-        let yielding = rustix::process::setpriority_process(Some(pid), launch.nice.into());
-        if let Err(error) = yielding {
+        let result = rustix::process::setpriority_process(Some(pid), launch.nice.into());
+        if let Err(error) = result {
             tracing::debug!(%error, %pid, "cannot lower the priority of a server");
         }
     }
@@ -134,10 +135,7 @@ fn set_priorities(launch: &Launch, pid: Pid) {
 /// # Errors
 /// [`PostgresError::SocketPath`].
 pub fn check_socket_path(directory: &Path, port: u16) -> Result<(), PostgresError> {
-    let length = directory
-        .join(format!(".s.PGSQL.{port}.lock"))
-        .as_os_str()
-        .len();
+    let length = directory.join(format!(".s.PGSQL.{port}.lock")).as_os_str().len();
     if length > SOCKET_PATH_BYTES_MAX {
         return Err(PostgresError::SocketPath {
             directory: directory.to_owned(),
@@ -156,27 +154,22 @@ pub fn check_socket_path(directory: &Path, port: u16) -> Result<(), PostgresErro
 /// socket's directory belongs to this data directory alone.
 fn clear_stale_files(launch: &Launch) -> Result<(), PostgresError> {
     let data = &launch.data;
-    let socket = launch
-        .socket_dir
-        .join(crate::wire::socket_name(launch.port));
+    let socket = launch.socket_dir.join(crate::wire::socket_name(launch.port));
     let stale = [
-        pidfile::path_in(data),
+        pidfile::pid_file_path(data),
         socket.with_extension(format!("{}.lock", launch.port)),
         socket,
     ];
     if stale.iter().all(|path| fs::symlink_metadata(path).is_err()) {
         return Ok(());
     }
-    if let Some(pid) = process::in_directory(data).first() {
-        return Err(PostgresError::StillInUse {
-            data: data.clone(),
-            pid: *pid,
-        });
+    if let Some(pid) = process::pids_in_directory(data).first() {
+        return Err(PostgresError::StillInUse { data: data.clone(), pid: *pid });
     }
     for path in stale {
         match fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(io("remove", &path)(error));
+                return Err(io_error("remove", &path)(error));
             }
             _ => {}
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use egret_linux::process::working_directory;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::error::{PostgresError, io};
+use crate::error::{PostgresError, io_error};
 
 /// Processes kept stopped; dropping it lets them run on.
 #[derive(Debug)]
@@ -27,20 +27,16 @@ impl Drop for FreezeGuard {
 /// Stops the postmaster first, so that it forks no more, then each of its children, and returns
 /// when the kernel reports all of them as stopped.
 pub(super) fn freeze(postmaster: i32, data: &Path) -> Result<FreezeGuard, PostgresError> {
-    let mut frozen = FreezeGuard { pidfds: Vec::new() };
+    let mut guard = FreezeGuard { pidfds: Vec::new() };
     let mut stopped: Vec<i32> = Vec::new();
     loop {
-        let mut found = vec![postmaster];
-        found.extend(
-            in_directory(data)
-                .into_iter()
-                .filter(|pid| *pid != postmaster),
-        );
-        found.retain(|pid| !stopped.contains(pid));
-        if found.is_empty() {
-            return Ok(frozen);
+        let mut pids = vec![postmaster];
+        pids.extend(pids_in_directory(data).into_iter().filter(|pid| *pid != postmaster));
+        pids.retain(|pid| !stopped.contains(pid));
+        if pids.is_empty() {
+            return Ok(guard);
         }
-        for pid in found {
+        for pid in pids {
             stopped.push(pid);
             let Some(pid) = Pid::from_raw(pid) else {
                 continue;
@@ -52,8 +48,8 @@ pub(super) fn freeze(postmaster: i32, data: &Path) -> Result<FreezeGuard, Postgr
                 continue;
             }
             rustix::process::pidfd_send_signal(&pidfd, Signal::STOP)
-                .map_err(|error| io("stop the processes of", data)(error.into()))?;
-            frozen.pidfds.push(pidfd);
+                .map_err(|error| io_error("stop the processes of", data)(error.into()))?;
+            guard.pidfds.push(pidfd);
             await_stop(pid.as_raw_nonzero().get());
         }
     }
@@ -62,18 +58,18 @@ pub(super) fn freeze(postmaster: i32, data: &Path) -> Result<FreezeGuard, Postgr
 /// Returns when the process is stopped or gone. A process in an uninterruptible system call stops
 /// when that returns, which for a write to the page cache is at once.
 fn await_stop(pid: i32) {
-    while state(pid).is_some_and(|state| !matches!(state, 'T' | 't' | 'Z' | 'X')) {
+    while process_state(pid).is_some_and(|state| !matches!(state, 'T' | 't' | 'Z' | 'X')) {
         std::thread::yield_now();
     }
 }
 
 /// Every process named `postgres` whose working directory is `data`: a postmaster changes into its
 /// data directory and its children stay there.
-pub fn in_directory(data: &Path) -> Vec<i32> {
+pub fn pids_in_directory(data: &Path) -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
-    let data = canonical(data);
+    let data = canonicalize_or_keep(data);
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|pid| runs_in_canonical(*pid, &data))
@@ -82,7 +78,7 @@ pub fn in_directory(data: &Path) -> Vec<i32> {
 
 /// Whether `pid` is a live PostgreSQL process of the data directory `data`.
 pub(super) fn runs_in(pid: i32, data: &Path) -> bool {
-    runs_in_canonical(pid, &canonical(data))
+    runs_in_canonical(pid, &canonicalize_or_keep(data))
 }
 
 /// Whether `pid` is a live PostgreSQL process of a data directory somewhere below `directory`,
@@ -101,21 +97,21 @@ fn is_postgres(pid: i32) -> bool {
         && !is_zombie(pid)
 }
 
-fn canonical(path: &Path) -> PathBuf {
+fn canonicalize_or_keep(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 /// Whether the process has ended and only waits to be reaped.
 pub(super) fn is_zombie(pid: i32) -> bool {
-    matches!(state(pid), Some('Z' | 'X'))
+    matches!(process_state(pid), Some('Z' | 'X'))
 }
 
 /// Whether a signal has stopped the process; one that a debugger has stopped is in another state.
 pub(super) fn is_stopped(pid: i32) -> bool {
-    state(pid) == Some('T')
+    process_state(pid) == Some('T')
 }
 
-fn state(pid: i32) -> Option<char> {
+fn process_state(pid: i32) -> Option<char> {
     stat_fields(pid)?.first()?.chars().next()
 }
 

@@ -13,17 +13,17 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::Launch;
 use crate::control_groups::GroupLease;
-use crate::error::{PostgresError, io};
+use crate::error::{PostgresError, io_error};
 use crate::isolation::UserLease;
 use crate::owner::RunAsUser;
 
 /// Settings by which a server finds its own files, whatever its configuration says.
-fn own_places(data: &Path) -> Vec<String> {
-    let place = |name: &str, path: &Path| ["-c".to_owned(), format!("{name}={}", path.display())];
+fn own_path_settings(data: &Path) -> Vec<String> {
+    let setting = |name: &str, path: &Path| ["-c".to_owned(), format!("{name}={}", path.display())];
     [
-        place("data_directory", data),
-        place("hba_file", &data.join("pg_hba.conf")),
-        place("ident_file", &data.join("pg_ident.conf")),
+        setting("data_directory", data),
+        setting("hba_file", &data.join("pg_hba.conf")),
+        setting("ident_file", &data.join("pg_ident.conf")),
     ]
     .concat()
 }
@@ -37,7 +37,7 @@ pub(super) struct ChildProcess {
 }
 
 /// The control group of a server to be kept apart, where this machine has them.
-pub(super) fn group(launch: &Launch) -> Result<Option<GroupLease>, PostgresError> {
+pub(super) fn lease_group(launch: &Launch) -> Result<Option<GroupLease>, PostgresError> {
     let Some(isolation) = &launch.isolation else {
         return Ok(None);
     };
@@ -45,7 +45,7 @@ pub(super) fn group(launch: &Launch) -> Result<Option<GroupLease>, PostgresError
 }
 
 /// The program with its arguments and environment.
-fn program(launch: &Launch) -> Program {
+fn server_program(launch: &Launch) -> Program {
     let mut arguments: Vec<OsString> = vec![
         "-D".into(),
         launch.data.clone().into(),
@@ -55,7 +55,7 @@ fn program(launch: &Launch) -> Program {
         launch.port.to_string().into(),
     ];
     // Files of a copied data directory may name those of the original.
-    arguments.extend(own_places(&launch.data).into_iter().map(OsString::from));
+    arguments.extend(own_path_settings(&launch.data).into_iter().map(OsString::from));
     for (name, value) in &launch.settings {
         arguments.extend(["-c".into(), format!("{name}={value}").into()]);
     }
@@ -67,10 +67,7 @@ fn program(launch: &Launch) -> Program {
             ("LC_ALL".into(), "C".into()),
             // For libraries beside the program: the loader asks /proc where that is, or this
             // variable.
-            (
-                "LD_ORIGIN_PATH".into(),
-                launch.binaries.directory.clone().into(),
-            ),
+            ("LD_ORIGIN_PATH".into(), launch.binaries.directory.clone().into()),
         ],
     }
 }
@@ -80,36 +77,32 @@ pub(super) fn spawn(
     lease: Option<&UserLease>,
     group: Option<&GroupLease>,
 ) -> Result<ChildProcess, PostgresError> {
-    let scratch = scratch(launch, lease)?;
+    let scratch = mount_scratch(launch, lease)?;
     let has_scratch = scratch.is_some();
-    let log = open_log(launch, scratch.as_ref()).map_err(io("open", &launch.log_file))?;
-    let copy = || log.try_clone().map_err(io("open", &launch.log_file));
+    let log = open_log(launch, scratch.as_ref()).map_err(io_error("open", &launch.log_file))?;
+    let clone_log = || log.try_clone().map_err(io_error("open", &launch.log_file));
     let null = Path::new("/dev/null");
     let streams = StandardStreams {
-        input: File::open(null).map_err(io("open", null))?.into(),
-        output: copy()?.into(),
-        errors: copy()?.into(),
+        input: File::open(null).map_err(io_error("open", null))?.into(),
+        output: clone_log()?.into(),
+        errors: clone_log()?.into(),
     };
-    let program = program(launch);
-    let started = match confinement(launch, lease, group, scratch)? {
+    let program = server_program(launch);
+    let spawned = match confinement(launch, lease, group, scratch)? {
         // It changes to its user by the confinement, or has this process's.
-        Some(confinement) if lease.is_some() || !launch.owner.is_another() => {
+        Some(confinement) if lease.is_some() || !launch.owner.needs_switch() => {
             program.spawn(streams, confinement)
         }
         confinement => spawn_as(&launch.owner, &program, streams, confinement),
     };
-    let pid = started.map_err(io("run", &program.path))?;
+    let pid = spawned.map_err(io_error("run", &program.path))?;
     let log_name = launch.log_file.file_name().unwrap_or_default();
     if has_scratch
-        && let Err(error) = link_scratch(
-            &launch.socket_dir,
-            launch.port,
-            log_name,
-            pid.as_raw_nonzero().get(),
-        )
+        && let Err(error) =
+            link_scratch(&launch.socket_dir, launch.port, log_name, pid.as_raw_nonzero().get())
     {
         // No session would reach the server. One that has ended already is what this is for.
-        end(pid);
+        kill_and_reap(pid);
         return Err(error);
     }
     Ok(ChildProcess { pid, log })
@@ -125,8 +118,8 @@ fn confinement(
     let Some(isolation) = &launch.isolation else {
         return Ok(None);
     };
-    let preloaded = |(name, _): &&(String, String)| name == "shared_preload_libraries";
-    let libraries = launch.settings.iter().rev().find(preloaded);
+    let is_preload = |(name, _): &&(String, String)| name == "shared_preload_libraries";
+    let libraries = launch.settings.iter().rev().find(is_preload);
     let confinement = isolation.confine(
         &launch.binaries,
         &launch.data,
@@ -137,10 +130,8 @@ fn confinement(
     let Some(group) = group else {
         return Ok(Some(confinement));
     };
-    let entrance = group
-        .entrance()
-        .map_err(io("confine the server of", &launch.data))?;
-    Ok(Some(confinement.in_group(entrance)))
+    let entrance = group.entrance().map_err(io_error("confine the server of", &launch.data))?;
+    Ok(Some(confinement.with_group(entrance)))
 }
 
 /// Starts a program as `owner`, by the standard library.
@@ -151,10 +142,7 @@ fn spawn_as(
     confinement: Option<Confinement>,
 ) -> std::io::Result<Pid> {
     let mut command = program.command();
-    command
-        .stdin(streams.input)
-        .stdout(streams.output)
-        .stderr(streams.errors);
+    command.stdin(streams.input).stdout(streams.output).stderr(streams.errors);
     owner.apply(&mut command);
     match confinement {
         Some(confinement) => confinement.apply(&mut command),
@@ -165,7 +153,7 @@ fn spawn_as(
 }
 
 /// Ends a process that was just started, a child of this one that nothing else waits for.
-pub(super) fn end(pid: Pid) {
+pub(super) fn kill_and_reap(pid: Pid) {
     // Neither fails for such a child, whose pid is not given to another process until it is waited
     // for.
     let _ = rustix::process::kill_process(pid, Signal::KILL);
@@ -174,15 +162,18 @@ pub(super) fn end(pid: Pid) {
 
 /// The file system in memory for the socket of a server with a user of its own. Where it has none,
 /// the directory of the socket is made that user's.
-fn scratch(launch: &Launch, lease: Option<&UserLease>) -> Result<Option<OwnedFd>, PostgresError> {
+fn mount_scratch(
+    launch: &Launch,
+    lease: Option<&UserLease>,
+) -> Result<Option<OwnedFd>, PostgresError> {
     let (Some(lease), Some(isolation)) = (lease, &launch.isolation) else {
         return Ok(None);
     };
-    let made = isolation.scratch(lease);
-    let scratch = made.map_err(io("make a file system for", &launch.socket_dir))?;
+    let mounted = isolation.mount_scratch(lease);
+    let scratch = mounted.map_err(io_error("make a file system for", &launch.socket_dir))?;
     if scratch.is_none() {
         let user = RunAsUser::without_account(lease.id());
-        crate::cluster::private_directory(&launch.socket_dir, &user)?;
+        crate::cluster::create_private_directory(&launch.socket_dir, &user)?;
     }
     Ok(scratch)
 }
@@ -212,18 +203,18 @@ pub(super) fn link_scratch(
     pid: i32,
 ) -> Result<(), PostgresError> {
     let link = || -> std::io::Result<()> {
-        let mounted = std::fs::canonicalize(directory)?;
-        let inside = mounted.strip_prefix("/").map_err(std::io::Error::other)?;
-        let inside = Path::new("/proc").join(format!("{pid}/root")).join(inside);
+        let canonical = std::fs::canonicalize(directory)?;
+        let relative = canonical.strip_prefix("/").map_err(std::io::Error::other)?;
+        let mounted_dir = Path::new("/proc").join(format!("{pid}/root")).join(relative);
         let socket = crate::wire::socket_name(port);
         for name in [OsStr::new(&socket), log_name] {
             let path = directory.join(name);
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-                _ => symlink(inside.join(name), path)?,
+                _ => symlink(mounted_dir.join(name), path)?,
             }
         }
         Ok(())
     };
-    link().map_err(io("make links in", directory))
+    link().map_err(io_error("make links in", directory))
 }

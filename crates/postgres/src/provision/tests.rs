@@ -6,10 +6,7 @@ use super::*;
 fn versions_are_read_as_printed() {
     let debian = "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n";
     assert_eq!(parse_version(debian), Some(("15.18".to_owned(), 15)));
-    assert_eq!(
-        parse_version("postgres (PostgreSQL) 19devel"),
-        Some(("19devel".to_owned(), 19))
-    );
+    assert_eq!(parse_version("postgres (PostgreSQL) 19devel"), Some(("19devel".to_owned(), 19)));
     assert_eq!(parse_version("bash: no such thing"), None);
 }
 
@@ -17,10 +14,7 @@ fn versions_are_read_as_printed() {
 fn a_directory_without_programs_is_refused_by_name() {
     let empty = tempfile::tempdir().unwrap();
     let error = Binaries::examine(empty.path(), Source::Configured).unwrap_err();
-    assert!(
-        error.to_string().contains("there is no postgres"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("there is no postgres"), "{error}");
 }
 
 #[test]
@@ -43,11 +37,7 @@ fn a_program_that_is_open_for_writing_is_tried_again() {
     let mut attempts = 0;
     let outcome = retry_while_busy(|| {
         attempts += 1;
-        if attempts < 3 {
-            Err(ErrorKind::ExecutableFileBusy.into())
-        } else {
-            Ok(attempts)
-        }
+        if attempts < 3 { Err(ErrorKind::ExecutableFileBusy.into()) } else { Ok(attempts) }
     });
     assert_eq!(outcome.unwrap(), 3);
     let mut attempts = 0;
@@ -61,12 +51,9 @@ fn a_program_that_is_open_for_writing_is_tried_again() {
 
 #[test]
 fn every_pinned_sum_is_a_sha_256() {
-    for (major, version, _, sum) in PINNED {
+    for (major, version, _, sum) in PINNED_RELEASES {
         assert!(version.starts_with(&format!("{major}.")));
-        assert!(
-            sum.len() == 64 && sum.chars().all(|c| c.is_ascii_hexdigit()),
-            "{version}"
-        );
+        assert!(sum.len() == 64 && sum.chars().all(|c| c.is_ascii_hexdigit()), "{version}");
     }
 }
 
@@ -82,10 +69,7 @@ fn programs_that_others_can_change_are_not_run() {
     }
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let error = Binaries::examine(directory.path(), Source::Configured).unwrap_err();
-    assert!(
-        error.to_string().contains("can be written by other users"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("can be written by other users"), "{error}");
     assert!(!trace.exists());
 }
 
@@ -95,10 +79,10 @@ async fn two_tasks_that_fetch_the_same_release_both_get_the_whole() {
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let cache = directory.path().to_owned();
     let fetched = [cache.clone(), cache.clone()]
-        .map(|cache| tokio::spawn(async move { fetch(&cache, MAJOR).await }));
+        .map(|cache| tokio::spawn(async move { fetch(&cache, DEFAULT_MAJOR).await }));
     for fetched in fetched {
         let binaries = fetched.await.unwrap().unwrap();
-        assert_eq!(binaries.major, MAJOR);
+        assert_eq!(binaries.major, DEFAULT_MAJOR);
     }
     let left: Vec<_> = fs::read_dir(&cache).unwrap().flatten().collect();
     assert_eq!(left.len(), 1, "{left:?}");

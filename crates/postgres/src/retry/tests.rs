@@ -20,10 +20,7 @@ fn a_refused_certificate_is_no_lost_connection() {
             error,
         ))
     };
-    for reason in [
-        rustls::CertificateError::Expired,
-        rustls::CertificateError::UnknownIssuer,
-    ] {
+    for reason in [rustls::CertificateError::Expired, rustls::CertificateError::UnknownIssuer] {
         assert!(refused(rustls::Error::InvalidCertificate(reason)));
     }
     let alert = rustls::AlertDescription::UnknownCA;
@@ -37,7 +34,7 @@ fn a_refused_certificate_is_no_lost_connection() {
 #[test]
 fn waits_double_up_to_a_bound() {
     let policy = Policy::default();
-    assert_eq!(policy.wait(1), Duration::from_millis(50));
-    assert_eq!(policy.wait(3), Duration::from_millis(200));
-    assert_eq!(policy.wait(1_000), policy.longest_wait);
+    assert_eq!(policy.wait_after(1), Duration::from_millis(50));
+    assert_eq!(policy.wait_after(3), Duration::from_millis(200));
+    assert_eq!(policy.wait_after(1_000), policy.longest_wait);
 }

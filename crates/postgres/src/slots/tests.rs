@@ -48,18 +48,12 @@ async fn those_that_wait_are_served_in_order_and_a_tenant_over_its_share_is_pass
     assert!(first.as_mut().poll(&mut context).is_pending());
     assert!(second.as_mut().poll(&mut context).is_pending());
     drop(other);
-    assert!(
-        first.as_mut().poll(&mut context).is_pending(),
-        "it has its share"
-    );
+    assert!(first.as_mut().poll(&mut context).is_pending(), "it has its share");
     let Poll::Ready(Ok(_second)) = second.as_mut().poll(&mut context) else {
         panic!("a slot is free for it");
     };
     held.pop();
-    assert!(matches!(
-        first.as_mut().poll(&mut context),
-        Poll::Ready(Ok(_))
-    ));
+    assert!(matches!(first.as_mut().poll(&mut context), Poll::Ready(Ok(_))));
 }
 
 #[tokio::test]
@@ -101,15 +95,9 @@ async fn a_slot_is_another_ones_while_its_holder_waits() {
     assert!(waiting.as_mut().poll(&mut context).is_pending());
     let other = slots.try_take("two").unwrap();
     sender.send(()).unwrap();
-    assert!(
-        waiting.as_mut().poll(&mut context).is_pending(),
-        "it has no slot yet"
-    );
+    assert!(waiting.as_mut().poll(&mut context).is_pending(), "it has no slot yet");
     drop(other);
-    assert!(matches!(
-        waiting.as_mut().poll(&mut context),
-        Poll::Ready(Ok(()))
-    ));
+    assert!(matches!(waiting.as_mut().poll(&mut context), Poll::Ready(Ok(()))));
     drop(waiting);
     assert!(slots.try_take("two").is_err());
     // A holder that leaves while it waits has nothing to give back.

@@ -9,44 +9,44 @@ fn at(seconds: i64) -> Timestamp {
 #[test]
 fn waits_double_up_to_a_bound_and_a_loop_is_called_one() {
     let mut restarts = RestartHistory::default();
-    let decisions: Vec<Decision> = (0..12).map(|second| restarts.ended(at(second))).collect();
+    let decisions: Vec<Decision> = (0..12).map(|second| restarts.record_exit(at(second))).collect();
     assert_eq!(decisions[0].wait, Duration::from_millis(100));
     assert_eq!(decisions[1].wait, Duration::from_millis(200));
     assert_eq!(decisions[11].wait, LONGEST_WAIT);
-    assert!(!decisions[3].crash_loop);
-    assert!(decisions[4].crash_loop);
+    assert!(!decisions[3].is_crash_loop);
+    assert!(decisions[4].is_crash_loop);
 }
 
 #[test]
 fn old_ends_are_forgotten() {
     let mut restarts = RestartHistory::default();
     for second in 0..5 {
-        restarts.ended(at(second));
+        restarts.record_exit(at(second));
     }
-    let later = restarts.ended(at(1_000));
+    let later = restarts.record_exit(at(1_000));
     assert_eq!(later.wait, FIRST_WAIT);
-    assert!(!later.crash_loop);
+    assert!(!later.is_crash_loop);
 }
 
 #[test]
 fn a_start_that_is_put_off_waits_longer_and_is_no_end() {
     let mut restarts = RestartHistory::default();
-    let mut decision = restarts.ended(at(0));
+    let mut decision = restarts.record_exit(at(0));
     for _ in 0..20 {
-        decision = decision.later();
+        decision = decision.with_longer_wait();
     }
     assert_eq!(decision.wait, LONGEST_WAIT);
-    assert!(!decision.crash_loop);
-    assert_eq!(restarts.ended(at(1)).ends, 2);
+    assert!(!decision.is_crash_loop);
+    assert_eq!(restarts.record_exit(at(1)).exit_count, 2);
 }
 
 #[test]
 fn a_server_that_could_not_be_started_for_another_reason_has_not_ended() {
     let mut restarts = RestartHistory::default();
     for second in 0..20 {
-        let decision = restarts.put_off(at(second));
+        let decision = restarts.decide(at(second));
         assert_eq!(decision.wait, FIRST_WAIT);
-        assert!(!decision.crash_loop);
+        assert!(!decision.is_crash_loop);
     }
-    assert_eq!(restarts.ended(at(20)).ends, 1);
+    assert_eq!(restarts.record_exit(at(20)).exit_count, 1);
 }

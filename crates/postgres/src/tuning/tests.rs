@@ -13,21 +13,16 @@ fn machine(memory_gib: u64, cores: u32) -> Machine {
     }
 }
 
-const BUILD: Build = Build {
-    major: 18,
-    wal_compression: "off",
-};
+const BUILD: Build = Build { major: 18, wal_compression: "off" };
 
 fn value(settings: &[Setting], name: &str) -> String {
     let found = settings.iter().find(|setting| setting.name == name);
-    found
-        .map(|setting| setting.value.clone())
-        .unwrap_or_default()
+    found.map(|setting| setting.value.clone()).unwrap_or_default()
 }
 
 #[test]
 fn a_small_machine() {
-    let settings = fit(&machine(24, 2), &BUILD, 200);
+    let settings = fit_settings(&machine(24, 2), &BUILD, 200);
     let shown: Vec<String> = settings
         .iter()
         .take(18)
@@ -59,22 +54,16 @@ fn a_small_machine() {
 fn memory_times_sessions_never_exceeds_the_machine() {
     for memory_gib in [1, 2, 8, 64, 512] {
         for sessions in [10, 100, 200, 1_000] {
-            let settings = fit(&machine(memory_gib, 4), &BUILD, sessions);
+            let settings = fit_settings(&machine(memory_gib, 4), &BUILD, sessions);
             let megabytes = |name: &str| -> u64 {
-                value(&settings, name)
-                    .trim_end_matches("MB")
-                    .parse()
-                    .unwrap()
+                value(&settings, name).trim_end_matches("MB").parse().unwrap()
             };
             // 1 MB is the floor; a thousand sessions on one gigabyte are the user's own choice.
             if megabytes("work_mem") > 1 {
                 let sum = megabytes("shared_buffers")
                     + megabytes("work_mem") * u64::from(sessions) * 2
                     + megabytes("autovacuum_work_mem") * 3;
-                assert!(
-                    sum <= memory_gib << 10,
-                    "{memory_gib} GiB, {sessions} sessions: {sum} MB"
-                );
+                assert!(sum <= memory_gib << 10, "{memory_gib} GiB, {sessions} sessions: {sum} MB");
             }
         }
     }
@@ -82,20 +71,17 @@ fn memory_times_sessions_never_exceeds_the_machine() {
 
 #[test]
 fn older_versions_get_no_setting_they_do_not_know() {
-    let build = Build {
-        major: 15,
-        wal_compression: "lz4",
-    };
-    let settings = fit(&machine(8, 4), &build, 100);
+    let build = Build { major: 15, wal_compression: "lz4" };
+    let settings = fit_settings(&machine(8, 4), &build, 100);
     assert_eq!(value(&settings, "io_method"), "");
     assert_eq!(value(&settings, "wal_compression"), "lz4");
 }
 
 #[test]
 fn every_setting_says_why() {
-    let settings = fit(&machine(8, 4), &BUILD, 100);
-    assert!(settings.iter().all(|setting| !setting.why.is_empty()));
-    let text = render(&settings, &machine(8, 4));
+    let settings = fit_settings(&machine(8, 4), &BUILD, 100);
+    assert!(settings.iter().all(|setting| !setting.reason.is_empty()));
+    let text = render_config(&settings, &machine(8, 4));
     assert!(text.contains("# solid-state storage: a random page costs little more than the next one\nrandom_page_cost = 1.1\n"));
 }
 

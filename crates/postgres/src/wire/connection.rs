@@ -56,14 +56,10 @@ pub(crate) async fn connect_socket(socket_dir: &Path, port: u16) -> io::Result<U
 impl Connection {
     pub(super) async fn open(socket_dir: &Path, port: u16) -> Result<Self, WireError> {
         match connect_socket(socket_dir, port).await {
-            Ok(stream) => Ok(Self {
-                stream,
-                inbound: BytesMut::new(),
-            }),
-            Err(source) => Err(WireError::Unreachable {
-                path: socket_path(socket_dir, port),
-                source,
-            }),
+            Ok(stream) => Ok(Self { stream, inbound: BytesMut::new() }),
+            Err(source) => {
+                Err(WireError::Unreachable { path: socket_path(socket_dir, port), source })
+            }
         }
     }
 
@@ -72,16 +68,13 @@ impl Connection {
     }
 
     /// Waits for the next message's header; the message stays unread.
-    pub(super) async fn next(&mut self) -> Result<MessageHeader, WireError> {
+    pub(super) async fn next_header(&mut self) -> Result<MessageHeader, WireError> {
         loop {
-            match Header::parse(&self.inbound).map_err(malformed)? {
+            match Header::parse(&self.inbound).map_err(protocol_error)? {
                 Some(header) => {
                     let total =
                         usize::try_from(header.len()).expect("the parser refuses less than 4");
-                    return Ok(MessageHeader {
-                        tag: header.tag(),
-                        body_bytes: total - 4,
-                    });
+                    return Ok(MessageHeader { tag: header.tag(), body_bytes: total - 4 });
                 }
                 None => self.fill().await?,
             }
@@ -89,46 +82,52 @@ impl Connection {
     }
 
     /// Reads the next message, whose size the caller has accepted.
-    pub(super) async fn message(&mut self, next: MessageHeader) -> Result<Message, WireError> {
-        self.whole(next).await?;
+    pub(super) async fn read_message(
+        &mut self,
+        header: MessageHeader,
+    ) -> Result<Message, WireError> {
+        self.fill_message(header).await?;
         Message::parse(&mut self.inbound)
-            .map_err(malformed)?
+            .map_err(protocol_error)?
             .ok_or_else(|| WireError::Protocol("a message ended early".to_owned()))
     }
 
     /// Reads the next message, which must be one of bounded size, that is anything but a row.
-    pub(super) async fn small_message(
+    pub(super) async fn read_small_message(
         &mut self,
-        next: MessageHeader,
+        header: MessageHeader,
     ) -> Result<Message, WireError> {
-        check_size(next)?;
-        self.message(next).await
+        check_size(header)?;
+        self.read_message(header).await
     }
 
     /// Reads the next message as an error or a notice of the server.
-    pub(super) async fn server_error(
+    pub(super) async fn read_server_error(
         &mut self,
-        next: MessageHeader,
+        header: MessageHeader,
     ) -> Result<ServerError, WireError> {
-        let raw = self.raw_message(next).await?;
-        let read = match Message::parse(&mut BytesMut::from(&raw[..])).map_err(malformed)? {
-            Some(Message::ErrorResponse(body)) => ServerError::read(body.fields(), raw),
-            Some(Message::NoticeResponse(body)) => ServerError::read(body.fields(), raw),
+        let raw = self.take_raw_message(header).await?;
+        let read = match Message::parse(&mut BytesMut::from(&raw[..])).map_err(protocol_error)? {
+            Some(Message::ErrorResponse(body)) => ServerError::parse(body.fields(), raw),
+            Some(Message::NoticeResponse(body)) => ServerError::parse(body.fields(), raw),
             _ => return Err(WireError::Protocol("an error was expected".to_owned())),
         };
-        read.map_err(malformed)
+        read.map_err(protocol_error)
     }
 
     /// Takes the next message as it came, header included.
-    pub(super) async fn raw_message(&mut self, next: MessageHeader) -> Result<Bytes, WireError> {
-        check_size(next)?;
-        self.whole(next).await?;
-        Ok(self.inbound.split_to(next.body_bytes + 5).freeze())
+    pub(super) async fn take_raw_message(
+        &mut self,
+        header: MessageHeader,
+    ) -> Result<Bytes, WireError> {
+        check_size(header)?;
+        self.fill_message(header).await?;
+        Ok(self.inbound.split_to(header.body_bytes + 5).freeze())
     }
 
     /// Throws the next message away without ever holding it in memory.
-    pub(super) async fn skip(&mut self, next: MessageHeader) -> Result<(), WireError> {
-        let mut left = next.body_bytes + 5;
+    pub(super) async fn skip_message(&mut self, header: MessageHeader) -> Result<(), WireError> {
+        let mut left = header.body_bytes + 5;
         while left > 0 {
             if self.inbound.is_empty() {
                 self.fill().await?;
@@ -140,8 +139,8 @@ impl Connection {
         Ok(())
     }
 
-    async fn whole(&mut self, next: MessageHeader) -> Result<(), WireError> {
-        while self.inbound.len() < next.body_bytes + 5 {
+    async fn fill_message(&mut self, header: MessageHeader) -> Result<(), WireError> {
+        while self.inbound.len() < header.body_bytes + 5 {
             self.fill().await?;
         }
         Ok(())
@@ -157,17 +156,17 @@ impl Connection {
     }
 }
 
-fn check_size(next: MessageHeader) -> Result<(), WireError> {
-    if next.body_bytes <= MESSAGE_BYTES_MAX {
+fn check_size(header: MessageHeader) -> Result<(), WireError> {
+    if header.body_bytes <= MESSAGE_BYTES_MAX {
         return Ok(());
     }
     Err(WireError::Protocol(format!(
         "received a message `{}` of {} bytes, but at most {MESSAGE_BYTES_MAX} are accepted",
-        next.tag.escape_ascii(),
-        next.body_bytes
+        header.tag.escape_ascii(),
+        header.body_bytes
     )))
 }
 
-pub(super) fn malformed(error: io::Error) -> WireError {
+pub(super) fn protocol_error(error: io::Error) -> WireError {
     WireError::Protocol(error.to_string())
 }

@@ -28,11 +28,8 @@ pub struct ServerError {
 }
 
 impl ServerError {
-    pub(super) fn read(mut fields: ErrorFields<'_>, raw: Bytes) -> io::Result<Self> {
-        let mut error = ServerError {
-            raw,
-            ..Self::default()
-        };
+    pub(super) fn parse(mut fields: ErrorFields<'_>, raw: Bytes) -> io::Result<Self> {
+        let mut error = ServerError { raw, ..Self::default() };
         while let Some(field) = fields.next()? {
             let value = || String::from_utf8_lossy(field.value_bytes()).into_owned();
             match field.type_() {
@@ -55,7 +52,7 @@ impl ServerError {
 
     /// Whether it is the warning with which a server ends every session at once: because one of its
     /// processes crashed, or for an immediate shutdown.
-    pub(super) fn is_farewell(&self) -> bool {
+    pub(super) fn is_shutdown_warning(&self) -> bool {
         self.severity == "WARNING" && ["57P01", "57P02"].contains(&self.sqlstate.as_str())
     }
 

@@ -85,10 +85,7 @@ fn decode_startup(version: u32, mut rest: &[u8]) -> Result<StartupPacket, Packet
     if major != 3 {
         return Err(PacketError::Version { major, minor });
     }
-    let mut packet = StartupPacket {
-        minor,
-        ..StartupPacket::default()
-    };
+    let mut packet = StartupPacket { minor, ..StartupPacket::default() };
     loop {
         let name = take_text(&mut rest)?;
         if name.is_empty() {
@@ -130,9 +127,7 @@ impl<'a> SaslInitialResponse<'a> {
             return Err(PacketError::Malformed("insufficient data left in message"));
         };
         if usize::try_from(i32::from_be_bytes(*length)) != Ok(data.len()) {
-            return Err(PacketError::Malformed(
-                "invalid length of SASL initial response",
-            ));
+            return Err(PacketError::Malformed("invalid length of SASL initial response"));
         }
         Ok(Self { mechanism, data })
     }
@@ -140,12 +135,9 @@ impl<'a> SaslInitialResponse<'a> {
 
 /// Takes text up to a zero byte.
 fn take_text<'a>(rest: &mut &'a [u8]) -> Result<&'a str, PacketError> {
-    let end = rest
-        .iter()
-        .position(|byte| *byte == 0)
-        .ok_or(PacketError::Malformed(
-            "invalid startup packet layout: expected terminator as last byte",
-        ))?;
+    let end = rest.iter().position(|byte| *byte == 0).ok_or(PacketError::Malformed(
+        "invalid startup packet layout: expected terminator as last byte",
+    ))?;
     let text = std::str::from_utf8(&rest[..end]).map_err(|_| {
         PacketError::Malformed("names and values in the startup packet must be UTF-8")
     })?;

@@ -13,7 +13,7 @@ use postgres_protocol::IsNull;
 use postgres_protocol::message::backend::{self, DataRowBody, Message, RowDescriptionBody};
 use postgres_protocol::message::frontend;
 
-use super::connection::{MessageHeader, malformed};
+use super::connection::{MessageHeader, protocol_error};
 use super::error::{ServerError, WireError};
 use super::session::{Session, Transaction, cancel};
 use super::{Answer, Column};
@@ -26,7 +26,7 @@ const NO_PORTAL: &str = "egret answer too large";
 
 /// The largest notice that is looked at, in bytes: those before the end of a session are short in
 /// every language.
-const FAREWELL_BYTES_MAX: usize = 4096;
+const SHUTDOWN_WARNING_BYTES_MAX: usize = 4096;
 
 /// Limits that the caller sets.
 #[derive(Clone, Copy)]
@@ -41,7 +41,7 @@ enum QueryEnd {
     /// The server failed it; `parsed` tells whether the text had been accepted by then.
     Failed {
         error: Box<ServerError>,
-        parsed: bool,
+        was_parsed: bool,
     },
     /// Egret stopped it before its end.
     Abandoned(WireError),
@@ -52,7 +52,7 @@ enum QueryEnd {
 struct ResultBuilder {
     answer: Answer,
     bytes: u64,
-    parsed: bool,
+    is_parsed: bool,
 }
 
 impl Session {
@@ -83,22 +83,22 @@ impl Session {
         rows_max: u64,
         bytes_max: u64,
     ) -> Result<Answer, WireError> {
-        let allowed = QueryLimits {
+        let limits = QueryLimits {
             rows: Limit::new("query_rows_max", rows_max),
             bytes: Limit::new("query_bytes_max", bytes_max),
         };
-        let before = self.ready.ok_or(WireError::Broken)?;
+        let transaction = self.ready_status.ok_or(WireError::Broken)?;
         let extended = extended_messages(sql, params)?;
         let simple = simple_message(sql)?;
         // Inside of a transaction block the failed attempt would abort the block.
-        if params.is_empty() && before != Transaction::Idle {
-            return self.run_simple(&simple, allowed).await;
+        if params.is_empty() && transaction != Transaction::Idle {
+            return self.run_simple(&simple, limits).await;
         }
-        match self.run_extended(&extended, allowed).await {
+        match self.run_extended(&extended, limits).await {
             Err((WireError::Server(error), false))
                 if params.is_empty() && error.sqlstate == SYNTAX_ERROR =>
             {
-                self.run_simple(&simple, allowed).await
+                self.run_simple(&simple, limits).await
             }
             Err((error, _)) => Err(error),
             Ok(answer) => Ok(answer),
@@ -116,24 +116,24 @@ impl Session {
         rows_max: u64,
         bytes_max: u64,
     ) -> Result<Vec<Answer>, WireError> {
-        let allowed = QueryLimits {
+        let limits = QueryLimits {
             rows: Limit::new("query_rows_max", rows_max),
             bytes: Limit::new("query_bytes_max", bytes_max),
         };
-        self.ready.ok_or(WireError::Broken)?;
+        self.ready_status.ok_or(WireError::Broken)?;
         let mut messages = BytesMut::new();
         for text in texts {
-            frontend::query(text, &mut messages).map_err(zero_byte)?;
+            frontend::query(text, &mut messages).map_err(zero_byte_error)?;
         }
-        self.ready = None;
+        self.ready_status = None;
         self.connection.send(&messages).await?;
         let mut answers = Vec::with_capacity(texts.len());
         let mut failure = None;
         for _ in texts {
-            self.ready = None;
-            match self.finish_simple(allowed).await {
+            self.ready_status = None;
+            match self.finish_simple(limits).await {
                 Ok(answer) => answers.push(answer),
-                Err(error) if self.ready.is_some() => failure = failure.or(Some(error)),
+                Err(error) if self.ready_status.is_some() => failure = failure.or(Some(error)),
                 Err(error) => return Err(error),
             }
         }
@@ -144,30 +144,29 @@ impl Session {
     async fn run_extended(
         &mut self,
         messages: &BytesMut,
-        allowed: QueryLimits,
+        limits: QueryLimits,
     ) -> Result<Answer, (WireError, bool)> {
-        let unparsed = |error| (error, false);
-        self.ready = None;
-        self.connection.send(messages).await.map_err(unparsed)?;
-        let mut collected = ResultBuilder::default();
-        let ended = self
-            .collect(&mut collected, allowed)
-            .await
-            .map_err(unparsed)?;
+        let not_parsed = |error| (error, false);
+        self.ready_status = None;
+        self.connection.send(messages).await.map_err(not_parsed)?;
+        let mut result = ResultBuilder::default();
+        let end = self.collect_result(&mut result, limits).await.map_err(not_parsed)?;
         let mut closing = BytesMut::new();
-        if let QueryEnd::Abandoned(_) = ended {
-            self.stop_statement().await.map_err(unparsed)?;
+        if let QueryEnd::Abandoned(_) = end {
+            self.stop_statement().await.map_err(not_parsed)?;
             frontend::copy_fail("refused by egret", &mut closing).expect("no zero byte");
             frontend::execute(NO_PORTAL, 0, &mut closing).expect("no zero byte");
         }
         frontend::sync(&mut closing);
-        self.connection.send(&closing).await.map_err(unparsed)?;
-        let late = self.drain().await.map_err(unparsed)?;
-        match (ended, late) {
-            (QueryEnd::Complete, None) => Ok(collected.answer),
+        self.connection.send(&closing).await.map_err(not_parsed)?;
+        let late_error = self.drain_until_ready().await.map_err(not_parsed)?;
+        match (end, late_error) {
+            (QueryEnd::Complete, None) => Ok(result.answer),
             // A deferred constraint fails at the commit, after the statement was complete.
             (QueryEnd::Complete, Some(error)) => Err((WireError::Server(error), true)),
-            (QueryEnd::Failed { error, parsed }, _) => Err((WireError::Server(error), parsed)),
+            (QueryEnd::Failed { error, was_parsed: parsed }, _) => {
+                Err((WireError::Server(error), parsed))
+            }
             (QueryEnd::Abandoned(error), _) => Err((error, true)),
         }
     }
@@ -175,19 +174,19 @@ impl Session {
     async fn run_simple(
         &mut self,
         message: &BytesMut,
-        allowed: QueryLimits,
+        limits: QueryLimits,
     ) -> Result<Answer, WireError> {
-        self.ready = None;
+        self.ready_status = None;
         self.connection.send(message).await?;
-        self.finish_simple(allowed).await
+        self.finish_simple(limits).await
     }
 
     /// Reads the answer to a text that was sent.
-    async fn finish_simple(&mut self, allowed: QueryLimits) -> Result<Answer, WireError> {
-        let mut collected = ResultBuilder::default();
+    async fn finish_simple(&mut self, limits: QueryLimits) -> Result<Answer, WireError> {
+        let mut result = ResultBuilder::default();
         let mut failure = None;
-        while self.ready.is_none() {
-            match self.collect(&mut collected, allowed).await? {
+        while self.ready_status.is_none() {
+            match self.collect_result(&mut result, limits).await? {
                 QueryEnd::Complete => {}
                 QueryEnd::Failed { error, .. } => failure = Some(WireError::Server(error)),
                 QueryEnd::Abandoned(error) => {
@@ -195,37 +194,37 @@ impl Session {
                     let mut refusal = BytesMut::new();
                     frontend::copy_fail("refused by egret", &mut refusal).expect("no zero byte");
                     self.connection.send(&refusal).await?;
-                    self.drain().await?;
+                    self.drain_until_ready().await?;
                     failure = Some(error);
                 }
             }
         }
-        failure.map_or(Ok(collected.answer), Err)
+        failure.map_or(Ok(result.answer), Err)
     }
 
     /// Reads until a statement is complete or failed, or the session is ready.
-    async fn collect(
+    async fn collect_result(
         &mut self,
-        collected: &mut ResultBuilder,
-        allowed: QueryLimits,
+        result: &mut ResultBuilder,
+        limits: QueryLimits,
     ) -> Result<QueryEnd, WireError> {
-        let mut farewell = None;
+        let mut shutdown_warning = None;
         loop {
-            let next = self
+            let header = self
                 .connection
-                .next()
+                .next_header()
                 .await
-                .map_err(|error| last_words(error, farewell.take()))?;
-            match next.tag {
+                .map_err(|error| explain_loss(error, shutdown_warning.take()))?;
+            match header.tag {
                 backend::DATA_ROW_TAG => {
-                    if let Err(limit) = collected.admit(next, allowed) {
+                    if let Err(limit) = result.admit_row(header, limits) {
                         return Ok(QueryEnd::Abandoned(limit));
                     }
-                    let message = self.connection.message(next).await?;
+                    let message = self.connection.read_message(header).await?;
                     let Message::DataRow(row) = message else {
                         return Err(WireError::Protocol("a row was expected".to_owned()));
                     };
-                    if let Err(error) = collected.take_row(&row) {
+                    if let Err(error) = result.push_row(&row) {
                         return match error {
                             WireError::NotUtf8 { .. } => Ok(QueryEnd::Abandoned(error)),
                             other => Err(other),
@@ -233,39 +232,36 @@ impl Session {
                     }
                 }
                 backend::ERROR_RESPONSE_TAG => {
-                    let error = Box::new(self.connection.server_error(next).await?);
+                    let error = Box::new(self.connection.read_server_error(header).await?);
                     if error.ends_session() {
                         return Err(WireError::Server(error));
                     }
-                    return Ok(QueryEnd::Failed {
-                        error,
-                        parsed: collected.parsed,
-                    });
+                    return Ok(QueryEnd::Failed { error, was_parsed: result.is_parsed });
                 }
                 backend::COPY_IN_RESPONSE_TAG | backend::COPY_OUT_RESPONSE_TAG => {
                     return Ok(QueryEnd::Abandoned(WireError::CopyRefused));
                 }
                 backend::COPY_DATA_TAG | backend::COPY_DONE_TAG => {
-                    self.connection.skip(next).await?;
+                    self.connection.skip_message(header).await?;
                 }
-                backend::PARAMETER_STATUS_TAG => self.take_parameter(next).await?,
-                backend::NOTICE_RESPONSE_TAG if next.body_bytes <= FAREWELL_BYTES_MAX => {
-                    let notice = self.connection.server_error(next).await?;
-                    farewell = notice.is_farewell().then(|| Box::new(notice));
+                backend::PARAMETER_STATUS_TAG => self.record_parameter(header).await?,
+                backend::NOTICE_RESPONSE_TAG if header.body_bytes <= SHUTDOWN_WARNING_BYTES_MAX => {
+                    let notice = self.connection.read_server_error(header).await?;
+                    shutdown_warning = notice.is_shutdown_warning().then(|| Box::new(notice));
                 }
                 backend::NOTICE_RESPONSE_TAG | backend::NOTIFICATION_RESPONSE_TAG => {
-                    self.connection.skip(next).await?;
+                    self.connection.skip_message(header).await?;
                 }
-                _ => match self.connection.small_message(next).await? {
-                    Message::ParseComplete => collected.parsed = true,
-                    Message::RowDescription(body) => collected.start(&body)?,
+                _ => match self.connection.read_small_message(header).await? {
+                    Message::ParseComplete => result.is_parsed = true,
+                    Message::RowDescription(body) => result.start_rows(&body)?,
                     Message::CommandComplete(body) => {
-                        collected.answer.command_tag = body.tag().map_err(malformed)?.to_owned();
+                        result.answer.command_tag = body.tag().map_err(protocol_error)?.to_owned();
                         return Ok(QueryEnd::Complete);
                     }
                     Message::EmptyQueryResponse => return Ok(QueryEnd::Complete),
                     Message::ReadyForQuery(body) => {
-                        self.ready = Some(Transaction::from_status(body.status()));
+                        self.ready_status = Some(Transaction::from_status(body.status()));
                         return Ok(QueryEnd::Complete);
                     }
                     _ => {}
@@ -275,27 +271,27 @@ impl Session {
     }
 
     /// Skips everything up to ReadyForQuery; returns an error of the server met on the way.
-    async fn drain(&mut self) -> Result<Option<Box<ServerError>>, WireError> {
+    async fn drain_until_ready(&mut self) -> Result<Option<Box<ServerError>>, WireError> {
         let mut failure = None;
-        while self.ready.is_none() {
-            let next = self.connection.next().await?;
-            match next.tag {
+        while self.ready_status.is_none() {
+            let header = self.connection.next_header().await?;
+            match header.tag {
                 backend::ERROR_RESPONSE_TAG => {
-                    let error = Box::new(self.connection.server_error(next).await?);
+                    let error = Box::new(self.connection.read_server_error(header).await?);
                     if error.ends_session() {
                         return Err(WireError::Server(error));
                     }
                     failure.get_or_insert(error);
                 }
-                backend::PARAMETER_STATUS_TAG => self.take_parameter(next).await?,
+                backend::PARAMETER_STATUS_TAG => self.record_parameter(header).await?,
                 backend::READY_FOR_QUERY_TAG => {
                     if let Message::ReadyForQuery(body) =
-                        self.connection.small_message(next).await?
+                        self.connection.read_small_message(header).await?
                     {
-                        self.ready = Some(Transaction::from_status(body.status()));
+                        self.ready_status = Some(Transaction::from_status(body.status()));
                     }
                 }
-                _ => self.connection.skip(next).await?,
+                _ => self.connection.skip_message(header).await?,
             }
         }
         Ok(failure)
@@ -309,14 +305,11 @@ impl Session {
 }
 
 impl ResultBuilder {
-    fn start(&mut self, description: &RowDescriptionBody) -> Result<(), WireError> {
+    fn start_rows(&mut self, description: &RowDescriptionBody) -> Result<(), WireError> {
         let mut columns = Vec::new();
         let mut fields = description.fields();
-        while let Some(field) = fields.next().map_err(malformed)? {
-            columns.push(Column {
-                name: field.name().to_owned(),
-                type_oid: field.type_oid(),
-            });
+        while let Some(field) = fields.next().map_err(protocol_error)? {
+            columns.push(Column { name: field.name().to_owned(), type_oid: field.type_oid() });
         }
         self.answer.columns = columns;
         self.answer.rows.clear();
@@ -325,18 +318,18 @@ impl ResultBuilder {
     }
 
     /// Decides by its header alone whether one more row fits.
-    fn admit(&mut self, row: MessageHeader, allowed: QueryLimits) -> Result<(), WireError> {
-        allowed.rows.check(self.answer.rows.len() as u64 + 1)?;
+    fn admit_row(&mut self, row: MessageHeader, limits: QueryLimits) -> Result<(), WireError> {
+        limits.rows.check(self.answer.rows.len() as u64 + 1)?;
         self.bytes += row.body_bytes as u64;
-        allowed.bytes.check(self.bytes)?;
+        limits.bytes.check(self.bytes)?;
         Ok(())
     }
 
-    fn take_row(&mut self, body: &DataRowBody) -> Result<(), WireError> {
+    fn push_row(&mut self, body: &DataRowBody) -> Result<(), WireError> {
         let buffer = body.buffer();
         let mut row = Vec::with_capacity(self.answer.columns.len());
         let mut ranges = body.ranges();
-        while let Some(range) = ranges.next().map_err(malformed)? {
+        while let Some(range) = ranges.next().map_err(protocol_error)? {
             let value = range.map(|range| std::str::from_utf8(&buffer[range]).map(str::to_owned));
             match value.transpose() {
                 Ok(value) => row.push(value),
@@ -356,7 +349,7 @@ impl ResultBuilder {
 /// Parse, Bind, Describe, Execute and Flush; without the Sync that would commit.
 fn extended_messages(sql: &str, params: &[Option<String>]) -> Result<BytesMut, WireError> {
     let mut messages = BytesMut::new();
-    frontend::parse("", sql, [], &mut messages).map_err(zero_byte)?;
+    frontend::parse("", sql, [], &mut messages).map_err(zero_byte_error)?;
     let write = |value: &Option<String>, buffer: &mut BytesMut| match value {
         Some(text) => {
             buffer.extend_from_slice(text.as_bytes());
@@ -374,18 +367,18 @@ fn extended_messages(sql: &str, params: &[Option<String>]) -> Result<BytesMut, W
 
 fn simple_message(sql: &str) -> Result<BytesMut, WireError> {
     let mut message = BytesMut::new();
-    frontend::query(sql, &mut message).map_err(zero_byte)?;
+    frontend::query(sql, &mut message).map_err(zero_byte_error)?;
     Ok(message)
 }
 
 /// The reason of a session's end: if the connection was lost, the warning that came right before.
-fn last_words(error: WireError, farewell: Option<Box<ServerError>>) -> WireError {
-    match (error, farewell) {
+fn explain_loss(error: WireError, shutdown_warning: Option<Box<ServerError>>) -> WireError {
+    match (error, shutdown_warning) {
         (WireError::Lost(_), Some(farewell)) => WireError::Server(farewell),
         (error, _) => error,
     }
 }
 
-fn zero_byte(_: std::io::Error) -> WireError {
+fn zero_byte_error(_: std::io::Error) -> WireError {
     WireError::Unsendable("its text holds a zero byte")
 }

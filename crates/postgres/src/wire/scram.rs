@@ -86,11 +86,7 @@ impl fmt::Display for Verifier {
         let salt = BASE64.encode(&self.salt);
         let stored = BASE64.encode(self.stored_key);
         let server = BASE64.encode(self.server_key);
-        write!(
-            f,
-            "{MECHANISM}${}:{salt}${stored}:{server}",
-            self.iterations
-        )
+        write!(f, "{MECHANISM}${}:{salt}${stored}:{server}", self.iterations)
     }
 }
 
@@ -104,7 +100,7 @@ impl FromStr for Verifier {
     type Err = VerifierError;
 
     fn from_str(text: &str) -> Result<Self, VerifierError> {
-        let read = || {
+        let parse = || {
             let rest = text.strip_prefix(MECHANISM)?.strip_prefix('$')?;
             let (settings, keys) = rest.split_once('$')?;
             let (iterations, salt) = settings.split_once(':')?;
@@ -116,7 +112,7 @@ impl FromStr for Verifier {
                 server_key: BASE64.decode(server).ok()?.try_into().ok()?,
             })
         };
-        let verifier = read().ok_or(VerifierError::Text)?;
+        let verifier = parse().ok_or(VerifierError::Text)?;
         if verifier.iterations < ITERATIONS_MIN {
             return Err(VerifierError::Iterations);
         }
@@ -166,26 +162,22 @@ pub struct ScramServer {
 }
 
 enum ScramState {
-    First,
-    Final {
+    ExpectFirst,
+    ExpectFinal {
         /// The gs2 header as it must come back.
         header: String,
         nonce: String,
         /// `client-first-message-bare "," server-first-message ","`
-        so_far: String,
+        auth_message_prefix: String,
     },
-    Over,
+    Finished,
 }
 
 impl ScramServer {
     /// An exchange about `verifier`. `server_nonce` must be fresh, unpredictable, printable ASCII
     /// without a comma; 18 random bytes in base64 are what PostgreSQL uses.
     pub fn new(verifier: Arc<Verifier>, server_nonce: String) -> Self {
-        Self {
-            verifier,
-            server_nonce,
-            state: ScramState::First,
-        }
+        Self { verifier, server_nonce, state: ScramState::ExpectFirst }
     }
 
     /// Takes the client's next message.
@@ -193,25 +185,19 @@ impl ScramServer {
     /// # Errors
     /// [`ScramError`] when the message breaks the rules; the exchange is over then.
     pub fn step(&mut self, message: &[u8]) -> Result<Outcome, ScramError> {
-        match std::mem::replace(&mut self.state, ScramState::Over) {
-            ScramState::First => self.first(text(message)?),
-            ScramState::Final {
-                header,
-                nonce,
-                so_far,
-            } => self.last(text(message)?, &header, &nonce, &so_far),
-            ScramState::Over => Err(ScramError::Over),
+        match std::mem::replace(&mut self.state, ScramState::Finished) {
+            ScramState::ExpectFirst => self.handle_first(text(message)?),
+            ScramState::ExpectFinal { header, nonce, auth_message_prefix: so_far } => {
+                self.handle_final(text(message)?, &header, &nonce, &so_far)
+            }
+            ScramState::Finished => Err(ScramError::Over),
         }
     }
 
-    fn first(&mut self, message: &str) -> Result<Outcome, ScramError> {
+    fn handle_first(&mut self, message: &str) -> Result<Outcome, ScramError> {
         let mut parts = message.splitn(3, ',');
-        let mut part = || {
-            parts
-                .next()
-                .ok_or(ScramError::Malformed("a part is missing"))
-        };
-        let (flag, identity, bare) = (part()?, part()?, part()?);
+        let mut part = || parts.next().ok_or(ScramError::Malformed("a part is missing"));
+        let (flag, identity, message_bare) = (part()?, part()?, part()?);
         match flag {
             // `y`: the client could bind channels but believes that the server cannot. It is right.
             "n" | "y" => {}
@@ -221,28 +207,27 @@ impl ScramServer {
         if !identity.is_empty() {
             return Err(ScramError::AuthorizationIdentity);
         }
-        let client_nonce = client_nonce(bare)?;
+        let client_nonce = client_nonce(message_bare)?;
         let nonce = format!("{client_nonce}{}", self.server_nonce);
         let salt = BASE64.encode(&self.verifier.salt);
         let reply = format!("r={nonce},s={salt},i={}", self.verifier.iterations);
-        self.state = ScramState::Final {
+        self.state = ScramState::ExpectFinal {
             header: BASE64.encode(format!("{flag},,")),
             nonce,
-            so_far: format!("{bare},{reply},"),
+            auth_message_prefix: format!("{message_bare},{reply},"),
         };
         Ok(Outcome::Continue(reply))
     }
 
-    fn last(
+    fn handle_final(
         &self,
         message: &str,
         header: &str,
         nonce: &str,
-        so_far: &str,
+        auth_message_prefix: &str,
     ) -> Result<Outcome, ScramError> {
-        let (without_proof, proof) = message
-            .rsplit_once(",p=")
-            .ok_or(ScramError::Malformed("the proof is missing"))?;
+        let (without_proof, proof) =
+            message.rsplit_once(",p=").ok_or(ScramError::Malformed("the proof is missing"))?;
         let mut attributes = without_proof.split(',');
         let mut attribute = |prefix| attributes.next().and_then(|text| text.strip_prefix(prefix));
         if attribute("c=") != Some(header) || attribute("r=") != Some(nonce) {
@@ -253,14 +238,14 @@ impl ScramServer {
             .ok()
             .and_then(|proof| proof.try_into().ok())
             .ok_or(ScramError::Malformed("the proof is not a hash in base64"))?;
-        let signed: [&[u8]; 2] = [so_far.as_bytes(), without_proof.as_bytes()];
+        let signed: [&[u8]; 2] = [auth_message_prefix.as_bytes(), without_proof.as_bytes()];
         let mut client_key = hmac(&self.verifier.stored_key, &signed);
         for (byte, proven) in client_key.iter_mut().zip(proof) {
             *byte ^= proven;
         }
         let signature = BASE64.encode(hmac(&self.verifier.server_key, &signed));
-        let right = Sha256::digest(client_key)[..].ct_eq(&self.verifier.stored_key);
-        if bool::from(right) {
+        let is_right = Sha256::digest(client_key)[..].ct_eq(&self.verifier.stored_key);
+        if bool::from(is_right) {
             return Ok(Outcome::Accepted(format!("v={signature}")));
         }
         Ok(Outcome::Denied)
@@ -291,11 +276,11 @@ fn client_nonce(bare: &str) -> Result<&str, ScramError> {
 
 /// `Hi` of RFC 5802: PBKDF2 with HMAC-SHA-256 and one block of output.
 fn salted_password(password: &[u8], salt: &[u8], iterations: u32) -> [u8; 32] {
-    let keyed = keyed(password);
-    let mut block = finish(keyed.clone(), &[salt, &1_u32.to_be_bytes()]);
+    let keyed = new_mac(password);
+    let mut block = finish_mac(keyed.clone(), &[salt, &1_u32.to_be_bytes()]);
     let mut result = block;
     for _ in 1..iterations {
-        block = finish(keyed.clone(), &[&block]);
+        block = finish_mac(keyed.clone(), &[&block]);
         for (byte, mixed) in result.iter_mut().zip(block) {
             *byte ^= mixed;
         }
@@ -304,14 +289,14 @@ fn salted_password(password: &[u8], salt: &[u8], iterations: u32) -> [u8; 32] {
 }
 
 fn hmac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
-    finish(keyed(key), parts)
+    finish_mac(new_mac(key), parts)
 }
 
-fn keyed(key: &[u8]) -> Hmac<Sha256> {
+fn new_mac(key: &[u8]) -> Hmac<Sha256> {
     Hmac::new_from_slice(key).expect("HMAC takes keys of every length")
 }
 
-fn finish(mut mac: Hmac<Sha256>, parts: &[&[u8]]) -> [u8; 32] {
+fn finish_mac(mut mac: Hmac<Sha256>, parts: &[&[u8]]) -> [u8; 32] {
     for part in parts {
         mac.update(part);
     }

@@ -38,7 +38,7 @@ pub struct Session {
     pub(super) notices: Vec<Bytes>,
     /// The status of the last ReadyForQuery; `None` while a statement is under way, and for ever
     /// after when the call that ran it was dropped.
-    pub(super) ready: Option<Transaction>,
+    pub(super) ready_status: Option<Transaction>,
 }
 
 /// Transaction state of a session between two statements.
@@ -85,7 +85,7 @@ impl Session {
         port: u16,
         startup: &Startup,
     ) -> Result<Session, WireError> {
-        let greeting = greeting(startup)?;
+        let greeting = startup_message(startup)?;
         let mut connection = Connection::open(socket_dir, port).await?;
         connection.send(&greeting).await?;
         let mut session = Session {
@@ -95,10 +95,10 @@ impl Session {
             key: BackendKey { pid: 0, secret: 0 },
             parameters: Vec::new(),
             notices: Vec::new(),
-            ready: None,
+            ready_status: None,
         };
-        while session.ready.is_none() {
-            session.take_greeting().await?;
+        while session.ready_status.is_none() {
+            session.handle_startup_message().await?;
         }
         Ok(session)
     }
@@ -118,7 +118,7 @@ impl Session {
     /// # Errors
     /// [`WireError::Broken`] when a statement was left unfinished or a transaction is open.
     pub fn into_raw(self) -> Result<RawSession, WireError> {
-        if self.ready != Some(Transaction::Idle) {
+        if self.ready_status != Some(Transaction::Idle) {
             return Err(WireError::Broken);
         }
         Ok(RawSession {
@@ -132,7 +132,7 @@ impl Session {
 
     /// Whether it waits for a statement, outside of a transaction.
     pub fn is_idle(&self) -> bool {
-        self.ready == Some(Transaction::Idle)
+        self.ready_status == Some(Transaction::Idle)
     }
 
     /// Whether it is idle and nothing has come from the server since: neither its end nor a message
@@ -148,56 +148,54 @@ impl Session {
 
     /// Says goodbye, so that the server does not log a lost connection.
     pub async fn close(mut self) {
-        let mut bye = BytesMut::new();
-        frontend::terminate(&mut bye);
+        let mut terminate_message = BytesMut::new();
+        frontend::terminate(&mut terminate_message);
         // The socket is closed in any case; a server that is gone needs no goodbye.
-        let _ = self.connection.send(&bye).await;
+        let _ = self.connection.send(&terminate_message).await;
     }
 
-    async fn take_greeting(&mut self) -> Result<(), WireError> {
-        let next = self.connection.next().await?;
-        match next.tag {
+    async fn handle_startup_message(&mut self) -> Result<(), WireError> {
+        let header = self.connection.next_header().await?;
+        match header.tag {
             backend::ERROR_RESPONSE_TAG => {
-                let error = self.connection.server_error(next).await?;
+                let error = self.connection.read_server_error(header).await?;
                 return Err(WireError::Server(Box::new(error)));
             }
             backend::NOTICE_RESPONSE_TAG => {
-                self.notices.push(self.connection.raw_message(next).await?);
+                self.notices.push(self.connection.take_raw_message(header).await?);
                 return Ok(());
             }
-            backend::PARAMETER_STATUS_TAG => return self.take_parameter(next).await,
+            backend::PARAMETER_STATUS_TAG => return self.record_parameter(header).await,
             _ => {}
         }
-        let message = self.connection.small_message(next).await?;
+        let message = self.connection.read_small_message(header).await?;
         match message {
             Message::AuthenticationOk => Ok(()),
             Message::BackendKeyData(body) => {
-                self.key = BackendKey {
-                    pid: body.process_id(),
-                    secret: body.secret_key(),
-                };
+                self.key = BackendKey { pid: body.process_id(), secret: body.secret_key() };
                 Ok(())
             }
             Message::ReadyForQuery(body) => {
-                self.ready = Some(Transaction::from_status(body.status()));
+                self.ready_status = Some(Transaction::from_status(body.status()));
                 Ok(())
             }
             other => match authentication_method(&other) {
                 Some(method) => Err(WireError::Authentication { method }),
-                None => Err(WireError::Protocol(
-                    "received an unexpected message".to_owned(),
-                )),
+                None => Err(WireError::Protocol("received an unexpected message".to_owned())),
             },
         }
     }
 
     /// Notes a ParameterStatus message, whose value need not be UTF-8.
-    pub(super) async fn take_parameter(&mut self, next: MessageHeader) -> Result<(), WireError> {
-        let raw = self.connection.raw_message(next).await?;
+    pub(super) async fn record_parameter(
+        &mut self,
+        header: MessageHeader,
+    ) -> Result<(), WireError> {
+        let raw = self.connection.take_raw_message(header).await?;
         let mut texts = raw[5..].split(|byte| *byte == 0);
         let mut text = || String::from_utf8_lossy(texts.next().unwrap_or_default()).into_owned();
         let (name, value) = (text(), text());
-        match self.parameters.iter_mut().find(|(known, _)| *known == name) {
+        match self.parameters.iter_mut().find(|(known_name, _)| *known_name == name) {
             Some((_, known)) => *known = value,
             None => self.parameters.push((name, value)),
         }
@@ -216,25 +214,19 @@ pub async fn cancel(socket_dir: &Path, port: u16, key: BackendKey) -> Result<(),
     let mut connection = Connection::open(socket_dir, port).await?;
     connection.send(&request).await?;
     // The server answers by closing, and does so only after the signal was sent.
-    let mut nothing = [0; 1];
-    match connection.stream.read(&mut nothing).await {
+    let mut buffer = [0; 1];
+    match connection.stream.read(&mut buffer).await {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => Ok(()),
         Err(error) => Err(WireError::Lost(error)),
     }
 }
 
-fn greeting(startup: &Startup) -> Result<BytesMut, WireError> {
+fn startup_message(startup: &Startup) -> Result<BytesMut, WireError> {
     let mut greeting = BytesMut::new();
-    let who = [
-        ("user", startup.user.as_str()),
-        ("database", startup.database.as_str()),
-    ];
-    let settings = startup
-        .parameters
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_str()));
-    frontend::startup_message(who.into_iter().chain(settings), &mut greeting)
+    let identity = [("user", startup.user.as_str()), ("database", startup.database.as_str())];
+    let settings = startup.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    frontend::startup_message(identity.into_iter().chain(settings), &mut greeting)
         .map_err(|_| WireError::Unsendable("a startup parameter holds a zero byte"))?;
     Ok(greeting)
 }

@@ -29,7 +29,7 @@ fn touched(path: &Path, at: SystemTime) {
 #[test]
 fn files_of_tables_that_stay_are_started() {
     let base = base();
-    let started = round(base.path(), SystemTime::UNIX_EPOCH, &|| false).expect("a round");
+    let started = run_round(base.path(), SystemTime::UNIX_EPOCH, &|| false).expect("a round");
     assert_eq!(started, 4);
 }
 
@@ -41,8 +41,8 @@ fn only_what_changed_since_then_is_started() {
         touched(&base.path().join(file), then);
     }
     let since = then + Duration::from_nanos(1);
-    assert_eq!(round(base.path(), since, &|| false).expect("a round"), 1);
-    assert_eq!(round(base.path(), then, &|| false).expect("a round"), 4);
+    assert_eq!(run_round(base.path(), since, &|| false).expect("a round"), 1);
+    assert_eq!(run_round(base.path(), then, &|| false).expect("a round"), 4);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn no_link_is_followed_and_no_pipe_waited_for() {
     std::os::unix::fs::symlink(elsewhere.path().join("5"), database.join("5")).expect("a link");
     let mode = rustix::fs::Mode::RUSR;
     rustix::fs::mkfifoat(rustix::fs::CWD, database.join("6"), mode).expect("a pipe");
-    let started = round(base.path(), SystemTime::UNIX_EPOCH, &|| false).expect("a round");
+    let started = run_round(base.path(), SystemTime::UNIX_EPOCH, &|| false).expect("a round");
     assert_eq!(started, 4);
 }
 
@@ -63,16 +63,13 @@ fn no_link_is_followed_and_no_pipe_waited_for() {
 fn what_is_gone_is_no_error() {
     let base = base();
     let gone = base.path().join("gone");
-    assert_eq!(
-        round(&gone, SystemTime::UNIX_EPOCH, &|| false).expect("a round"),
-        0
-    );
+    assert_eq!(run_round(&gone, SystemTime::UNIX_EPOCH, &|| false).expect("a round"), 0);
 }
 
 #[test]
 fn a_round_ends_when_it_is_over() {
     let base = base();
-    let started = round(base.path(), SystemTime::UNIX_EPOCH, &|| true).expect("a round");
+    let started = run_round(base.path(), SystemTime::UNIX_EPOCH, &|| true).expect("a round");
     assert_eq!(started, 0);
 }
 

@@ -9,7 +9,7 @@ use egret_base::condition::ConditionSet;
 use egret_base::lifecycle::Readiness;
 use egret_base_test::eventually;
 use egret_postgres::database_watch::{DatabaseVisitor, DatabaseWatch};
-use egret_postgres::databases::is_gone;
+use egret_postgres::databases::is_database_missing;
 use egret_postgres::{Databases, PostgresError, pool};
 use egret_postgres_test::TestDatabase;
 use tokio::sync::{Notify, watch};
@@ -17,7 +17,7 @@ use tokio::sync::{Notify, watch};
 /// Every database of the server that the tests share; all of them may make some.
 fn every(database: &TestDatabase) -> Databases {
     let connection = database.connection();
-    Databases::every(move |name| {
+    Databases::all(move |name| {
         let mut connection = connection.clone();
         connection.dbname(name).application_name("egret/databases");
         connection
@@ -43,13 +43,8 @@ async fn a_session_has_settings_of_its_own_whatever_its_database_says() {
         "ALTER DATABASE {} SET search_path = public; ALTER DATABASE {0} SET statement_timeout = 50",
         database.name
     );
-    database
-        .connect()
-        .await
-        .batch_execute(&alter)
-        .await
-        .unwrap();
-    let (every, one) = (every(&database), Databases::one(database.connection()));
+    database.connect().await.batch_execute(&alter).await.unwrap();
+    let (every, one) = (every(&database), Databases::single(database.connection()));
     for databases in [every, one] {
         let client = databases.client(&database.name).await.unwrap();
         let sql = "SELECT current_database()::text, current_setting('search_path'),
@@ -68,13 +63,13 @@ async fn a_database_that_is_gone_is_told_from_other_failures() {
     let Err(error) = databases.client("not_there").await else {
         panic!("there is such a database")
     };
-    assert!(is_gone(&error), "{error}");
+    assert!(is_database_missing(&error), "{error}");
     let mut connection = database.connection();
     connection.user("nobody_of_this_name");
-    let Err(error) = Databases::one(connection).client(&database.name).await else {
+    let Err(error) = Databases::single(connection).client(&database.name).await else {
         panic!("there is such a role")
     };
-    assert!(!is_gone(&error), "{error}");
+    assert!(!is_database_missing(&error), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,11 +80,9 @@ async fn a_database_without_sessions_is_there_and_named() {
     let (databases, admin) = (every(&database), elsewhere.connect().await);
     let refused = async || {
         let asked = databases.choose(Some(name)).await.unwrap();
-        let Err(error) = databases.client(&asked).await else {
-            panic!("a session is opened")
-        };
+        let Err(error) = databases.client(&asked).await else { panic!("a session is opened") };
         assert_eq!(error.code(), "postgres_database_unreachable", "{error}");
-        assert!(error.retryable() && !is_gone(&error), "{error}");
+        assert!(error.retryable() && !is_database_missing(&error), "{error}");
         assert!(error.to_string().contains(name), "{error}");
     };
     let preload = format!("ALTER DATABASE {name} SET session_preload_libraries = 'not_there'");
@@ -117,29 +110,25 @@ async fn an_engine_whose_server_opens_no_session_is_not_ready_until_it_does() {
     let database = TestDatabase::create(18).await;
     let elsewhere = TestDatabase::create(18).await;
     let admin = elsewhere.connect().await;
-    let (name, databases) = (&database.name, Databases::one(database.connection()));
+    let (name, databases) = (&database.name, Databases::single(database.connection()));
     let allow = async |allowed: &str| {
         let sql = format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {allowed}");
         admin.batch_execute(&sql).await.unwrap();
     };
     allow("false").await;
     databases.client(name).await.map(|_| ()).unwrap_err();
-    let reason = eventually("the engine is not ready", async || {
-        match databases.readiness() {
-            Readiness::Ready => None,
-            Readiness::NotReady(reason) | Readiness::Failed(reason) => Some(reason),
-        }
+    let reason = eventually("the engine is not ready", async || match databases.readiness() {
+        Readiness::Ready => None,
+        Readiness::NotReady(reason) | Readiness::Failed(reason) => Some(reason),
     })
     .await;
     let expected = "PostgreSQL: it opens no session: the server refuses it (SQLSTATE 55000)";
     assert_eq!(reason, expected);
     allow("true").await;
     // No session is asked for.
-    eventually("the engine is ready", async || {
-        match databases.readiness() {
-            Readiness::Ready => Ok(()),
-            other => Err(other),
-        }
+    eventually("the engine is ready", async || match databases.readiness() {
+        Readiness::Ready => Ok(()),
+        other => Err(other),
     })
     .await;
     // What one database of several refuses is not the server's.
@@ -178,9 +167,7 @@ impl DatabaseVisitor for CountingVisitor {
         if *count >= Self::ENOUGH {
             self.is_done.send_replace(true);
         }
-        Err(PostgresError::NotRunning {
-            reason: "the test says so".to_owned(),
-        })
+        Err(PostgresError::NotRunning { reason: "the test says so".to_owned() })
     }
 }
 
@@ -190,19 +177,11 @@ async fn a_database_that_fails_is_visited_again_without_the_others() {
     let faults = ConditionSet::new("views_databases_unreadable");
     let watched = DatabaseWatch::new(every(&database), faults, "views");
     let (is_done, stopping) = watch::channel(false);
-    let visitor = CountingVisitor {
-        visits: Mutex::default(),
-        failing: database.name.clone(),
-        is_done,
-    };
+    let visitor =
+        CountingVisitor { visits: Mutex::default(), failing: database.name.clone(), is_done };
     let nothing_changes = Notify::new();
-    watched
-        .run(&visitor, Duration::ZERO, &nothing_changes, stopping)
-        .await;
+    watched.run(&visitor, Duration::ZERO, &nothing_changes, stopping).await;
     assert_eq!(visitor.visits(&database.name), CountingVisitor::ENOUGH);
     let others = visitor.visits("postgres");
-    assert!(
-        others < CountingVisitor::ENOUGH,
-        "{others} visits of another one"
-    );
+    assert!(others < CountingVisitor::ENOUGH, "{others} visits of another one");
 }

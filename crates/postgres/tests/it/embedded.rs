@@ -9,9 +9,9 @@ use egret_base::{SystemClock, SystemEntropy};
 use egret_base_test::eventually;
 use egret_postgres::embedded::Layout;
 use egret_postgres::pidfile::PidFile;
-use egret_postgres::postmaster::{Postmaster, in_directory};
+use egret_postgres::postmaster::{Postmaster, pids_in_directory};
 use egret_postgres::retry::{Policy, retry_transient};
-use egret_postgres::supervise::CRASH_LOOP_ENDS;
+use egret_postgres::supervise::CRASH_LOOP_EXITS_MIN;
 use egret_postgres::{EmbeddedServer, PostgresConfig, PostgresError, pool};
 use egret_postgres_test::{Guardian, free_port, test_directory};
 use rustix::process::{Pid, Signal};
@@ -26,16 +26,9 @@ impl Home {
     fn new(purpose: &str) -> Self {
         let directory = test_directory(purpose);
         let guardian = Guardian::new(&directory);
-        let config = PostgresConfig {
-            port: free_port(),
-            sessions_max: 20,
-            ..PostgresConfig::default()
-        };
-        Self {
-            directory,
-            config,
-            _guardian: guardian,
-        }
+        let config =
+            PostgresConfig { port: free_port(), sessions_max: 20, ..PostgresConfig::default() };
+        Self { directory, config, _guardian: guardian }
     }
 
     fn server(&self) -> EmbeddedServer {
@@ -68,21 +61,15 @@ async fn ask(server: &EmbeddedServer, sql: &str) -> String {
 
 /// Asks until the server is back after a restart.
 async fn ask_again(server: &EmbeddedServer, sql: &str) -> String {
-    let policy = Policy {
-        attempts: 60,
-        ..Policy::default()
-    };
+    let policy = Policy { attempts: 60, ..Policy::default() };
     retry_transient(policy, async || {
-        let doing = |error| PostgresError::Server {
-            doing: "ask",
-            error,
-        };
+        let doing = |error| PostgresError::Server { doing: "ask", error };
         let client = pool::connect_with_defaults(server.connection("postgres", "test").options(""))
             .await
             .map_err(|error| match error {
-                PostgresError::Server { .. } => PostgresError::NotRunning {
-                    reason: "no connection".into(),
-                },
+                PostgresError::Server { .. } => {
+                    PostgresError::NotRunning { reason: "no connection".into() }
+                }
                 other => other,
             })?;
         Ok::<_, PostgresError>(client.query_one(sql, &[]).await.map_err(doing)?.get(0))
@@ -101,10 +88,7 @@ async fn starts_configured_restarts_after_a_crash_and_stops_cleanly() {
     let server = home.server();
     server.start().await.unwrap();
     assert_eq!(server.ready(), Readiness::Ready);
-    assert_eq!(
-        ask(&server, "SHOW password_encryption").await,
-        "scram-sha-256"
-    );
+    assert_eq!(ask(&server, "SHOW password_encryption").await, "scram-sha-256");
     assert_eq!(ask(&server, "SHOW data_checksums").await, "on");
     assert_eq!(ask(&server, "SHOW max_connections").await, "20");
     assert_eq!(ask(&server, "SHOW listen_addresses").await, "127.0.0.1");
@@ -126,11 +110,7 @@ async fn starts_configured_restarts_after_a_crash_and_stops_cleanly() {
 async fn until(server: &EmbeddedServer, wanted: impl Fn(&Readiness) -> bool) -> Readiness {
     eventually("the readiness is as wanted", async || {
         let readiness = server.ready();
-        if wanted(&readiness) {
-            Ok(readiness)
-        } else {
-            Err(readiness)
-        }
+        if wanted(&readiness) { Ok(readiness) } else { Err(readiness) }
     })
     .await
 }
@@ -140,7 +120,7 @@ async fn a_crash_loop_is_reported_while_the_attempts_go_on() {
     let home = Home::new("crashloop");
     let server = home.server();
     server.start().await.unwrap();
-    for end in 1..=CRASH_LOOP_ENDS + 1 {
+    for end in 1..=CRASH_LOOP_EXITS_MIN + 1 {
         let pid = home.pid();
         kill(pid);
         let state = until(&server, |state| *state != Readiness::Ready).await;
@@ -148,27 +128,20 @@ async fn a_crash_loop_is_reported_while_the_attempts_go_on() {
             unreachable!("it was waited for");
         };
         assert!(reason.contains("exited unexpectedly"), "{reason}");
-        let looping = end >= CRASH_LOOP_ENDS;
-        assert_eq!(
-            reason.starts_with("crash loop: "),
-            looping,
-            "{end}: {reason}"
-        );
+        let looping = end >= CRASH_LOOP_EXITS_MIN;
+        assert_eq!(reason.starts_with("crash loop: "), looping, "{end}: {reason}");
         if looping {
             assert!(reason.contains(&format!("{end} exits within five minutes")));
         }
         // The attempts go on: it is back each time, but for the last, when it is stopped waiting.
-        if end <= CRASH_LOOP_ENDS {
+        if end <= CRASH_LOOP_EXITS_MIN {
             until(&server, |state| *state == Readiness::Ready).await;
             assert_ne!(home.pid(), pid);
         }
     }
     server.stop().await;
     assert_eq!(server.ready(), Readiness::NotReady("stopped".to_owned()));
-    assert_eq!(
-        in_directory(&home.directory.join("data")),
-        Vec::<i32>::new()
-    );
+    assert_eq!(pids_in_directory(&home.directory.join("data")), Vec::<i32>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -221,18 +194,10 @@ async fn the_superuser_enters_over_tcp_by_password_only() {
     server.start().await.unwrap();
     let password = std::fs::read_to_string(home.directory.join("superuser.password")).unwrap();
     let mut connection = tokio_postgres::Config::new();
-    connection
-        .host("127.0.0.1")
-        .port(home.config.port)
-        .user("egret")
-        .dbname("postgres");
+    connection.host("127.0.0.1").port(home.config.port).user("egret").dbname("postgres");
     pool::connect(&connection).await.map(|_| ()).unwrap_err();
     connection.password("wrong");
-    let error = pool::connect(&connection)
-        .await
-        .map(|_| ())
-        .unwrap_err()
-        .to_string();
+    let error = pool::connect(&connection).await.map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("28P01"), "{error}");
     connection.password(password.trim());
     pool::connect(&connection).await.unwrap();
@@ -247,10 +212,7 @@ async fn the_data_directory_can_move_while_sessions_wait() {
     let client = pool::connect_with_defaults(server.connection("postgres", "test").options(""))
         .await
         .unwrap();
-    client
-        .batch_execute("CREATE TABLE kept AS SELECT 'kept' AS what")
-        .await
-        .unwrap();
+    client.batch_execute("CREATE TABLE kept AS SELECT 'kept' AS what").await.unwrap();
     let target = home.directory.join("moved");
     server
         .relocate(async |from: PathBuf| -> Result<PathBuf, PostgresError> {
@@ -278,7 +240,7 @@ fn process_titled(home: &Home, title: &str) -> i32 {
         let title_of = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
         title_of.is_ok_and(|text| text.starts_with(title))
     };
-    let pids = in_directory(&home.directory.join("data"));
+    let pids = pids_in_directory(&home.directory.join("data"));
     pids.into_iter().find(titled).expect("the server has it")
 }
 
@@ -303,9 +265,7 @@ async fn await_readiness(server: &EmbeddedServer) {
 
 fn is_condition_active() -> bool {
     let active = condition::active();
-    active
-        .iter()
-        .any(|active| active.name == "postgres_not_accepting")
+    active.iter().any(|active| active.name == "postgres_not_accepting")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -338,10 +298,7 @@ async fn is_not_ready_while_its_postmaster_is_stopped_by_a_signal() {
     let session = server.open_session(&connection).await.unwrap();
     const PROBES: &str =
         "SELECT count(*)::text FROM pg_stat_activity WHERE application_name = 'egret/postgres'";
-    eventually("the probe has a session", async || {
-        ask(&server, PROBES).await != "0"
-    })
-    .await;
+    eventually("the probe has a session", async || ask(&server, PROBES).await != "0").await;
     signal(postmaster, Signal::STOP);
     await_unreadiness(&server, "SIGCONT").await;
     assert!(is_condition_active());

@@ -11,20 +11,15 @@ use egret_postgres::pool::Pool;
 use egret_postgres::tokio_postgres::Config;
 use egret_postgres::tokio_postgres::config::Host;
 use egret_postgres::{PostgresError, databases, pool};
-use egret_postgres_test::{TestDatabase, free_port, own_server};
+use egret_postgres_test::{TestDatabase, free_port, start_own_server};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_superuser_finds_everything_met() {
     for major in 15..=18 {
         let database = TestDatabase::create(major).await;
         let report = check(&database.connection()).await.unwrap();
-        assert!(report.usable(), "{report:?}");
-        assert!(
-            report
-                .findings
-                .iter()
-                .all(|finding| finding.verdict == CheckStatus::Met)
-        );
+        assert!(report.is_usable(), "{report:?}");
+        assert!(report.checks.iter().all(|finding| finding.status == CheckStatus::Met));
         assert_eq!(report.grants, []);
     }
 }
@@ -34,19 +29,12 @@ async fn missing_rights_are_reported_with_the_command_that_grants_them() {
     let database = TestDatabase::create(18).await;
     let role = format!("poor_{}", database.name);
     let client = database.connect().await;
-    client
-        .batch_execute(&format!("CREATE ROLE {role}"))
-        .await
-        .unwrap();
+    client.batch_execute(&format!("CREATE ROLE {role}")).await.unwrap();
     let mut connection = database.connection();
     connection.options(format!("-c role={role}"));
     let report = check(&connection).await.unwrap();
-    assert!(!report.usable());
-    let rights = report
-        .findings
-        .iter()
-        .find(|finding| finding.subject == "rights")
-        .unwrap();
+    assert!(!report.is_usable());
+    let rights = report.checks.iter().find(|finding| finding.subject == "rights").unwrap();
     let command = format!("GRANT CREATE ON DATABASE {} TO {role}", database.name);
     assert!(rights.detail.contains(&command), "{}", rights.detail);
 }
@@ -67,12 +55,8 @@ async fn each_grant_that_views_and_metrics_need_is_named_until_it_is_given() {
         let mut connection = database.connection();
         connection.options(format!("-c role={role}"));
         let report = check(&connection).await.unwrap();
-        assert!(report.usable(), "{report:?}");
-        let details: Vec<&str> = report
-            .grants
-            .iter()
-            .map(|found| found.detail.as_str())
-            .collect();
+        assert!(report.is_usable(), "{report:?}");
+        let details: Vec<&str> = report.grants.iter().map(|found| found.detail.as_str()).collect();
         for grant in [
             format!("GRANT TEMPORARY ON DATABASE {name} TO {role}"),
             format!("GRANT CREATE ON SCHEMA public TO {role}"),
@@ -99,7 +83,8 @@ async fn each_grant_that_views_and_metrics_need_is_named_until_it_is_given() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_freezes_in_the_middle_of_a_check_ends_it_with_an_error() {
     const STEP_MAX: Duration = Duration::from_secs(5);
-    let database = TestDatabase::create_in(own_server(18).await, "frozen_check".to_owned()).await;
+    let database =
+        TestDatabase::create_in(start_own_server(18).await, "frozen_check".to_owned()).await;
     let client = database.connect().await;
     let make =
         "CREATE SCHEMA egret; CREATE TABLE egret.view (); CREATE TABLE egret.view_capture ()";
@@ -124,10 +109,7 @@ async fn a_server_that_freezes_in_the_middle_of_a_check_ends_it_with_an_error() 
     let checking = check_within(&connection, STEP_MAX);
     let (checked, looked, _frozen) = tokio::join!(checking, looking, freezing);
     for error in [checked.unwrap_err(), looked.unwrap_err()] {
-        assert_eq!(
-            (error.code(), error.retryable()),
-            ("postgres_answer_timeout", true)
-        );
+        assert_eq!((error.code(), error.retryable()), ("postgres_answer_timeout", true));
         let message = error.to_string();
         assert!(message.starts_with("look at schema egret: "), "{message}");
     }
@@ -155,11 +137,7 @@ async fn a_lock_that_a_lost_session_of_its_owner_has_is_taken_from_it() {
     const LOCK: i64 = 42;
     let database = TestDatabase::create(18).await;
     let (owner, other) = (LockOwner::unique(), LockOwner::unique());
-    let sessions = [
-        database.connect().await,
-        database.connect().await,
-        database.connect().await,
-    ];
+    let sessions = [database.connect().await, database.connect().await, database.connect().await];
     let try_lock = async |owner: &LockOwner, session: usize| {
         owner.try_lock(&sessions[session], LOCK).await.unwrap()
     };
@@ -182,16 +160,10 @@ async fn the_pool_hands_out_connections_again_and_pipelines() {
             connection.query_one("SELECT 1", &[]),
             connection.query_one("SELECT 2", &[]),
         );
-        assert_eq!(
-            (one.unwrap().get::<_, i32>(0), two.unwrap().get::<_, i32>(0)),
-            (1, 2)
-        );
+        assert_eq!((one.unwrap().get::<_, i32>(0), two.unwrap().get::<_, i32>(0)), (1, 2));
     }
     pool.close();
-    assert!(matches!(
-        pool.get().await.map(|_| ()).unwrap_err(),
-        PostgresError::Pool { .. }
-    ));
+    assert!(matches!(pool.get().await.map(|_| ()).unwrap_err(), PostgresError::Pool { .. }));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -199,16 +171,9 @@ async fn the_pool_replaces_a_connection_that_the_server_ended() {
     let database = TestDatabase::create(18).await;
     let pool = Pool::new(database.connection(), 1).unwrap();
     let connection = pool.get().await.unwrap();
-    let pid: i32 = connection
-        .query_one("SELECT pg_backend_pid()", &[])
-        .await
-        .unwrap()
-        .get(0);
+    let pid: i32 = connection.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
     let admin = pool::connect(&database.connection()).await.unwrap();
-    admin
-        .execute("SELECT pg_terminate_backend($1, 10000)", &[&pid])
-        .await
-        .unwrap();
+    admin.execute("SELECT pg_terminate_backend($1, 10000)", &[&pid]).await.unwrap();
     let ended = connection.query_one("SELECT 1", &[]).await.unwrap_err();
     assert!(egret_postgres::retry::is_transient(&ended), "{ended}");
     drop(connection);
@@ -257,6 +222,6 @@ async fn a_database_that_the_primary_lacks_is_gone_though_another_host_is_down()
         assert!(matches!(error, PostgresError::NoHost { .. }), "{error}");
         assert_eq!(error.kind(), expected, "{error}");
         let is_gone = expected == Kind::NotFound;
-        assert_eq!(databases::is_gone(&error), is_gone, "{error}");
+        assert_eq!(databases::is_database_missing(&error), is_gone, "{error}");
     }
 }

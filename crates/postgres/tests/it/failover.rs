@@ -7,15 +7,15 @@ use std::time::Duration;
 use egret_base::SystemEntropy;
 use egret_base::lifecycle::{Readiness, Service};
 use egret_base_test::eventually;
-use egret_postgres::cluster::{self, private_directory};
-use egret_postgres::databases::is_gone;
-use egret_postgres::error::server;
+use egret_postgres::cluster::{self, create_private_directory};
+use egret_postgres::databases::is_database_missing;
+use egret_postgres::error::server_error;
 use egret_postgres::external::{check, parse};
 use egret_postgres::listen::{ListenEvent, Listener};
 use egret_postgres::managed::ManagedServer;
 use egret_postgres::pool::{self, Pool};
 use egret_postgres::postmaster::{Launch, Postmaster};
-use egret_postgres::provision::{Binaries, SUPPORTED, Source};
+use egret_postgres::provision::{Binaries, SUPPORTED_MAJORS, Source};
 use egret_postgres::retry::{Policy, retry_transient};
 use egret_postgres::superuser::socket_connection;
 use egret_postgres::{PostgresError, tuning};
@@ -33,13 +33,9 @@ struct Node {
 impl Node {
     fn new(directory: &Path, name: &str, binaries: &Binaries) -> Self {
         let directory = directory.join(name);
-        private_directory(&directory, &owner()).unwrap();
-        private_directory(&directory.join("run"), &owner()).unwrap();
-        Self {
-            binaries: binaries.clone(),
-            directory,
-            port: free_port(),
-        }
+        create_private_directory(&directory, &owner()).unwrap();
+        create_private_directory(&directory.join("run"), &owner()).unwrap();
+        Self { binaries: binaries.clone(), directory, port: free_port() }
     }
 
     fn data(&self) -> PathBuf {
@@ -70,7 +66,7 @@ impl Node {
             isolation: None,
         };
         let postmaster = Postmaster::launch(&launch).await.unwrap();
-        let ready = postmaster.ready(Duration::from_secs(60), &log_file).await;
+        let ready = postmaster.await_ready(Duration::from_secs(60), &log_file).await;
         ready.unwrap();
         postmaster
     }
@@ -79,15 +75,13 @@ impl Node {
     async fn connect(&self) -> Client {
         let socket_dir = self.directory.join("run");
         let mut connection = socket_connection(&socket_dir, self.port, 0, "postgres", "test");
-        pool::connect_with_defaults(connection.options(""))
-            .await
-            .unwrap()
+        pool::connect_with_defaults(connection.options("")).await.unwrap()
     }
 }
 
 /// An installation with `pg_basebackup`, which the fetched releases lack.
 fn binaries() -> Binaries {
-    SUPPORTED
+    SUPPORTED_MAJORS
         .rev()
         .map(|major| PathBuf::from(format!("/usr/lib/postgresql/{major}/bin")))
         .find(|directory| directory.join("pg_basebackup").exists())
@@ -98,14 +92,12 @@ fn binaries() -> Binaries {
 /// A primary, a standby that streams from it, and the superuser's password.
 async fn pair(directory: &Path) -> (Node, Postmaster, Node, Postmaster, String) {
     let binaries = binaries();
-    let (primary, standby) = (
-        Node::new(directory, "primary", &binaries),
-        Node::new(directory, "standby", &binaries),
-    );
+    let (primary, standby) =
+        (Node::new(directory, "primary", &binaries), Node::new(directory, "standby", &binaries));
     let password_file = directory.join("password");
     let (data, entropy) = (primary.data(), SystemEntropy);
     cluster::create(&binaries, &data, &owner(), &entropy, &password_file).unwrap();
-    let machine = tuning::this_machine(directory);
+    let machine = tuning::detect_machine(directory);
     cluster::configure(&binaries, &data, &owner(), &machine, 30).unwrap();
     let password = std::fs::read_to_string(password_file).unwrap();
     let password = password.trim().to_owned();
@@ -139,15 +131,12 @@ async fn pair(directory: &Path) -> (Node, Postmaster, Node, Postmaster, String) 
 
 /// Records `number` once, however often it is tried.
 async fn record(pool: &Pool, number: i32) -> Result<(), PostgresError> {
-    let policy = Policy {
-        attempts: 60,
-        ..Policy::default()
-    };
+    let policy = Policy { attempts: 60, ..Policy::default() };
     retry_transient(policy, async || {
         let connection = pool.get().await?;
         let sql = "INSERT INTO public.recorded VALUES ($1) ON CONFLICT DO NOTHING";
         let written = connection.execute(sql, &[&number]).await;
-        written.map(|_| ()).map_err(server("record"))
+        written.map(|_| ()).map_err(server_error("record"))
     })
     .await
 }
@@ -172,7 +161,7 @@ async fn is_absent_database_gone(node: &Node, password: &str) -> bool {
     );
     let connection = parse(&url, "test").unwrap();
     let error = pool::connect(&connection).await.map(|_| ()).unwrap_err();
-    is_gone(&error)
+    is_database_missing(&error)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -188,7 +177,7 @@ async fn everything_follows_to_the_promoted_standby() {
         primary.port, standby.port
     );
     let connection = parse(&url, "test").unwrap();
-    assert!(check(&connection).await.unwrap().usable());
+    assert!(check(&connection).await.unwrap().is_usable());
     let managed = ManagedServer::new(connection.clone());
     managed.start().await.unwrap();
     until_locked(&primary).await;
@@ -205,7 +194,7 @@ async fn everything_follows_to_the_promoted_standby() {
 
     let pid = Pid::from_raw(first.pid()).unwrap();
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
-    first.exited().await;
+    first.await_exit().await;
     // The writer tries before there is a primary again.
     let promoted = standby.connect().await;
     let promotion = promoted.query_one("SELECT pg_promote()", &[]);
@@ -217,28 +206,17 @@ async fn everything_follows_to_the_promoted_standby() {
     let recorded: Vec<i32> = promoted.query_one(sql, &[]).await.unwrap().get(0);
     assert_eq!(recorded, [1, 2], "nothing that was acknowledged is lost");
     until_locked(&standby).await;
-    eventually("the managed server is ready", async || {
-        match managed.ready() {
-            Readiness::Ready => Ok(()),
-            other => Err(other),
-        }
+    eventually("the managed server is ready", async || match managed.ready() {
+        Readiness::Ready => Ok(()),
+        other => Err(other),
     })
     .await;
     let refused = ManagedServer::new(connection).start().await.unwrap_err();
-    assert!(
-        refused.message.contains("managed by another Egret"),
-        "{}",
-        refused.message
-    );
+    assert!(refused.message.contains("managed by another Egret"), "{}", refused.message);
     assert_eq!(listener.next().await, Some(ListenEvent::Connected));
-    promoted
-        .batch_execute("NOTIFY news, 'promoted'")
-        .await
-        .unwrap();
-    let heard = ListenEvent::Notified {
-        channel: "news".to_owned(),
-        payload: "promoted".to_owned(),
-    };
+    promoted.batch_execute("NOTIFY news, 'promoted'").await.unwrap();
+    let heard =
+        ListenEvent::Notified { channel: "news".to_owned(), payload: "promoted".to_owned() };
     assert_eq!(listener.next().await, Some(heard));
     managed.stop().await;
 }

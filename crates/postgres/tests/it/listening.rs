@@ -18,10 +18,8 @@ async fn notifications_arrive_and_a_lost_connection_is_made_again() {
     assert_eq!(listener.next().await, Some(ListenEvent::Connected));
     let notify = format!("NOTIFY {}, 'one'", quote_identifier("Odd \"channel\""));
     client.batch_execute(&notify).await.unwrap();
-    let one = ListenEvent::Notified {
-        channel: "Odd \"channel\"".to_owned(),
-        payload: "one".to_owned(),
-    };
+    let one =
+        ListenEvent::Notified { channel: "Odd \"channel\"".to_owned(), payload: "one".to_owned() };
     assert_eq!(listener.next().await, Some(one.clone()));
 
     let ended = client
@@ -43,9 +41,7 @@ async fn of_several_hosts_that_fail_a_listener_names_each_once() {
     let (one, two) = (free_port(), free_port());
     let url = format!("postgres://me@127.0.0.1:{one},localhost:{two}/app?sslmode=disable");
     let connection = parse(&url, "test").unwrap();
-    let attended = connect_listening(&connection, "news", pending())
-        .await
-        .map(|_| ());
+    let attended = connect_listening(&connection, "news", pending()).await.map(|_| ());
     let message = attended.unwrap_err().to_string();
     for host in [format!("127.0.0.1:{one}: "), format!("localhost:{two}: ")] {
         assert_eq!(message.matches(&host).count(), 1, "{message}");
@@ -58,11 +54,7 @@ async fn quoted_names_and_texts_mean_themselves() {
     let database = TestDatabase::create(15).await;
     let client = database.connect().await;
     for text in ["plain", "it's", "a\\b", "\\'; DROP", "\"x\""] {
-        let sql = format!(
-            "SELECT {}::text AS {}",
-            quote_literal(text),
-            quote_identifier(text)
-        );
+        let sql = format!("SELECT {}::text AS {}", quote_literal(text), quote_identifier(text));
         let row = client.query_one(&sql, &[]).await.unwrap();
         assert_eq!(row.get::<_, String>(0), text);
         assert_eq!(row.columns()[0].name(), text);

@@ -41,13 +41,7 @@ async fn a_lost_session_of_the_same_owner_is_ended() {
     let database = TestDatabase::create(18).await;
     let (lost, next) = (database.connect().await, database.connect().await);
     let owner = LockOwner::unique();
-    assert_eq!(
-        owner.try_lock(&lost, LOCK).await.unwrap(),
-        LockOutcome::Taken
-    );
-    assert_eq!(
-        owner.try_lock(&next, LOCK).await.unwrap(),
-        LockOutcome::Taken
-    );
+    assert_eq!(owner.try_lock(&lost, LOCK).await.unwrap(), LockOutcome::Taken);
+    assert_eq!(owner.try_lock(&next, LOCK).await.unwrap(), LockOutcome::Taken);
     assert!(lost.query_one("SELECT 1", &[]).await.is_err());
 }

@@ -8,7 +8,7 @@ use egret_base::lifecycle::{Readiness, Service};
 use egret_base_test::{ConditionLog, eventually};
 use egret_postgres::Databases;
 use egret_postgres::managed::ManagedServer;
-use egret_postgres_test::{TestDatabase, own_server};
+use egret_postgres_test::{TestDatabase, start_own_server};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, UnixStream};
 
@@ -63,21 +63,14 @@ async fn a_server_that_cannot_be_reached_is_one_line_at_its_start_and_one_at_its
         loop {
             let (mut client, _) = door.accept().await.unwrap();
             let refuse = |left: u32| left.checked_sub(1);
-            if left
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, refuse)
-                .is_err()
-            {
+            if left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, refuse).is_err() {
                 let mut server = UnixStream::connect(&socket).await.unwrap();
                 tokio::spawn(async move { copy_bidirectional(&mut client, &mut server).await });
             }
         }
     });
     let mut connection = tokio_postgres::Config::new();
-    connection
-        .host("127.0.0.1")
-        .port(port)
-        .user(direct.get_user().unwrap())
-        .dbname(&database.name);
+    connection.host("127.0.0.1").port(port).user(direct.get_user().unwrap()).dbname(&database.name);
     let place = format!("127.0.0.1:{port}");
     let log = ConditionLog::watch("postgres_unreachable", &place);
     let server = ManagedServer::new(connection);
@@ -111,18 +104,15 @@ async fn a_server_that_cannot_be_reached_is_one_line_at_its_start_and_one_at_its
 /// The connection that has the lock is open on both sides all the while.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_freezes_ends_what_waits_for_it_and_its_lock_is_taken_again() {
-    let database = TestDatabase::create_in(own_server(18).await, "frozen".to_owned()).await;
+    let database = TestDatabase::create_in(start_own_server(18).await, "frozen".to_owned()).await;
     let server = Arc::new(ManagedServer::new(database.connection()));
     let (watched, lost) = (server.clone(), server.clone());
-    let databases = Databases::one(database.connection())
+    let databases = Databases::single(database.connection())
         .with_readiness(move || watched.ready())
-        .with_loss(move || lost.lost());
+        .with_loss(move || lost.await_loss());
     server.start().await.unwrap();
     let client = databases.client(&database.name).await.unwrap();
-    let mut attended = databases
-        .connect_listening(&database.name, "news")
-        .await
-        .unwrap();
+    let mut attended = databases.connect_listening(&database.name, "news").await.unwrap();
     let frozen = database.server.freeze();
     // The first one is asked before it is known that the server is frozen.
     let sessions = [&client, &attended.client];
@@ -130,7 +120,7 @@ async fn a_server_that_freezes_ends_what_waits_for_it_and_its_lock_is_taken_agai
         let ended = session.query_one("SELECT 1", &[]).await.unwrap_err();
         assert!(egret_postgres::retry::is_transient(&ended), "{ended}");
     }
-    attended.heard.notified().await;
+    attended.wakeup.notified().await;
     let refused = databases.connect_listening(&database.name, "news").await;
     assert!(refused.map(|_| ()).unwrap_err().retryable());
     drop(frozen);
@@ -142,10 +132,7 @@ async fn a_server_that_freezes_ends_what_waits_for_it_and_its_lock_is_taken_agai
         }
     })
     .await;
-    attended = databases
-        .connect_listening(&database.name, "news")
-        .await
-        .unwrap();
+    attended = databases.connect_listening(&database.name, "news").await.unwrap();
     let answer = attended.client.query_one("SELECT 1", &[]).await.unwrap();
     assert_eq!(answer.get::<_, i32>(0), 1);
     server.stop().await;
@@ -160,14 +147,11 @@ async fn an_engine_opens_no_session_before_the_lock_is_taken() {
     let watched = server.clone();
     let mut connection = database.connection();
     connection.application_name("egret/early");
-    let databases = Databases::one(connection).with_readiness(move || watched.ready());
+    let databases = Databases::single(connection).with_readiness(move || watched.ready());
     let Err(refused) = databases.client(&database.name).await else {
         panic!("a session was opened")
     };
-    assert_eq!(
-        (refused.code(), refused.retryable()),
-        ("postgres_not_running", true)
-    );
+    assert_eq!((refused.code(), refused.retryable()), ("postgres_not_running", true));
     assert_eq!(refused.to_string(), "PostgreSQL is not ready: stopped");
     server.start().await.unwrap();
     databases.client(&database.name).await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use egret_base::CodedError;
 use egret_postgres::PostgresError;
 use egret_postgres::installation::{inventory, uninstall, uninstall_within};
-use egret_postgres::migrate::{Migration, migrate, remove};
+use egret_postgres::migrate::{Migration, migrate, remove_engine};
 use egret_postgres::pool;
 use egret_postgres_test::TestDatabase;
 
@@ -13,14 +13,10 @@ const FIRST: Migration = Migration {
     name: "first",
     sql: "CREATE TABLE egret.collection (collection_id int PRIMARY KEY)",
 };
-const SECOND: Migration = Migration {
-    name: "second",
-    sql: "ALTER TABLE egret.collection ADD COLUMN name text",
-};
-const BROKEN: Migration = Migration {
-    name: "broken",
-    sql: "CREATE TABLE egret.half (id int); SELECT 1/0",
-};
+const SECOND: Migration =
+    Migration { name: "second", sql: "ALTER TABLE egret.collection ADD COLUMN name text" };
+const BROKEN: Migration =
+    Migration { name: "broken", sql: "CREATE TABLE egret.half (id int); SELECT 1/0" };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn steps_run_once_in_order_and_all_or_none() {
@@ -28,16 +24,9 @@ async fn steps_run_once_in_order_and_all_or_none() {
         let database = TestDatabase::create(major).await;
         let mut client = database.connect().await;
         migrate(&mut client, "test", &[FIRST]).await.unwrap();
-        client
-            .batch_execute("INSERT INTO egret.collection VALUES (1)")
-            .await
-            .unwrap();
-        migrate(&mut client, "test", &[FIRST, SECOND])
-            .await
-            .unwrap();
-        migrate(&mut client, "test", &[FIRST, SECOND])
-            .await
-            .unwrap();
+        client.batch_execute("INSERT INTO egret.collection VALUES (1)").await.unwrap();
+        migrate(&mut client, "test", &[FIRST, SECOND]).await.unwrap();
+        migrate(&mut client, "test", &[FIRST, SECOND]).await.unwrap();
         let names: i64 = client
             .query_one("SELECT count(name) + count(*) FROM egret.collection", &[])
             .await
@@ -45,29 +34,15 @@ async fn steps_run_once_in_order_and_all_or_none() {
             .get(0);
         assert_eq!(names, 1);
 
-        migrate(&mut client, "test", &[FIRST, SECOND, BROKEN])
-            .await
-            .unwrap_err();
-        let half: bool = client
-            .query_one("SELECT to_regclass('egret.half') IS NULL", &[])
-            .await
-            .unwrap()
-            .get(0);
+        migrate(&mut client, "test", &[FIRST, SECOND, BROKEN]).await.unwrap_err();
+        let half: bool =
+            client.query_one("SELECT to_regclass('egret.half') IS NULL", &[]).await.unwrap().get(0);
         assert!(half, "a failed step leaves nothing");
 
-        let older = migrate(&mut client, "test", &[FIRST])
-            .await
-            .unwrap_err()
-            .to_string();
+        let older = migrate(&mut client, "test", &[FIRST]).await.unwrap_err().to_string();
         assert!(older.contains("newer Egret"), "{older}");
-        let changed = Migration {
-            name: "first",
-            sql: "SELECT 1",
-        };
-        let error = migrate(&mut client, "test", &[changed, SECOND])
-            .await
-            .unwrap_err()
-            .to_string();
+        let changed = Migration { name: "first", sql: "SELECT 1" };
+        let error = migrate(&mut client, "test", &[changed, SECOND]).await.unwrap_err().to_string();
         assert!(error.contains("test/first has changed"), "{error}");
     }
 }
@@ -77,18 +52,12 @@ async fn uninstall_leaves_nothing() {
     let database = TestDatabase::create(18).await;
     let mut client = database.connect().await;
     let before = catalogue_size(&client).await;
-    migrate(&mut client, "test", &[FIRST, SECOND])
-        .await
-        .unwrap();
+    migrate(&mut client, "test", &[FIRST, SECOND]).await.unwrap();
     let found = inventory(&client).await.unwrap().unwrap();
     assert_eq!((found.views.len(), found.obstacles.len()), (0, 0));
     assert_eq!(
         found.objects,
-        [
-            "table egret.collection",
-            "function egret.guard_schema()",
-            "table egret.migration",
-        ]
+        ["table egret.collection", "function egret.guard_schema()", "table egret.migration",]
     );
     let removed = uninstall(&mut client, false).await.unwrap();
     assert_eq!(removed, Some(found));
@@ -128,19 +97,13 @@ async fn a_removal_that_waits_for_a_lock_names_what_holds_it() {
 async fn a_database_that_quotes_all_names_has_no_objects_of_users() {
     let database = TestDatabase::create(18).await;
     let user = database.connect().await;
-    let quotes = format!(
-        "ALTER DATABASE {} SET quote_all_identifiers = on",
-        database.name
-    );
+    let quotes = format!("ALTER DATABASE {} SET quote_all_identifiers = on", database.name);
     user.batch_execute(&quotes).await.unwrap();
     let mut client = pool::connect(&database.connection()).await.unwrap();
     migrate(&mut client, "test", &[FIRST]).await.unwrap();
     let found = inventory(&client).await.unwrap().unwrap();
     assert!(found.obstacles.is_empty(), "{found:?}");
-    assert!(
-        found.objects.contains(&"table egret.collection".to_owned()),
-        "{found:?}"
-    );
+    assert!(found.objects.contains(&"table egret.collection".to_owned()), "{found:?}");
     uninstall(&mut client, false).await.unwrap();
     assert_eq!(inventory(&client).await.unwrap(), None);
 }
@@ -153,31 +116,19 @@ async fn objects_of_users_are_in_the_way_of_a_removal() {
     let database = TestDatabase::create(18).await;
     let mut client = database.connect().await;
     migrate(&mut client, "test", &[FIRST]).await.unwrap();
-    client
-        .batch_execute("SET search_path = public")
-        .await
-        .unwrap();
+    client.batch_execute("SET search_path = public").await.unwrap();
     let obstacles = [
         (
             "CREATE TABLE egret.\"My invoices\" (id serial)",
             "ALTER TABLE egret.\"My invoices\" SET SCHEMA public",
         ),
-        (
-            "CREATE TABLE egret.changes_7 (id int)",
-            "ALTER TABLE egret.changes_7 SET SCHEMA public",
-        ),
-        (
-            "CREATE SEQUENCE egret.numbers",
-            "ALTER SEQUENCE egret.numbers SET SCHEMA public",
-        ),
+        ("CREATE TABLE egret.changes_7 (id int)", "ALTER TABLE egret.changes_7 SET SCHEMA public"),
+        ("CREATE SEQUENCE egret.numbers", "ALTER SEQUENCE egret.numbers SET SCHEMA public"),
         (
             "CREATE FUNCTION egret.double(int) RETURNS int LANGUAGE sql AS 'SELECT 2'",
             "ALTER FUNCTION egret.double(integer) SET SCHEMA public",
         ),
-        (
-            "CREATE TYPE egret.mood AS ENUM ('glad')",
-            "ALTER TYPE egret.mood SET SCHEMA public",
-        ),
+        ("CREATE TYPE egret.mood AS ENUM ('glad')", "ALTER TYPE egret.mood SET SCHEMA public"),
         ("CREATE DOMAIN egret.positive AS int", "SET SCHEMA public"),
         (
             "CREATE MATERIALIZED VIEW egret.kept AS SELECT 1 AS one",
@@ -191,18 +142,9 @@ async fn objects_of_users_are_in_the_way_of_a_removal() {
             "CREATE TABLE child () INHERITS (egret.collection)",
             "table public.child, which depends on table egret.collection",
         ),
-        (
-            "CREATE TABLE pointer (id int REFERENCES egret.collection)",
-            "on table public.pointer",
-        ),
-        (
-            "CREATE TABLE box (one egret.collection)",
-            "column one of table public.box",
-        ),
-        (
-            "CREATE EXTENSION citext SCHEMA egret",
-            "ALTER EXTENSION citext SET SCHEMA public",
-        ),
+        ("CREATE TABLE pointer (id int REFERENCES egret.collection)", "on table public.pointer"),
+        ("CREATE TABLE box (one egret.collection)", "column one of table public.box"),
+        ("CREATE EXTENSION citext SCHEMA egret", "ALTER EXTENSION citext SET SCHEMA public"),
     ];
     for (make, expected) in obstacles {
         client.batch_execute("BEGIN").await.unwrap();
@@ -249,7 +191,7 @@ async fn triggers_and_rules_of_users_are_in_the_way_of_a_removal() {
         let expected = format!("{object}, which depends on table egret.collection ({remedy})");
         assert!(refused.to_string().contains(&expected), "{make}: {refused}");
         let transaction = client.transaction().await.unwrap();
-        let removed = remove(&transaction, "test", "DROP TABLE egret.collection").await;
+        let removed = remove_engine(&transaction, "test", "DROP TABLE egret.collection").await;
         let refused = removed.unwrap_err();
         assert_eq!(refused.code(), "postgres_user_objects", "{make}: {refused}");
         assert!(refused.to_string().contains(remedy), "{make}: {refused}");
@@ -338,10 +280,7 @@ async fn no_object_of_a_user_lands_in_the_schema() {
             panic!("{stray}: it is not refused");
         };
         let told = refused.as_db_error().unwrap().message();
-        assert!(
-            told.contains("schema egret belongs to Egret"),
-            "{stray}: {told}"
-        );
+        assert!(told.contains("schema egret belongs to Egret"), "{stray}: {told}");
         user.batch_execute(AS_USER).await.unwrap();
     }
     // An administrator may tune Egret's tables: further indexes and storage parameters are kept.
@@ -350,14 +289,7 @@ async fn no_object_of_a_user_lands_in_the_schema() {
     )
     .await
     .unwrap();
-    assert!(
-        inventory(&client)
-            .await
-            .unwrap()
-            .unwrap()
-            .obstacles
-            .is_empty()
-    );
+    assert!(inventory(&client).await.unwrap().unwrap().obstacles.is_empty());
 }
 
 /// Restores, and programs that replicate, set what triggers do not fire for otherwise.
@@ -375,12 +307,8 @@ async fn no_object_lands_in_the_schema_in_a_session_that_replicates() {
         .await
         .unwrap();
         // As an earlier version has made it, and as this one leaves it.
-        user.batch_execute("ALTER EVENT TRIGGER egret_schema ENABLE")
-            .await
-            .unwrap();
-        migrate(&mut client, "test", &[FIRST, SECOND])
-            .await
-            .unwrap();
+        user.batch_execute("ALTER EVENT TRIGGER egret_schema ENABLE").await.unwrap();
+        migrate(&mut client, "test", &[FIRST, SECOND]).await.unwrap();
         for stray in [
             "CREATE TABLE egret.invoices (id int)",
             "ALTER TABLE ordinary SET SCHEMA egret",
@@ -388,10 +316,7 @@ async fn no_object_lands_in_the_schema_in_a_session_that_replicates() {
         ] {
             let refused = user.batch_execute(stray).await.unwrap_err();
             let told = refused.as_db_error().unwrap().message();
-            assert!(
-                told.contains("schema egret belongs to Egret"),
-                "{stray}: {told}"
-            );
+            assert!(told.contains("schema egret belongs to Egret"), "{stray}: {told}");
         }
     }
 }
@@ -442,10 +367,7 @@ async fn a_role_of_few_rights_removes_its_egret_and_no_superuser_does() {
         // tables only.
         client.batch_execute("RESET ROLE").await.unwrap();
         let refused = uninstall(&mut client, true).await.unwrap_err();
-        assert!(
-            matches!(refused, PostgresError::ForeignSchema { .. }),
-            "{refused}"
-        );
+        assert!(matches!(refused, PostgresError::ForeignSchema { .. }), "{refused}");
         client.batch_execute(&become_weak).await.unwrap();
         let removed = uninstall(&mut client, true).await.unwrap().unwrap();
         assert_eq!(removed.objects.len(), 4, "{removed:?}");
@@ -475,10 +397,7 @@ async fn a_schema_that_somebody_else_can_change_is_not_touched() {
         "CREATE SCHEMA egret; GRANT CREATE ON SCHEMA egret TO public".to_owned(),
         format!("CREATE SCHEMA egret; CREATE TABLE egret.outbox (); ALTER TABLE egret.outbox OWNER TO {role}"),
     ];
-    client
-        .batch_execute(&format!("CREATE ROLE {role}"))
-        .await
-        .unwrap();
+    client.batch_execute(&format!("CREATE ROLE {role}")).await.unwrap();
     for trap in &traps {
         client.batch_execute(trap).await.unwrap();
         let refused = migrate(&mut client, "test", &[FIRST]).await.unwrap_err();
@@ -486,14 +405,8 @@ async fn a_schema_that_somebody_else_can_change_is_not_touched() {
             matches!(&refused, PostgresError::ForeignSchema { roles } if *roles == role || roles == "public"),
             "{trap}: {refused}"
         );
-        client
-            .batch_execute("DROP SCHEMA egret CASCADE")
-            .await
-            .unwrap();
+        client.batch_execute("DROP SCHEMA egret CASCADE").await.unwrap();
     }
     migrate(&mut client, "test", &[FIRST]).await.unwrap();
-    client
-        .batch_execute(&format!("DROP ROLE {role}"))
-        .await
-        .unwrap();
+    client.batch_execute(&format!("DROP ROLE {role}")).await.unwrap();
 }

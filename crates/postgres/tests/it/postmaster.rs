@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use egret_postgres::cluster;
-use egret_postgres::postmaster::{Launch, Postmaster, StopMode, end_orphans, in_directory};
+use egret_postgres::postmaster::{Launch, Postmaster, StopMode, kill_orphans, pids_in_directory};
 use egret_postgres::{PostgresError, pool, tuning};
 use egret_postgres_test::{Guardian, TestDatabase, binaries, owner, test_directory};
 
@@ -36,26 +36,16 @@ async fn launch(
             &directory.join("password"),
         )
         .unwrap();
-        cluster::configure(
-            &binaries,
-            &data,
-            &owner,
-            &tuning::this_machine(directory),
-            20,
-        )
-        .unwrap();
+        cluster::configure(&binaries, &data, &owner, &tuning::detect_machine(directory), 20)
+            .unwrap();
     }
-    cluster::private_directory(&socket_dir, &owner).unwrap();
+    cluster::create_private_directory(&socket_dir, &owner).unwrap();
     let mut all = vec![
         ("listen_addresses".to_owned(), String::new()),
         ("logging_collector".to_owned(), "off".to_owned()),
         ("shared_buffers".to_owned(), "16MB".to_owned()),
     ];
-    all.extend(
-        settings
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
-    );
+    all.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
     let log_file = directory.join("log");
     let postmaster = Postmaster::launch(&Launch {
         binaries,
@@ -70,7 +60,7 @@ async fn launch(
         isolation: None,
     })
     .await?;
-    postmaster.ready(Duration::from_secs(60), &log_file).await?;
+    postmaster.await_ready(Duration::from_secs(60), &log_file).await?;
     Ok((postmaster, log_file))
 }
 
@@ -78,16 +68,8 @@ async fn launch(
 async fn a_wrong_setting_is_reported_with_the_servers_own_words() {
     let directory = test_directory("wrong");
     let _guardian = Guardian::new(&directory);
-    let error = launch(&directory, &[("no_such_setting", "1")])
-        .await
-        .map(|_| ())
-        .unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("unrecognized configuration parameter"),
-        "{error}"
-    );
+    let error = launch(&directory, &[("no_such_setting", "1")]).await.map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("unrecognized configuration parameter"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,13 +80,13 @@ async fn a_frozen_server_runs_on_after_it_is_thawed() {
     let connection = egret_postgres::superuser::socket_connection(
         &directory.join("run"),
         5432,
-        egret_postgres::provision::MAJOR,
+        egret_postgres::provision::DEFAULT_MAJOR,
         "postgres",
         "test",
     );
     let client = pool::connect(&connection).await.unwrap();
     let frozen = postmaster.freeze().unwrap();
-    for pid in in_directory(&directory.join("data")) {
+    for pid in pids_in_directory(&directory.join("data")) {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let state = stat.rsplit_once(") ").unwrap().1.chars().next();
         assert_eq!(state, Some('T'), "{stat}");
@@ -115,9 +97,7 @@ async fn a_frozen_server_runs_on_after_it_is_thawed() {
     let adjusted =
         std::fs::read_to_string(format!("/proc/{}/oom_score_adj", postmaster.pid())).unwrap();
     assert_eq!(adjusted.trim(), "500");
-    postmaster
-        .stop(StopMode::Fast, Duration::from_secs(30))
-        .await;
+    postmaster.stop(StopMode::Fast, Duration::from_secs(30)).await;
     assert!(!postmaster.is_running());
 }
 
@@ -130,13 +110,11 @@ async fn a_server_with_orphans_waits_for_their_end() {
     // Killed while its children are stopped: they stay behind, as a busy backend would.
     let pid = rustix::process::Pid::from_raw(postmaster.pid()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    postmaster.exited().await;
+    postmaster.await_exit().await;
     let error = launch(&directory, &[]).await.map(|_| ()).unwrap_err();
     assert!(matches!(error, PostgresError::StillInUse { .. }), "{error}");
-    end_orphans(&directory.join("data")).await;
+    kill_orphans(&directory.join("data")).await;
     drop(frozen);
     let (again, _) = launch(&directory, &[]).await.unwrap();
-    again
-        .stop(StopMode::Immediate, Duration::from_secs(30))
-        .await;
+    again.stop(StopMode::Immediate, Duration::from_secs(30)).await;
 }

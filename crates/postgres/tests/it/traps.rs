@@ -8,7 +8,7 @@ use egret_postgres::listen::{ListenEvent, Listener, ListeningSession, connect_li
 use egret_postgres::lock_owner::LockOwner;
 use egret_postgres::pool::{self, Pool};
 use egret_postgres::{Databases, installation, migrate};
-use egret_postgres_test::{TestDatabase, traps};
+use egret_postgres_test::{TestDatabase, trap_sql};
 use tokio_postgres::{Client, GenericClient};
 
 /// Whether something of the owner has run.
@@ -30,7 +30,7 @@ async fn trapped(major: u32) -> TestDatabase {
     let database = TestDatabase::create(major).await;
     let owner = format!("owner_{}", database.name);
     let client = database.connect().await;
-    let sql = traps(&owner, &database.name);
+    let sql = trap_sql(&owner, &database.name);
     client.batch_execute(&sql).await.unwrap();
     database
 }
@@ -80,7 +80,7 @@ async fn no_trap_of_a_databases_owner_catches_a_session() {
         let database = trapped(major).await;
         let connection = database.connection();
         let report = check(&connection).await.unwrap();
-        assert!(report.usable(), "{report:?}");
+        assert!(report.is_usable(), "{report:?}");
 
         let mut single = pool::connect(&connection).await.unwrap();
         assert_eq!(settings(&single).await, EXPECTED);
@@ -89,27 +89,20 @@ async fn no_trap_of_a_databases_owner_catches_a_session() {
         let shared = Pool::new(connection.clone(), 1).unwrap();
         let lent = shared.get().await.unwrap();
         assert_eq!(settings(&**lent).await, EXPECTED);
-        let databases = Databases::one(connection.clone());
+        let databases = Databases::single(connection.clone());
         let client = databases.client(&database.name).await.unwrap();
         assert_eq!(settings(&client).await, EXPECTED);
-        let ListeningSession { client, .. } = connect_listening(&connection, "news", pending())
-            .await
-            .unwrap();
+        let ListeningSession { client, .. } =
+            connect_listening(&connection, "news", pending()).await.unwrap();
         assert_eq!(settings(&client).await, EXPECTED);
         let mut listener = Listener::start(connection.clone(), vec!["news".to_owned()]);
         assert_eq!(listener.next().await, Some(ListenEvent::Connected));
         client.batch_execute("NOTIFY news").await.unwrap();
-        assert!(matches!(
-            listener.next().await,
-            Some(ListenEvent::Notified { .. })
-        ));
+        assert!(matches!(listener.next().await, Some(ListenEvent::Notified { .. })));
 
         let owner = LockOwner::unique();
         let held = ManagedLock::acquire(&connection, &owner).await.unwrap();
-        ManagedLock::acquire(&connection, &LockOwner::unique())
-            .await
-            .map(|_| ())
-            .unwrap_err();
+        ManagedLock::acquire(&connection, &LockOwner::unique()).await.map(|_| ()).unwrap_err();
         // Of the same owner it is taken from the first session.
         let again = ManagedLock::acquire(&connection, &owner).await.unwrap();
         assert!(!held.is_held().await);
@@ -135,10 +128,7 @@ async fn the_traps_catch_a_session_with_the_defaults_of_its_database() {
         let connection = database.connection();
         let careless = pool::connect_with_defaults(&connection).await.unwrap();
         let caught = format!("SET ROLE NONE; {sql}");
-        careless
-            .batch_execute("SET default_transaction_read_only = off")
-            .await
-            .unwrap();
+        careless.batch_execute("SET default_transaction_read_only = off").await.unwrap();
         careless.batch_execute(&caught).await.unwrap();
         let careful = pool::connect(&connection).await.unwrap();
         assert!(is_caught(&careful).await, "{sql}");
@@ -148,18 +138,12 @@ async fn the_traps_catch_a_session_with_the_defaults_of_its_database() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_role_that_the_operator_has_set_is_kept() {
     let database = trapped(18).await;
-    let (login, group) = (
-        format!("login_{}", database.name),
-        format!("group_{}", database.name),
-    );
+    let (login, group) = (format!("login_{}", database.name), format!("group_{}", database.name));
     let made = format!(
         "CREATE ROLE {group}; CREATE ROLE {login} LOGIN SUPERUSER PASSWORD 'p' IN ROLE {group}; ALTER ROLE {login} SET role = {group}"
     );
     let admin = database.connect().await;
-    admin
-        .batch_execute("SET ROLE NONE; SET default_transaction_read_only = off")
-        .await
-        .unwrap();
+    admin.batch_execute("SET ROLE NONE; SET default_transaction_read_only = off").await.unwrap();
     admin.batch_execute(&made).await.unwrap();
     let role = async |connection: &tokio_postgres::Config| -> String {
         let client = pool::connect(connection).await.unwrap();

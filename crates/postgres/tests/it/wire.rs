@@ -48,10 +48,8 @@ fn check(answer: &Answer, expected: Expect) {
         .collect();
     let mut text = format!("{} [{}]", answer.command_tag, columns.join(" "));
     for row in &answer.rows {
-        let values: Vec<&str> = row
-            .iter()
-            .map(|value| value.as_deref().unwrap_or("NULL"))
-            .collect();
+        let values: Vec<&str> =
+            row.iter().map(|value| value.as_deref().unwrap_or("NULL")).collect();
         text.push_str(&format!(" ({})", values.join(",")));
     }
     expected.assert_eq(&text);
@@ -59,14 +57,11 @@ fn check(answer: &Answer, expected: Expect) {
 
 #[tokio::test]
 async fn every_supported_version_answers() {
-    for major in egret_postgres::provision::SUPPORTED {
+    for major in egret_postgres::provision::SUPPORTED_MAJORS {
         let (_database, mut session) = open(major).await;
         let version = value(&mut session, "show server_version_num").await;
         assert!(version.starts_with(&major.to_string()), "{version}");
-        let reported = session
-            .parameters()
-            .iter()
-            .find(|(name, _)| name == "server_version");
+        let reported = session.parameters().iter().find(|(name, _)| name == "server_version");
         assert!(reported.unwrap().1.starts_with(&major.to_string()));
         session.close().await;
     }
@@ -75,32 +70,15 @@ async fn every_supported_version_answers() {
 #[tokio::test]
 async fn rows_come_as_text() {
     let (_database, mut session) = open(15).await;
-    let answer = run(
-        &mut session,
-        "select 1 as n, null as nothing, 'ü' as t, true as b",
-    )
-    .await;
-    check(
-        &answer.unwrap(),
-        expect!["SELECT 1 [n:23 nothing:25 t:25 b:16] (1,NULL,ü,t)"],
-    );
-    let answer = run(&mut session, "create table item (id int)")
-        .await
-        .unwrap();
+    let answer = run(&mut session, "select 1 as n, null as nothing, 'ü' as t, true as b").await;
+    check(&answer.unwrap(), expect!["SELECT 1 [n:23 nothing:25 t:25 b:16] (1,NULL,ü,t)"]);
+    let answer = run(&mut session, "create table item (id int)").await.unwrap();
     check(&answer, expect!["CREATE TABLE []"]);
-    let answer = run(
-        &mut session,
-        "insert into item select generate_series(1, 3) returning id",
-    );
-    check(
-        &answer.await.unwrap(),
-        expect!["INSERT 0 3 [id:23] (1) (2) (3)"],
-    );
+    let answer = run(&mut session, "insert into item select generate_series(1, 3) returning id");
+    check(&answer.await.unwrap(), expect!["INSERT 0 3 [id:23] (1) (2) (3)"]);
     check(&run(&mut session, "").await.unwrap(), expect![" []"]);
     check(
-        &run(&mut session, "select from item where id < 3")
-            .await
-            .unwrap(),
+        &run(&mut session, "select from item where id < 3").await.unwrap(),
         expect!["SELECT 2 [] () ()"],
     );
     let answer = run(&mut session, "do $$ begin raise notice 'dropped'; end $$").await;
@@ -114,14 +92,9 @@ async fn parameters_are_text_too() {
     let sql = "select $1::int + 1 as a, $2::text as b, $3::text as c";
     let answer = session.query(sql, &params, MANY, MANY).await.unwrap();
     check(&answer, expect!["SELECT 1 [a:23 b:25 c:25] (42,NULL,it's)"]);
-    let too_few = session
-        .query(sql, &params[..2], MANY, MANY)
-        .await
-        .unwrap_err();
+    let too_few = session.query(sql, &params[..2], MANY, MANY).await.unwrap_err();
     assert_eq!(too_few.server().unwrap().sqlstate, "08P01");
-    let several = session
-        .query("select $1::int; select 2", &params[..1], MANY, MANY)
-        .await;
+    let several = session.query("select $1::int; select 2", &params[..1], MANY, MANY).await;
     assert_eq!(several.unwrap_err().server().unwrap().sqlstate, "42601");
     assert_eq!(value(&mut session, "select 'usable'").await, "usable");
 }
@@ -129,68 +102,34 @@ async fn parameters_are_text_too() {
 #[tokio::test]
 async fn several_statements_give_the_last_rows() {
     let (_database, mut session) = open(15).await;
-    let answer = run(
-        &mut session,
-        "select 1 as a; select 2 as b, 3 as c; create table item ()",
-    );
-    check(
-        &answer.await.unwrap(),
-        expect!["CREATE TABLE [b:23 c:23] (2,3)"],
-    );
-    let failed = run(
-        &mut session,
-        "create table other (); select 1 / 0; select 2",
-    )
-    .await;
+    let answer = run(&mut session, "select 1 as a; select 2 as b, 3 as c; create table item ()");
+    check(&answer.await.unwrap(), expect!["CREATE TABLE [b:23 c:23] (2,3)"]);
+    let failed = run(&mut session, "create table other (); select 1 / 0; select 2").await;
     assert_eq!(failed.unwrap_err().server().unwrap().sqlstate, "22012");
-    let answer = run(
-        &mut session,
-        "select relname from pg_class where relname in ('item', 'other')",
-    );
-    check(
-        &answer.await.unwrap(),
-        expect!["SELECT 1 [relname:19] (item)"],
-    );
+    let answer =
+        run(&mut session, "select relname from pg_class where relname in ('item', 'other')");
+    check(&answer.await.unwrap(), expect!["SELECT 1 [relname:19] (item)"]);
 }
 
 #[tokio::test]
 async fn what_the_server_refuses_keeps_its_details() {
     let (_database, mut session) = open(15).await;
-    let error = run(&mut session, "select * from nowhere")
-        .await
-        .unwrap_err();
+    let error = run(&mut session, "select * from nowhere").await.unwrap_err();
     assert_eq!(
         (error.code(), error.kind(), error.retryable()),
         ("sql_error", Kind::Invalid, false)
     );
     expect![[r#"relation "nowhere" does not exist (SQLSTATE 42P01, at character 15)"#]]
         .assert_eq(&error.to_string());
-    run(&mut session, "create table item (id int primary key)")
-        .await
-        .unwrap();
-    run(&mut session, "insert into item values (1)")
-        .await
-        .unwrap();
-    let error = run(&mut session, "insert into item values (1)")
-        .await
-        .unwrap_err();
+    run(&mut session, "create table item (id int primary key)").await.unwrap();
+    run(&mut session, "insert into item values (1)").await.unwrap();
+    let error = run(&mut session, "insert into item values (1)").await.unwrap_err();
     assert_eq!(error.kind(), Kind::Conflict);
     let error = error.server().unwrap();
     assert_eq!(error.severity, "ERROR");
-    assert_eq!(
-        error.detail.as_deref(),
-        Some("Key (id)=(1) already exists.")
-    );
+    assert_eq!(error.detail.as_deref(), Some("Key (id)=(1) already exists."));
     let error = run(&mut session, "select lenght('x')").await.unwrap_err();
-    assert!(
-        error
-            .server()
-            .unwrap()
-            .hint
-            .as_deref()
-            .unwrap()
-            .starts_with("No function matches")
-    );
+    assert!(error.server().unwrap().hint.as_deref().unwrap().starts_with("No function matches"));
     assert_eq!(value(&mut session, "select 'usable'").await, "usable");
 }
 
@@ -199,9 +138,7 @@ async fn a_failure_at_the_commit_is_a_failure() {
     let (_database, mut session) = open(15).await;
     let table = "create table item (id int unique deferrable initially deferred)";
     run(&mut session, table).await.unwrap();
-    let error = run(&mut session, "insert into item values (1), (1)")
-        .await
-        .unwrap_err();
+    let error = run(&mut session, "insert into item values (1), (1)").await.unwrap_err();
     assert_eq!(error.server().unwrap().sqlstate, "23505");
     assert_eq!(value(&mut session, "select count(*) from item").await, "0");
 }
@@ -209,9 +146,7 @@ async fn a_failure_at_the_commit_is_a_failure() {
 #[tokio::test]
 async fn an_answer_over_its_limit_is_an_error_and_changes_nothing() {
     let (_database, mut session) = open(15).await;
-    run(&mut session, "create table item (id int)")
-        .await
-        .unwrap();
+    run(&mut session, "create table item (id int)").await.unwrap();
     let insert = "insert into item select generate_series(1, 100) returning id";
     let error = session.query(insert, &[], 99, MANY).await.unwrap_err();
     assert!(!error.retryable());
@@ -220,31 +155,16 @@ async fn an_answer_over_its_limit_is_an_error_and_changes_nothing() {
     assert_eq!(value(&mut session, "select count(*) from item").await, "0");
     let answer = session.query(insert, &[], 100, MANY).await.unwrap();
     assert_eq!(answer.rows.len(), 100);
-    assert_eq!(
-        value(&mut session, "select count(*) from item").await,
-        "100"
-    );
+    assert_eq!(value(&mut session, "select count(*) from item").await, "100");
 
     let wide = "select repeat('x', 100000000)";
-    let error = session
-        .query(wide, &[], MANY, 1000)
-        .await
-        .unwrap_err()
-        .to_string();
+    let error = session.query(wide, &[], MANY, 1000).await.unwrap_err().to_string();
     assert!(error.contains("query_bytes_max is 1000"), "{error}");
     let endless = "select generate_series(1, 1000000000)";
-    let error = session
-        .query(endless, &[], 1000, MANY)
-        .await
-        .unwrap_err()
-        .to_string();
+    let error = session.query(endless, &[], 1000, MANY).await.unwrap_err().to_string();
     assert!(error.contains("query_rows_max is 1000"), "{error}");
     let several = "select 1; select generate_series(1, 1000000000); create table other ()";
-    let error = session
-        .query(several, &[], 1000, MANY)
-        .await
-        .unwrap_err()
-        .to_string();
+    let error = session.query(several, &[], 1000, MANY).await.unwrap_err().to_string();
     assert!(error.contains("query_rows_max is 1000"), "{error}");
     assert_eq!(value(&mut session, "select 'usable'").await, "usable");
 }
@@ -252,9 +172,7 @@ async fn an_answer_over_its_limit_is_an_error_and_changes_nothing() {
 #[tokio::test]
 async fn copy_is_refused_both_ways() {
     let (_database, mut session) = open(15).await;
-    run(&mut session, "create table item (id int)")
-        .await
-        .unwrap();
+    run(&mut session, "create table item (id int)").await.unwrap();
     for sql in [
         "copy item from stdin",
         "copy item to stdout",
@@ -272,34 +190,22 @@ async fn copy_is_refused_both_ways() {
 async fn transaction_blocks_span_queries() {
     let (_database, mut session) = open(15).await;
     run(&mut session, "begin").await.unwrap();
-    run(
-        &mut session,
-        "create table item (id int); insert into item values (1)",
-    )
-    .await
-    .unwrap();
+    run(&mut session, "create table item (id int); insert into item values (1)").await.unwrap();
     assert_eq!(value(&mut session, "select count(*) from item").await, "1");
     run(&mut session, "rollback").await.unwrap();
     let gone = run(&mut session, "select from item").await.unwrap_err();
     assert_eq!(gone.server().unwrap().sqlstate, "42P01");
     run(&mut session, "begin").await.unwrap();
-    assert_eq!(
-        session.into_raw().err().unwrap().code(),
-        "postgres_session_broken"
-    );
+    assert_eq!(session.into_raw().err().unwrap().code(), "postgres_session_broken");
 }
 
 #[tokio::test]
 async fn statements_that_allow_no_transaction_work() {
     let (database, mut session) = open(15).await;
     let other = format!("{}_other", database.name);
-    run(&mut session, &format!("create database {other}"))
-        .await
-        .unwrap();
+    run(&mut session, &format!("create database {other}")).await.unwrap();
     run(&mut session, "vacuum").await.unwrap();
-    run(&mut session, &format!("drop database {other}"))
-        .await
-        .unwrap();
+    run(&mut session, &format!("drop database {other}")).await.unwrap();
 }
 
 #[tokio::test]
@@ -310,16 +216,9 @@ async fn text_that_is_not_utf_8_is_refused() {
         format!("create database {name} encoding 'SQL_ASCII' locale 'C' template template0");
     run(&mut session, &create).await.unwrap();
     let server = database.server.clone();
-    let startup = Startup {
-        database: name,
-        ..startup(&database)
-    };
-    let mut ascii = Session::connect(&server.socket_dir, server.port, &startup)
-        .await
-        .unwrap();
-    let error = run(&mut ascii, r"select 'ok' as a, E'\xff' as b")
-        .await
-        .unwrap_err();
+    let startup = Startup { database: name, ..startup(&database) };
+    let mut ascii = Session::connect(&server.socket_dir, server.port, &startup).await.unwrap();
+    let error = run(&mut ascii, r"select 'ok' as a, E'\xff' as b").await.unwrap_err();
     assert_eq!(error.code(), "value_not_utf8");
     assert!(error.to_string().starts_with("column b holds"), "{error}");
     assert_eq!(value(&mut ascii, "select 'usable'").await, "usable");
@@ -331,10 +230,7 @@ async fn what_cannot_be_sent_is_not_sent() {
     let error = run(&mut session, "select 'a\0b'").await.unwrap_err();
     assert_eq!(error.code(), "statement_unsendable");
     let params = vec![None; 70_000];
-    let error = session
-        .query("select 1", &params, MANY, MANY)
-        .await
-        .unwrap_err();
+    let error = session.query("select 1", &params, MANY, MANY).await.unwrap_err();
     assert_eq!(error.code(), "statement_unsendable");
     assert_eq!(value(&mut session, "select 'usable'").await, "usable");
 }
@@ -351,9 +247,7 @@ async fn a_statement_is_cancelled_from_outside() {
             !rows.unwrap().is_empty()
         })
         .await;
-        wire::cancel(&server.socket_dir, server.port, key)
-            .await
-            .unwrap();
+        wire::cancel(&server.socket_dir, server.port, key).await.unwrap();
     });
     let error = asleep.unwrap_err();
     assert_eq!(error.kind(), Kind::TimedOut);
@@ -373,10 +267,7 @@ async fn a_dropped_query_leaves_a_broken_session() {
         }
     }
     let error = run(&mut session, "select 1").await.unwrap_err();
-    assert_eq!(
-        (error.code(), error.kind()),
-        ("postgres_session_broken", Kind::Unavailable)
-    );
+    assert_eq!((error.code(), error.kind()), ("postgres_session_broken", Kind::Unavailable));
 }
 
 #[tokio::test]
@@ -384,10 +275,7 @@ async fn a_backend_that_dies_is_an_error() {
     let (database, mut session) = open(15).await;
     let watcher = database.connect().await;
     let terminate = "select pg_terminate_backend($1, 60000)";
-    watcher
-        .query(terminate, &[&session.key().pid])
-        .await
-        .unwrap();
+    watcher.query(terminate, &[&session.key().pid]).await.unwrap();
     let error = run(&mut session, "select 1").await.unwrap_err();
     assert_eq!(error.kind(), Kind::Unavailable, "{error}");
     assert!(error.retryable());
@@ -395,7 +283,7 @@ async fn a_backend_that_dies_is_an_error() {
 
 #[tokio::test]
 async fn a_statement_that_ends_its_session_is_answered_in_the_servers_words() {
-    for major in egret_postgres::provision::SUPPORTED {
+    for major in egret_postgres::provision::SUPPORTED_MAJORS {
         let (_database, mut session) = open(major).await;
         let end = "select pg_terminate_backend(pg_backend_pid())";
         let error = run(&mut session, end).await.unwrap_err();
@@ -415,25 +303,18 @@ async fn refusals_to_connect_are_clear() {
         let refused = Session::connect(&server.socket_dir, server.port, &startup).await;
         refused.err().unwrap()
     };
-    let nowhere = Startup {
-        database: "nowhere".to_owned(),
-        ..startup(&database)
-    };
+    let nowhere = Startup { database: "nowhere".to_owned(), ..startup(&database) };
     let error = refused(nowhere).await;
     assert_eq!(error.server().unwrap().sqlstate, "3D000");
     assert_eq!(error.server().unwrap().severity, "FATAL");
     assert_eq!(error.kind(), Kind::NotFound);
     assert!(!error.server().unwrap().raw.is_empty());
-    let stranger = Startup {
-        user: "stranger".to_owned(),
-        ..startup(&database)
-    };
+    let stranger = Startup { user: "stranger".to_owned(), ..startup(&database) };
     let error = refused(stranger).await;
     assert_eq!(error.code(), "postgres_authentication_unsupported");
     assert!(error.to_string().contains("SCRAM password"), "{error}");
     let mut zero = startup(&database);
-    zero.parameters
-        .push(("application_name".to_owned(), "a\0b".to_owned()));
+    zero.parameters.push(("application_name".to_owned(), "a\0b".to_owned()));
     assert_eq!(refused(zero).await.code(), "statement_unsendable");
     let absent = Session::connect(&server.socket_dir, 1, &startup(&database)).await;
     let error = absent.err().unwrap();
@@ -444,19 +325,14 @@ async fn refusals_to_connect_are_clear() {
 #[tokio::test]
 async fn a_raw_session_is_a_socket_ready_for_a_query() {
     let (_database, mut session) = open(15).await;
-    run(&mut session, "set application_name = 'changed'")
-        .await
-        .unwrap();
+    run(&mut session, "set application_name = 'changed'").await.unwrap();
     let key = session.key();
     let mut raw = session.into_raw().unwrap();
     assert!(raw.leftover.is_empty());
     assert_eq!(raw.key, key);
     let changed = ("application_name".to_owned(), "changed".to_owned());
     assert!(raw.parameters.contains(&changed));
-    raw.stream
-        .write_all(b"Q\0\0\0\x0eselect 1;\0")
-        .await
-        .unwrap();
+    raw.stream.write_all(b"Q\0\0\0\x0eselect 1;\0").await.unwrap();
     let mut first = [0; 1];
     raw.stream.read_exact(&mut first).await.unwrap();
     assert_eq!(&first, b"T");

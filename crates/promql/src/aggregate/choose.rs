@@ -8,7 +8,7 @@ use super::super::error::QueryError;
 use super::super::eval::EvalContext;
 use super::super::keys::Keys;
 use super::super::number;
-use super::super::range::quantile_of;
+use super::super::range::compute_quantile;
 use super::super::row::{ExprValue, Grid, LabeledRow, Point, Row};
 use super::super::syntax::{Aggregate, Aggregator, ExprNode};
 use super::rank::Rank;
@@ -16,15 +16,15 @@ use super::rank::Rank;
 mod hash;
 
 /// The series of each group, groups in the order of their first series.
-fn groups(series: &[LabeledRow], aggregate: &Aggregate) -> Vec<(Labels, Vec<usize>)> {
+fn group_series(series: &[LabeledRow], aggregate: &Aggregate) -> Vec<(Labels, Vec<usize>)> {
     let mut keys = Keys::new(&aggregate.grouping);
     let mut groups: Vec<(Labels, Vec<usize>)> = Vec::new();
-    for (at, one) in series.iter().enumerate() {
-        let group = keys.group_of(&one.labels);
+    for (index, series_row) in series.iter().enumerate() {
+        let group = keys.group_index(&series_row.labels);
         if group == groups.len() {
-            groups.push((keys.labels_of(&one.labels), Vec::new()));
+            groups.push((keys.group_labels(&series_row.labels), Vec::new()));
         }
-        groups[group].1.push(at);
+        groups[group].1.push(index);
     }
     groups
 }
@@ -36,74 +36,75 @@ fn parameter(aggregate: &Aggregate) -> Result<&ExprNode, QueryError> {
 
 impl EvalContext<'_> {
     /// `topk`, `bottomk`, `limitk`, `limit_ratio`: rows of which some steps are left.
-    pub(super) fn chosen(
+    pub(super) fn select_rows(
         &self,
         node: &ExprNode,
         aggregate: &Aggregate,
         grid: Grid,
     ) -> Result<Vec<LabeledRow>, QueryError> {
-        let wanted = self.wanted(aggregate, grid)?;
-        let mut series = self.vector(&aggregate.inner, grid)?;
-        let mut ignored = false;
-        let mut in_order = aggregate.inner.is_sorted();
-        let first_step = loop {
-            let kept = self.keep(aggregate, &wanted, &mut series, in_order, &mut ignored)?;
-            if let Some(first_step) = kept {
+        let limits = self.selection_limits(aggregate, grid)?;
+        let mut series = self.eval_vector(&aggregate.inner, grid)?;
+        let mut has_ignored_histograms = false;
+        let mut is_ordered = aggregate.inner.is_sorted();
+        let first_step_order = loop {
+            let result = self.drop_unselected(
+                aggregate,
+                &limits,
+                &mut series,
+                is_ordered,
+                &mut has_ignored_histograms,
+            )?;
+            if let Some(first_step) = result {
                 break first_step;
             }
             // Which of equals stays depends on their order, which must not depend on how series are
             // stored.
             series.sort_by(|a, b| a.labels.cmp(&b.labels));
-            in_order = true;
+            is_ordered = true;
         };
-        if ignored {
+        if has_ignored_histograms {
             let mut notes = Annotations::default();
             let name = aggregate.aggregator.name();
-            notes.info(
-                node.position,
-                annotations::histogram_ignored_in_aggregation(name),
-            );
-            self.note(notes);
+            notes.info(node.position, annotations::histogram_ignored_in_aggregation(name));
+            self.add_annotations(notes);
         }
         if grid.count == 1 {
             // An instant query shows the ranks in their order.
-            return Ok(first_step
-                .into_iter()
-                .map(|at| series[at].clone())
-                .collect());
+            return Ok(first_step_order.into_iter().map(|index| series[index].clone()).collect());
         }
-        series.retain(|one| !one.row.is_empty());
+        series.retain(|series_row| !series_row.row.is_empty());
         Ok(series)
     }
 
     /// Takes out of the rows what is not chosen, and says which series are at the first step;
     /// nothing when some of equals have to go and the series are in no order. What was taken out
     /// until then would have been in any order.
-    fn keep(
+    fn drop_unselected(
         &self,
         aggregate: &Aggregate,
-        wanted: &[f64],
+        limits: &[f64],
         series: &mut [LabeledRow],
-        in_order: bool,
-        ignored: &mut bool,
+        is_ordered: bool,
+        has_ignored_histograms: &mut bool,
     ) -> Result<Option<Vec<usize>>, QueryError> {
         let mut first_step = Vec::new();
         let mut choice = Choice::default();
-        for (_, members) in groups(series, aggregate) {
+        for (_, members) in group_series(series, aggregate) {
             self.check_stop()?;
-            for (step, count) in wanted.iter().enumerate() {
-                *ignored |= choice.make(aggregate.aggregator, series, &members, step, *count);
-                if choice.is_tied && !in_order {
+            for (step, count) in limits.iter().enumerate() {
+                *has_ignored_histograms |=
+                    choice.select(aggregate.aggregator, series, &members, step, *count);
+                if choice.is_tied && !is_ordered {
                     return Ok(None);
                 }
-                for at in &choice.dropped {
-                    series[*at].row.set(step, None);
+                for index in &choice.dropped {
+                    series[*index].row.set(step, None);
                 }
-                if wanted.len() == 1 {
-                    if let Some(rank) = Rank::of(aggregate.aggregator) {
-                        rank.sort(&mut choice.kept);
+                if limits.len() == 1 {
+                    if let Some(rank) = Rank::from_aggregator(aggregate.aggregator) {
+                        rank.sort(&mut choice.selected);
                     }
-                    first_step.extend(choice.kept.iter().map(|(_, at)| *at));
+                    first_step.extend(choice.selected.iter().map(|(_, at)| *at));
                 }
             }
         }
@@ -111,9 +112,9 @@ impl EvalContext<'_> {
     }
 
     /// How many at each step, or which share.
-    fn wanted(&self, aggregate: &Aggregate, grid: Grid) -> Result<Vec<f64>, QueryError> {
+    fn selection_limits(&self, aggregate: &Aggregate, grid: Grid) -> Result<Vec<f64>, QueryError> {
         let node = parameter(aggregate)?;
-        let mut values = self.scalar(node, grid)?;
+        let mut values = self.eval_scalar(node, grid)?;
         let is_ratio = aggregate.aggregator == Aggregator::LimitRatio;
         for value in &mut values {
             if value.is_nan() {
@@ -131,114 +132,95 @@ impl EvalContext<'_> {
             }
             if !is_ratio && (*value >= i64::MAX as f64 || *value <= i64::MIN as f64) {
                 let got = number::plain(*value);
-                return Err(QueryError::execution(format!(
-                    "Scalar value {got} overflows int64"
-                )));
+                return Err(QueryError::execution(format!("Scalar value {got} overflows int64")));
             }
         }
         Ok(values)
     }
 
-    pub(super) fn quantiles(
+    pub(super) fn aggregate_quantiles(
         &self,
         aggregate: &Aggregate,
         grid: Grid,
     ) -> Result<Vec<LabeledRow>, QueryError> {
         let node = parameter(aggregate)?;
-        let shares = self.scalar(node, grid)?;
+        let shares = self.eval_scalar(node, grid)?;
         if let Some(invalid) = shares.iter().find(|share| !(0.0..=1.0).contains(*share)) {
             self.warn(node, annotations::invalid_quantile(*invalid));
         }
-        let series = self.vector(&aggregate.inner, grid)?;
-        if series
-            .iter()
-            .any(|one| one.row.histograms.iter().any(Option::is_some))
-        {
+        let series = self.eval_vector(&aggregate.inner, grid)?;
+        if series.iter().any(|series_row| series_row.row.histograms.iter().any(Option::is_some)) {
             let mut notes = Annotations::default();
             let text = annotations::histogram_ignored_in_aggregation("quantile");
-            notes.info(aggregate.inner.bare().position, text);
-            self.note(notes);
+            notes.info(aggregate.inner.without_parens().position, text);
+            self.add_annotations(notes);
         }
         let mut result = Vec::new();
         let mut values = Vec::new();
-        for (labels, members) in groups(&series, aggregate) {
+        for (labels, members) in group_series(&series, aggregate) {
             self.check_stop()?;
             let mut row = Row::absent(grid.count);
             for (step, share) in shares.iter().enumerate() {
                 values.clear();
                 values.extend(members.iter().filter_map(|at| series[*at].row.float(step)));
                 if !values.is_empty() {
-                    row.values[step] = quantile_of(*share, &mut values);
+                    row.values[step] = compute_quantile(*share, &mut values);
                 }
             }
             if !row.is_empty() {
                 let drop_name = members.iter().any(|at| series[*at].drop_name);
-                result.push(LabeledRow {
-                    labels,
-                    drop_name,
-                    row,
-                });
+                result.push(LabeledRow { labels, drop_name, row });
             }
         }
         Ok(result)
     }
 
-    pub(super) fn counted_values(
+    pub(super) fn count_values(
         &self,
         aggregate: &Aggregate,
         grid: Grid,
     ) -> Result<Vec<LabeledRow>, QueryError> {
         let ExprValue::Text(name) = self.eval(parameter(aggregate)?, grid)? else {
-            return Err(QueryError::execution(
-                "count_values wants the name of a label",
-            ));
+            return Err(QueryError::execution("count_values wants the name of a label"));
         };
         let name = match String::from_utf8(name) {
             Ok(name) if !name.is_empty() => name,
             Ok(name) => {
-                return Err(QueryError::execution(format!(
-                    "invalid label name {name:?}"
-                )));
+                return Err(QueryError::execution(format!("invalid label name {name:?}")));
             }
             Err(error) => {
                 let shown = error.as_bytes().escape_ascii();
-                return Err(QueryError::execution(format!(
-                    "invalid label name \"{shown}\""
-                )));
+                return Err(QueryError::execution(format!("invalid label name \"{shown}\"")));
             }
         };
         let mut grouping = aggregate.grouping.clone();
-        if grouping.only && !grouping.labels.iter().any(|label| **label == *name) {
+        if grouping.is_inclusive && !grouping.labels.iter().any(|label| **label == *name) {
             grouping.labels.push(name.as_str().into());
             grouping.labels.sort();
         }
         let mut keys = Keys::new(&grouping);
         let mut result: Vec<LabeledRow> = Vec::new();
-        for one in self.vector(&aggregate.inner, grid)? {
+        for series_row in self.eval_vector(&aggregate.inner, grid)? {
             self.check_stop()?;
             for step in 0..grid.count {
-                let value = match one.row.get(step) {
+                let value = match series_row.row.get(step) {
                     Some(Point::Float(value)) => number::plain(value),
                     Some(Point::Histogram(histogram)) => histogram.to_string(),
                     None => continue,
                 };
-                let mut labels = LabelsBuilder::from_labels(&one.labels);
+                let mut labels = LabelsBuilder::from_labels(&series_row.labels);
                 let labels = labels.set(&name, &value).build();
-                let at = keys.group_of(&labels);
-                if at == result.len() {
-                    let labels = keys.labels_of(&labels);
+                let index = keys.group_index(&labels);
+                if index == result.len() {
+                    let labels = keys.group_labels(&labels);
                     let row = Row::absent(grid.count);
                     self.charge_bytes(row.size_bytes())?;
-                    result.push(LabeledRow {
-                        labels,
-                        drop_name: false,
-                        row,
-                    });
+                    result.push(LabeledRow { labels, drop_name: false, row });
                 }
-                let group = &mut result[at];
-                group.drop_name |= one.drop_name && name != METRIC_NAME;
-                let before = group.row.float(step).unwrap_or(0.0);
-                group.row.values[step] = before + 1.0;
+                let group = &mut result[index];
+                group.drop_name |= series_row.drop_name && name != METRIC_NAME;
+                let count_before = group.row.float(step).unwrap_or(0.0);
+                group.row.values[step] = count_before + 1.0;
             }
         }
         Ok(result)
@@ -248,7 +230,7 @@ impl EvalContext<'_> {
 /// Which series of a group stay at a step. Used again for each step.
 #[derive(Default)]
 struct Choice {
-    kept: Vec<(f64, usize)>,
+    selected: Vec<(f64, usize)>,
     dropped: Vec<usize>,
     /// Whether another order of the series would have kept others.
     is_tied: bool,
@@ -256,63 +238,59 @@ struct Choice {
 
 impl Choice {
     /// Chooses; true when histograms had to be left out.
-    fn make(
+    fn select(
         &mut self,
         aggregator: Aggregator,
         series: &[LabeledRow],
         members: &[usize],
         step: usize,
-        wanted: f64,
+        limit: f64,
     ) -> bool {
-        self.kept.clear();
+        self.selected.clear();
         self.dropped.clear();
         self.is_tied = false;
-        let mut ignored = false;
-        let rank = Rank::of(aggregator);
-        for at in members.iter().copied() {
-            let row = &series[at].row;
+        let mut has_ignored_histograms = false;
+        let rank = Rank::from_aggregator(aggregator);
+        for index in members.iter().copied() {
+            let row = &series[index].row;
             match row.float(step) {
-                Some(value) => self.kept.push((value, at)),
+                Some(value) => self.selected.push((value, index)),
                 None if row.histogram(step).is_none() => {}
                 None if rank.is_some() => {
-                    ignored = true;
-                    self.dropped.push(at);
+                    has_ignored_histograms = true;
+                    self.dropped.push(index);
                 }
-                None => self.kept.push((f64::NAN, at)),
+                None => self.selected.push((f64::NAN, index)),
             }
         }
         if aggregator == Aggregator::LimitRatio {
-            self.keep_if(|at| {
-                let place = hash::label_hash(&series[at].labels) as f64 / u64::MAX as f64;
-                if wanted >= 0.0 {
-                    place < wanted
-                } else {
-                    place >= 1.0 + wanted
-                }
+            self.retain_selected(|at| {
+                let fraction = hash::label_hash(&series[at].labels) as f64 / u64::MAX as f64;
+                if limit >= 0.0 { fraction < limit } else { fraction >= 1.0 + limit }
             });
-            return ignored;
+            return has_ignored_histograms;
         }
-        let count = usize::try_from(wanted as i64).unwrap_or(0);
-        if count >= self.kept.len() {
-            return ignored && count > 0;
+        let count = usize::try_from(limit as i64).unwrap_or(0);
+        if count >= self.selected.len() {
+            return has_ignored_histograms && count > 0;
         }
         self.is_tied = match rank {
-            Some(rank) => rank.choose(&mut self.kept, count),
+            Some(rank) => rank.partition_best(&mut self.selected, count),
             None => true,
         };
-        let dropped = self.kept.drain(count..).map(|(_, at)| at);
+        let dropped = self.selected.drain(count..).map(|(_, at)| at);
         self.dropped.extend(dropped);
-        ignored && count > 0
+        has_ignored_histograms && count > 0
     }
 
-    fn keep_if(&mut self, keeps: impl Fn(usize) -> bool) {
+    fn retain_selected(&mut self, is_selected: impl Fn(usize) -> bool) {
         let dropped = &mut self.dropped;
-        self.kept.retain(|(_, at)| {
-            let stays = keeps(*at);
-            if !stays {
-                dropped.push(*at);
+        self.selected.retain(|(_, index)| {
+            let is_kept = is_selected(*index);
+            if !is_kept {
+                dropped.push(*index);
             }
-            stays
+            is_kept
         });
     }
 }

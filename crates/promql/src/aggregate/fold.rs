@@ -21,12 +21,12 @@ struct AggregateGroup {
     values: Vec<f64>,
     /// What rounding took from them; of a variance, the mean. Empty where an aggregation has no use
     /// for it.
-    rests: Vec<f64>,
+    compensations: Vec<f64>,
     /// How many numbers there were.
     counts: Vec<f64>,
     /// Where the sum would have been infinite, so that the value is a mean. Empty as long as there
     /// is no such step.
-    means: Vec<bool>,
+    holds_mean: Vec<bool>,
     /// Empty as long as there are no histograms.
     histograms: Vec<GroupHistograms>,
 }
@@ -36,8 +36,8 @@ struct AggregateGroup {
 struct GroupHistograms {
     total: Option<Box<Total>>,
     /// Some have listed bounds and others have not: there is no sum.
-    failed: bool,
-    said: ResetConflict,
+    has_mixed_schemas: bool,
+    reset_conflict: ResetConflict,
 }
 
 struct Groups<'a> {
@@ -48,52 +48,54 @@ struct Groups<'a> {
     groups: Vec<AggregateGroup>,
 }
 
-pub(super) fn folded(
+pub(super) fn fold_rows(
     env: &EvalContext<'_>,
     aggregate: &Aggregate,
     grid: Grid,
 ) -> Result<Vec<LabeledRow>, QueryError> {
-    let new = || Groups {
+    let new_groups = || Groups {
         aggregator: aggregate.aggregator,
-        position: aggregate.inner.bare().position,
+        position: aggregate.inner.without_parens().position,
         steps: grid.count,
         keys: Keys::new(&aggregate.grouping),
         groups: Vec::new(),
     };
     let mut notes = Annotations::default();
-    let mut parts = env.stream(&aggregate.inner, grid, new)?.into_iter();
-    let Some(mut all) = parts.next() else {
+    let mut parts = env.stream_rows(&aggregate.inner, grid, new_groups)?.into_iter();
+    let Some(mut groups) = parts.next() else {
         return Ok(Vec::new());
     };
     for part in parts {
-        all.merge(part, &mut notes);
+        groups.merge(part, &mut notes);
     }
-    let series = all.finish(&mut notes);
-    env.note(notes);
+    let series = groups.finish(&mut notes);
+    env.add_annotations(notes);
     Ok(series)
 }
 
 impl Consumer for Groups<'_> {
-    fn take(&mut self, env: &EvalContext<'_>, incoming: SeriesRow<'_>) -> Result<(), QueryError> {
-        let at = self.keys.group_of(incoming.labels);
-        if at == self.groups.len() {
-            let labels = self.keys.labels_of(incoming.labels);
+    fn consume(
+        &mut self,
+        env: &EvalContext<'_>,
+        incoming: SeriesRow<'_>,
+    ) -> Result<(), QueryError> {
+        let index = self.keys.group_index(incoming.labels);
+        if index == self.groups.len() {
+            let labels = self.keys.group_labels(incoming.labels);
             let group = AggregateGroup::new(labels, self.aggregator, self.steps);
             env.charge_bytes(group.size_bytes())?;
             self.groups.push(group);
         }
-        let group = &mut self.groups[at];
+        let group = &mut self.groups[index];
         group.drop_name |= incoming.drop_name;
-        group.numbers(self.aggregator, &incoming.row.values);
+        group.add_row(self.aggregator, &incoming.row.values);
         for (step, histogram) in incoming.row.histograms.iter().enumerate() {
             if let Some(histogram) = histogram {
-                let place = GroupIndex {
-                    metric: incoming.labels.metric(),
-                    position: self.position,
-                };
-                let grown =
-                    group.histogram(self.aggregator, step, histogram, &place, incoming.notes);
-                env.charge_bytes(grown as u64)?;
+                let context =
+                    AnnotationContext { metric: incoming.labels.metric(), position: self.position };
+                let grown_bytes =
+                    group.add_histogram(self.aggregator, step, histogram, &context, incoming.notes);
+                env.charge_bytes(grown_bytes as u64)?;
             }
         }
         Ok(())
@@ -104,9 +106,9 @@ impl Groups<'_> {
     /// Takes over what another thread has folded.
     fn merge(&mut self, other: Self, notes: &mut Annotations) {
         for group in other.groups {
-            let at = self.keys.group_of(&group.labels);
-            match self.groups.get_mut(at) {
-                Some(mine) => mine.merge(group, self.aggregator, self.position, notes),
+            let index = self.keys.group_index(&group.labels);
+            match self.groups.get_mut(index) {
+                Some(own_group) => own_group.merge(group, self.aggregator, self.position, notes),
                 None => self.groups.push(group),
             }
         }
@@ -116,25 +118,21 @@ impl Groups<'_> {
         let (aggregator, position) = (self.aggregator, self.position);
         let series = self.groups.into_iter().map(|group| {
             let (labels, drop_name) = (group.labels.clone(), group.drop_name);
-            LabeledRow {
-                labels,
-                drop_name,
-                row: group.finish(aggregator, position, notes),
-            }
+            LabeledRow { labels, drop_name, row: group.finish(aggregator, position, notes) }
         });
         series.filter(|series| !series.row.is_empty()).collect()
     }
 }
 
 /// What annotations about histograms need.
-struct GroupIndex<'a> {
+struct AnnotationContext<'a> {
     metric: &'a str,
     position: Position,
 }
 
 impl AggregateGroup {
     fn new(labels: Labels, aggregator: Aggregator, steps: usize) -> Self {
-        let (first, has_rests) = match aggregator {
+        let (initial, has_compensation) = match aggregator {
             Aggregator::Sum | Aggregator::Avg => (KahanSum::EMPTY.sum, true),
             Aggregator::Stddev | Aggregator::Stdvar => (0.0, true),
             _ => (f64::NAN, false),
@@ -142,48 +140,42 @@ impl AggregateGroup {
         Self {
             labels,
             drop_name: false,
-            values: vec![first; steps],
-            rests: vec![0.0; if has_rests { steps } else { 0 }],
+            values: vec![initial; steps],
+            compensations: vec![0.0; if has_compensation { steps } else { 0 }],
             counts: vec![0.0; steps],
-            means: Vec::new(),
+            holds_mean: Vec::new(),
             histograms: Vec::new(),
         }
     }
 
     fn size_bytes(&self) -> u64 {
-        (8 * (self.values.len() + self.rests.len() + self.counts.len())) as u64
+        (8 * (self.values.len() + self.compensations.len() + self.counts.len())) as u64
     }
 
     fn sum(&self, step: usize) -> KahanSum {
-        KahanSum {
-            sum: self.values[step],
-            rest: self.rests[step],
-        }
+        KahanSum { sum: self.values[step], compensation: self.compensations[step] }
     }
 
     fn set_sum(&mut self, step: usize, sum: KahanSum) {
-        (self.values[step], self.rests[step]) = (sum.sum, sum.rest);
+        (self.values[step], self.compensations[step]) = (sum.sum, sum.compensation);
     }
 
     /// Takes the numbers of a row. Each aggregation has a loop of its own, without a branch where
     /// there need be none.
-    fn numbers(&mut self, aggregator: Aggregator, row: &[f64]) {
+    fn add_row(&mut self, aggregator: Aggregator, row: &[f64]) {
         for (count, value) in self.counts.iter_mut().zip(row) {
             *count += f64::from(u8::from(!is_stale(*value)));
         }
         let values = self.values.iter_mut();
         match aggregator {
             Aggregator::Sum => {
-                let sums = values.zip(&mut self.rests).zip(row);
+                let sums = values.zip(&mut self.compensations).zip(row);
                 for ((sum, rest), value) in sums {
-                    let next = KahanSum {
-                        sum: *sum,
-                        rest: *rest,
-                    };
+                    let next = KahanSum { sum: *sum, compensation: *rest };
                     let next = next.plus(*value);
                     let is_absent = is_stale(*value);
                     *sum = if is_absent { *sum } else { next.sum };
-                    *rest = if is_absent { *rest } else { next.rest };
+                    *rest = if is_absent { *rest } else { next.compensation };
                 }
             }
             Aggregator::Min => {
@@ -198,9 +190,9 @@ impl AggregateGroup {
                     *best = if is_better { *value } else { *best };
                 }
             }
-            Aggregator::Avg => self.averages(row),
+            Aggregator::Avg => self.add_to_means(row),
             Aggregator::Stddev | Aggregator::Stdvar => {
-                let cells = values.zip(&mut self.rests).zip(&self.counts).zip(row);
+                let cells = values.zip(&mut self.compensations).zip(&self.counts).zip(row);
                 for (((squares, mean), count), value) in cells {
                     if is_stale(*value) {
                         continue;
@@ -219,36 +211,36 @@ impl AggregateGroup {
         }
     }
 
-    fn averages(&mut self, row: &[f64]) {
+    fn add_to_means(&mut self, row: &[f64]) {
         for (step, value) in row.iter().enumerate() {
             if is_stale(*value) {
                 continue;
             }
             let next = self.sum(step).plus(*value);
-            let before = self.counts[step] - 1.0;
-            let is_mean = self.means.get(step).is_some_and(|is_mean| *is_mean);
-            if before == 0.0 || next.sum.is_finite() && !is_mean {
+            let count_before = self.counts[step] - 1.0;
+            let is_mean = self.holds_mean.get(step).is_some_and(|is_mean| *is_mean);
+            if count_before == 0.0 || next.sum.is_finite() && !is_mean {
                 self.set_sum(step, next);
                 continue;
             }
-            let mut mean = self.mean(step, before);
+            let mut mean = self.mean_at(step, count_before);
             mean.add(*value);
             self.set_mean(step, mean);
         }
     }
 
-    fn mean(&self, step: usize, count: f64) -> Mean {
+    fn mean_at(&self, step: usize, count: f64) -> Mean {
         let mean = self.sum(step);
-        match self.means.get(step) {
+        match self.holds_mean.get(step) {
             Some(true) => Mean { mean, count },
-            _ => Mean::after(mean, count),
+            _ => Mean::from_sum(mean, count),
         }
     }
 
     fn set_mean(&mut self, step: usize, mean: Mean) {
         self.set_sum(step, mean.mean);
-        self.means.resize(self.values.len(), false);
-        self.means[step] = true;
+        self.holds_mean.resize(self.values.len(), false);
+        self.holds_mean[step] = true;
     }
 
     fn merge(
@@ -266,53 +258,54 @@ impl AggregateGroup {
             let Some(total) = histograms.total else {
                 continue;
             };
-            let mine = self.histograms_at(step);
-            mine.said.merge(histograms.said);
-            mine.failed |= histograms.failed;
+            let own = self.histograms_at(step);
+            own.reset_conflict.merge(histograms.reset_conflict);
+            own.has_mixed_schemas |= histograms.has_mixed_schemas;
             let metric = "";
-            let place = GroupIndex { metric, position };
-            match &mut mine.total {
-                None => mine.total = Some(total),
+            let context = AnnotationContext { metric, position };
+            match &mut own.total {
+                None => own.total = Some(total),
                 Some(mine_total) => {
-                    let joined = mine_total.join(*total, aggregator == Aggregator::Avg);
-                    mine.failed |= is_incompatible(joined, &place, notes);
+                    let result = mine_total.merge(*total, aggregator == Aggregator::Avg);
+                    own.has_mixed_schemas |= is_incompatible(result, &context, notes);
                 }
             }
         }
     }
 
     fn merge_step(&mut self, step: usize, other: &Self, aggregator: Aggregator) {
-        let (mine, theirs) = (self.counts[step], other.counts[step]);
-        if theirs == 0.0 {
+        let (own_count, other_count) = (self.counts[step], other.counts[step]);
+        if other_count == 0.0 {
             return;
         }
-        let all = mine + theirs;
+        let total_count = own_count + other_count;
         let value = other.values[step];
         match aggregator {
-            _ if mine == 0.0 => {
+            _ if own_count == 0.0 => {
                 self.values[step] = value;
-                if let Some(rest) = other.rests.get(step) {
-                    self.rests[step] = *rest;
+                if let Some(rest) = other.compensations.get(step) {
+                    self.compensations[step] = *rest;
                 }
-                if other.means.get(step) == Some(&true) {
-                    self.means.resize(self.values.len(), false);
-                    self.means[step] = true;
+                if other.holds_mean.get(step) == Some(&true) {
+                    self.holds_mean.resize(self.values.len(), false);
+                    self.holds_mean[step] = true;
                 }
             }
-            Aggregator::Sum => self.set_sum(step, self.sum(step).join(other.sum(step))),
+            Aggregator::Sum => self.set_sum(step, self.sum(step).merge(other.sum(step))),
             Aggregator::Avg => {
-                let joined = self.sum(step).join(other.sum(step));
-                let has_mean = |group: &Self| group.means.get(step) == Some(&true);
+                let joined = self.sum(step).merge(other.sum(step));
+                let has_mean = |group: &Self| group.holds_mean.get(step) == Some(&true);
                 if joined.sum.is_finite() && !has_mean(self) && !has_mean(other) {
                     self.set_sum(step, joined);
                 } else {
                     let weigh = |mean: Mean| KahanSum {
-                        sum: mean.mean.sum * (mean.count / all),
-                        rest: mean.mean.rest * (mean.count / all),
+                        sum: mean.mean.sum * (mean.count / total_count),
+                        compensation: mean.mean.compensation * (mean.count / total_count),
                     };
-                    let (left, right) = (self.mean(step, mine), other.mean(step, theirs));
-                    let mean = weigh(left).join(weigh(right));
-                    self.set_mean(step, Mean { mean, count: all });
+                    let (left, right) =
+                        (self.mean_at(step, own_count), other.mean_at(step, other_count));
+                    let mean = weigh(left).merge(weigh(right));
+                    self.set_mean(step, Mean { mean, count: total_count });
                 }
             }
             Aggregator::Min if value < self.values[step] || self.values[step].is_nan() => {
@@ -322,13 +315,13 @@ impl AggregateGroup {
                 self.values[step] = value;
             }
             Aggregator::Stddev | Aggregator::Stdvar => {
-                let delta = other.rests[step] - self.rests[step];
-                self.values[step] += value + delta * delta * mine * theirs / all;
-                self.rests[step] += delta * theirs / all;
+                let delta = other.compensations[step] - self.compensations[step];
+                self.values[step] += value + delta * delta * own_count * other_count / total_count;
+                self.compensations[step] += delta * other_count / total_count;
             }
             _ => {}
         }
-        self.counts[step] = all;
+        self.counts[step] = total_count;
     }
 
     fn histograms_at(&mut self, step: usize) -> &mut GroupHistograms {
@@ -339,45 +332,45 @@ impl AggregateGroup {
 
     /// Takes a histogram of a row, and returns by how many bytes that made the group larger,
     /// roughly.
-    fn histogram(
+    fn add_histogram(
         &mut self,
         aggregator: Aggregator,
         step: usize,
         histogram: &FloatHistogram,
-        place: &GroupIndex<'_>,
+        context: &AnnotationContext<'_>,
         notes: &mut Annotations,
     ) -> usize {
         match aggregator {
             Aggregator::Count | Aggregator::Group => self.counts[step] += 1.0,
             Aggregator::Sum | Aggregator::Avg => {
-                let mine = self.histograms_at(step);
-                mine.said.take(histogram.counter_reset);
-                let Some(total) = &mut mine.total else {
-                    let total = mine.total.insert(Box::new(Total::of(histogram)));
+                let own = self.histograms_at(step);
+                own.reset_conflict.add(histogram.counter_reset);
+                let Some(total) = &mut own.total else {
+                    let total = own.total.insert(Box::new(Total::from_histogram(histogram)));
                     return total.size_bytes();
                 };
-                let before = total.size_bytes();
-                let added = match aggregator {
-                    Aggregator::Avg => total.average(histogram),
+                let bytes_before = total.size_bytes();
+                let result = match aggregator {
+                    Aggregator::Avg => total.add_to_mean(histogram),
                     _ => total.add(histogram),
                 };
-                let grown = total.size_bytes().saturating_sub(before);
-                mine.failed |= is_incompatible(added, place, notes);
-                return grown;
+                let grown_bytes = total.size_bytes().saturating_sub(bytes_before);
+                own.has_mixed_schemas |= is_incompatible(result, context, notes);
+                return grown_bytes;
             }
             _ => {
                 let text = annotations::histogram_ignored_in_aggregation(aggregator.name());
-                notes.info(place.position, text);
+                notes.info(context.position, text);
             }
         }
         0
     }
 
-    fn number(&self, aggregator: Aggregator, step: usize) -> f64 {
+    fn final_value(&self, aggregator: Aggregator, step: usize) -> f64 {
         let (value, count) = (self.values[step], self.counts[step]);
         match aggregator {
             Aggregator::Sum => self.sum(step).value(),
-            Aggregator::Avg if self.means.get(step) == Some(&true) => self.sum(step).value(),
+            Aggregator::Avg if self.holds_mean.get(step) == Some(&true) => self.sum(step).value(),
             Aggregator::Avg => self.sum(step).mean(count),
             Aggregator::Count => count,
             Aggregator::Group => 1.0,
@@ -396,7 +389,7 @@ impl AggregateGroup {
         let mut row = Row::absent(self.values.len());
         for step in 0..self.values.len() {
             if self.counts[step] > 0.0 {
-                row.values[step] = self.number(aggregator, step);
+                row.values[step] = self.final_value(aggregator, step);
             }
         }
         let histograms = std::mem::take(&mut self.histograms);
@@ -409,10 +402,10 @@ impl AggregateGroup {
                 row.set(step, None);
                 continue;
             }
-            if histograms.failed {
+            if histograms.has_mixed_schemas {
                 continue;
             }
-            if histograms.said.contradict() {
+            if histograms.reset_conflict.is_contradictory() {
                 notes.warn(position, annotations::reset_collision("aggregation"));
             }
             let histogram = match aggregator {
@@ -428,20 +421,20 @@ impl AggregateGroup {
 /// Whether there is no sum of two histograms, which is said; as is, when their bounds had to be
 /// reconciled.
 fn is_incompatible(
-    added: Result<HistogramConflicts, Incompatible>,
-    place: &GroupIndex<'_>,
+    result: Result<HistogramConflicts, Incompatible>,
+    context: &AnnotationContext<'_>,
     notes: &mut Annotations,
 ) -> bool {
-    match added {
-        Ok(reconciled) => {
-            if reconciled.bounds {
+    match result {
+        Ok(conflicts) => {
+            if conflicts.bounds {
                 let text = annotations::bounds_reconciled("aggregation");
-                notes.info(place.position, text);
+                notes.info(context.position, text);
             }
         }
         Err(Incompatible) => {
-            notes.warn(place.position, annotations::mixed_schemas(place.metric));
+            notes.warn(context.position, annotations::mixed_schemas(context.metric));
         }
     }
-    added.is_err()
+    result.is_err()
 }

@@ -19,10 +19,10 @@ impl EvalContext<'_> {
     ) -> Result<Vec<LabeledRow>, QueryError> {
         use Aggregator::{BottomK, CountValues, LimitK, LimitRatio, Quantile, TopK};
         match aggregate.aggregator {
-            TopK | BottomK | LimitK | LimitRatio => self.chosen(node, aggregate, grid),
-            CountValues => self.counted_values(aggregate, grid),
-            Quantile => self.quantiles(aggregate, grid),
-            _ => fold::folded(self, aggregate, grid),
+            TopK | BottomK | LimitK | LimitRatio => self.select_rows(node, aggregate, grid),
+            CountValues => self.count_values(aggregate, grid),
+            Quantile => self.aggregate_quantiles(aggregate, grid),
+            _ => fold::fold_rows(self, aggregate, grid),
         }
     }
 }

@@ -19,7 +19,7 @@ pub(super) enum Rank {
 
 impl Rank {
     /// The order of an aggregation that has one.
-    pub(super) fn of(aggregator: Aggregator) -> Option<Self> {
+    pub(super) fn from_aggregator(aggregator: Aggregator) -> Option<Self> {
         match aggregator {
             Aggregator::TopK => Some(Self::Highest),
             Aggregator::BottomK => Some(Self::Lowest),
@@ -29,11 +29,11 @@ impl Rank {
 
     /// Puts the best `count` first. Says whether some that are equal to the worst of them are not
     /// among them, so that the order in which they came has decided.
-    pub(super) fn choose(self, candidates: &mut [Candidate], count: usize) -> bool {
+    pub(super) fn partition_best(self, candidates: &mut [Candidate], count: usize) -> bool {
         // Two loops, so that neither asks for each value which of them it is.
         match self {
-            Self::Highest => choose(candidates, count, |one, other| one < other),
-            Self::Lowest => choose(candidates, count, |one, other| one > other),
+            Self::Highest => partition_best(candidates, count, |one, other| one < other),
+            Self::Lowest => partition_best(candidates, count, |one, other| one > other),
         }
     }
 
@@ -51,7 +51,7 @@ impl Rank {
 }
 
 /// Chooses by what makes one number worse than another. NaN is worse than anything.
-fn choose(
+fn partition_best(
     candidates: &mut [Candidate],
     count: usize,
     is_worse: impl Fn(f64, f64) -> bool + Copy,
@@ -62,14 +62,14 @@ fn choose(
     let (heap, others) = candidates.split_at_mut(count);
     let is_above = |one: Candidate, other: Candidate| one.0.is_nan() || is_worse(one.0, other.0);
     for last in 1..count {
-        rise(heap, last, is_above);
+        sift_up(heap, last, is_above);
     }
     let (mut worst, mut is_tied) = (heap[0].0, false);
-    for other in others {
-        let value = other.0;
+    for candidate in others {
+        let value = candidate.0;
         if is_worse(worst, value) || worst.is_nan() && !value.is_nan() {
-            std::mem::swap(&mut heap[0], other);
-            sink(heap, is_above);
+            std::mem::swap(&mut heap[0], candidate);
+            sift_down(heap, is_above);
             // What went may be as bad as what is the worst now.
             is_tied = heap[0].0 == worst || heap[0].0.is_nan() && worst.is_nan();
             worst = heap[0].0;
@@ -81,31 +81,35 @@ fn choose(
 }
 
 /// Brings up the last of a heap to where it belongs.
-fn rise(heap: &mut [Candidate], mut at: usize, is_above: impl Fn(Candidate, Candidate) -> bool) {
-    while at > 0 {
-        let parent = (at - 1) / 2;
-        if !is_above(heap[at], heap[parent]) {
+fn sift_up(
+    heap: &mut [Candidate],
+    mut index: usize,
+    is_above: impl Fn(Candidate, Candidate) -> bool,
+) {
+    while index > 0 {
+        let parent = (index - 1) / 2;
+        if !is_above(heap[index], heap[parent]) {
             break;
         }
-        heap.swap(at, parent);
-        at = parent;
+        heap.swap(index, parent);
+        index = parent;
     }
 }
 
 /// Brings down the first of a heap to where it belongs.
-fn sink(heap: &mut [Candidate], is_above: impl Fn(Candidate, Candidate) -> bool) {
-    let mut at = 0;
+fn sift_down(heap: &mut [Candidate], is_above: impl Fn(Candidate, Candidate) -> bool) {
+    let mut index = 0;
     loop {
-        let (left, right) = (2 * at + 1, 2 * at + 2);
+        let (left, right) = (2 * index + 1, 2 * index + 2);
         if left >= heap.len() {
             break;
         }
         let is_right = right < heap.len() && is_above(heap[right], heap[left]);
         let worse = if is_right { right } else { left };
-        if !is_above(heap[worse], heap[at]) {
+        if !is_above(heap[worse], heap[index]) {
             break;
         }
-        heap.swap(at, worse);
-        at = worse;
+        heap.swap(index, worse);
+        index = worse;
     }
 }

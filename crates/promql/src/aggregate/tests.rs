@@ -11,7 +11,7 @@ fn a_group_has_the_labels_it_is_told_by() {
     let of = |only, listed: &[&str]| {
         let listed = listed.iter().map(|name| (*name).into()).collect();
         let grouping = Grouping::new(only, listed);
-        Keys::new(&grouping).labels_of(&labels).to_string()
+        Keys::new(&grouping).group_labels(&labels).to_string()
     };
     assert_eq!(of(true, &[]), "{}");
     assert_eq!(of(true, &["__name__", "b", "c"]), "x{b=\"2\"}");

@@ -30,28 +30,28 @@ impl EvalContext<'_> {
             (ExprValue::Scalar(left), ExprValue::Scalar(right)) => {
                 let pairs = left.into_iter().zip(right);
                 ExprValue::Scalar(
-                    pairs
-                        .map(|(l, r)| scalar_operation(binary.operator, l, r))
-                        .collect(),
+                    pairs.map(|(l, r)| scalar_operation(binary.operator, l, r)).collect(),
                 )
             }
             (ExprValue::Vector(series), ExprValue::Scalar(scalars)) => {
-                ExprValue::Vector(operation.with_scalar(series, &scalars, false, &mut notes))
+                ExprValue::Vector(operation.apply_scalar(series, &scalars, false, &mut notes))
             }
             (ExprValue::Scalar(scalars), ExprValue::Vector(series)) => {
-                ExprValue::Vector(operation.with_scalar(series, &scalars, true, &mut notes))
+                ExprValue::Vector(operation.apply_scalar(series, &scalars, true, &mut notes))
             }
-            (ExprValue::Vector(left), ExprValue::Vector(right)) => ExprValue::Vector(match binary
-                .operator
-            {
-                Operator::And => sets::and(left, &right, &binary.matching, grid, true),
-                Operator::Unless => sets::and(left, &right, &binary.matching, grid, false),
-                Operator::Or => sets::or(left, right, &binary.matching, grid),
-                _ => matching::matched(self, binary, operation, &left, &right, grid, &mut notes)?,
-            }),
+            (ExprValue::Vector(left), ExprValue::Vector(right)) => {
+                ExprValue::Vector(match binary.operator {
+                    Operator::And => sets::and(left, &right, &binary.matching, grid, true),
+                    Operator::Unless => sets::and(left, &right, &binary.matching, grid, false),
+                    Operator::Or => sets::or(left, right, &binary.matching, grid),
+                    _ => matching::match_vectors(
+                        self, binary, operation, &left, &right, grid, &mut notes,
+                    )?,
+                })
+            }
             _ => return Err(QueryError::execution("a string cannot be computed with")),
         };
-        self.note(notes);
+        self.add_annotations(notes);
         Ok(value)
     }
 }

@@ -4,7 +4,7 @@ use egret_metrics_model::is_stale;
 
 use super::super::annotations::{self, Annotations};
 use super::super::histogram::{FloatHistogram, HistogramConflicts, Incompatible, TrimSide};
-use super::super::row::{LabeledRow, Point, absent};
+use super::super::row::{LabeledRow, Point, absent_value};
 use super::super::syntax::{Operator, Position};
 
 /// An operator where it stands.
@@ -15,7 +15,7 @@ pub(super) struct Operation {
     pub position: Position,
 }
 
-fn compares(operator: Operator, left: f64, right: f64) -> bool {
+fn evaluate_comparison(operator: Operator, left: f64, right: f64) -> bool {
     match operator {
         Operator::Equal => left == right,
         Operator::NotEqual => left != right,
@@ -37,7 +37,7 @@ pub(super) fn scalar_operation(operator: Operator, left: f64, right: f64) -> f64
         Operator::Mod => left % right,
         Operator::Pow => left.powf(right),
         Operator::Atan2 => left.atan2(right),
-        _ => f64::from(u8::from(compares(operator, left, right))),
+        _ => f64::from(u8::from(evaluate_comparison(operator, left, right))),
     }
 }
 
@@ -46,11 +46,11 @@ pub(super) type BinaryMathFn = fn(f64, f64) -> f64;
 
 impl Operation {
     /// What becomes of two numbers.
-    pub(super) fn of_floats(&self) -> BinaryMathFn {
-        fn kept(holds: bool, left: f64) -> f64 {
-            if holds { left } else { absent() }
+    pub(super) fn float_fn(&self) -> BinaryMathFn {
+        fn keep_if(holds: bool, left: f64) -> f64 {
+            if holds { left } else { absent_value() }
         }
-        fn told(holds: bool) -> f64 {
+        fn to_float(holds: bool) -> f64 {
             if holds { 1.0 } else { 0.0 }
         }
         match (self.operator, self.returns_bool) {
@@ -61,19 +61,19 @@ impl Operation {
             (Operator::Mod, _) => |l, r| l % r,
             (Operator::Pow, _) => f64::powf,
             (Operator::Atan2, _) => f64::atan2,
-            (Operator::Equal, false) => |l, r| kept(l == r, l),
-            (Operator::NotEqual, false) => |l, r| kept(l != r, l),
-            (Operator::Greater, false) => |l, r| kept(l > r, l),
-            (Operator::Less, false) => |l, r| kept(l < r, l),
-            (Operator::GreaterOrEqual, false) => |l, r| kept(l >= r, l),
-            (Operator::LessOrEqual, false) => |l, r| kept(l <= r, l),
-            (Operator::Equal, true) => |l, r| told(l == r),
-            (Operator::NotEqual, true) => |l, r| told(l != r),
-            (Operator::Greater, true) => |l, r| told(l > r),
-            (Operator::Less, true) => |l, r| told(l < r),
-            (Operator::GreaterOrEqual, true) => |l, r| told(l >= r),
-            (Operator::LessOrEqual, true) => |l, r| told(l <= r),
-            (Operator::TrimUpper | Operator::TrimLower, _) => |_, _| absent(),
+            (Operator::Equal, false) => |l, r| keep_if(l == r, l),
+            (Operator::NotEqual, false) => |l, r| keep_if(l != r, l),
+            (Operator::Greater, false) => |l, r| keep_if(l > r, l),
+            (Operator::Less, false) => |l, r| keep_if(l < r, l),
+            (Operator::GreaterOrEqual, false) => |l, r| keep_if(l >= r, l),
+            (Operator::LessOrEqual, false) => |l, r| keep_if(l <= r, l),
+            (Operator::Equal, true) => |l, r| to_float(l == r),
+            (Operator::NotEqual, true) => |l, r| to_float(l != r),
+            (Operator::Greater, true) => |l, r| to_float(l > r),
+            (Operator::Less, true) => |l, r| to_float(l < r),
+            (Operator::GreaterOrEqual, true) => |l, r| to_float(l >= r),
+            (Operator::LessOrEqual, true) => |l, r| to_float(l <= r),
+            (Operator::TrimUpper | Operator::TrimLower, _) => |_, _| absent_value(),
             (Operator::And | Operator::Or | Operator::Unless, _) => {
                 unreachable!("sets are not computed with")
             }
@@ -99,73 +99,77 @@ impl Operation {
 
     /// What becomes of two samples; nothing when a comparison does not hold or there is no such
     /// operation.
-    pub(super) fn points(
+    pub(super) fn apply(
         &self,
         left: &Point,
         right: &Point,
         notes: &mut Annotations,
     ) -> Option<Point> {
-        let compared = match (left, right) {
+        let holds = match (left, right) {
             (Point::Float(_), Point::Float(_)) if self.operator.is_trim() => {
-                return self.incompatible("float", "float", notes);
+                return self.note_incompatible("float", "float", notes);
             }
             (Point::Float(left), Point::Float(right)) => {
                 if !self.operator.is_comparison() {
                     return Some(Point::Float(scalar_operation(self.operator, *left, *right)));
                 }
-                compares(self.operator, *left, *right)
+                evaluate_comparison(self.operator, *left, *right)
             }
             (Point::Histogram(left), Point::Histogram(right)) => match self.operator {
-                Operator::Add | Operator::Sub => return self.histograms(left, right, notes),
-                Operator::Equal => super::super::histogram::is_same(left, right),
-                Operator::NotEqual => !super::super::histogram::is_same(left, right),
-                _ => return self.incompatible("histogram", "histogram", notes),
+                Operator::Add | Operator::Sub => {
+                    return self.apply_to_histograms(left, right, notes);
+                }
+                Operator::Equal => super::super::histogram::is_equal_ignoring_reset(left, right),
+                Operator::NotEqual => {
+                    !super::super::histogram::is_equal_ignoring_reset(left, right)
+                }
+                _ => return self.note_incompatible("histogram", "histogram", notes),
             },
             (Point::Histogram(histogram), Point::Float(factor)) => {
                 return match self.operator {
-                    Operator::Mul => Some(changed(histogram, |copy| copy.multiply(*factor))),
-                    Operator::Div => Some(changed(histogram, |copy| copy.divide(*factor))),
-                    Operator::TrimUpper => Some(changed(histogram, |copy| {
-                        copy.trim(*factor, TrimSide::Below)
-                    })),
-                    Operator::TrimLower => Some(changed(histogram, |copy| {
-                        copy.trim(*factor, TrimSide::Above)
-                    })),
-                    _ => self.incompatible("histogram", "float", notes),
+                    Operator::Mul => Some(map_histogram(histogram, |copy| copy.multiply(*factor))),
+                    Operator::Div => Some(map_histogram(histogram, |copy| copy.divide(*factor))),
+                    Operator::TrimUpper => {
+                        Some(map_histogram(histogram, |copy| copy.trim(*factor, TrimSide::Below)))
+                    }
+                    Operator::TrimLower => {
+                        Some(map_histogram(histogram, |copy| copy.trim(*factor, TrimSide::Above)))
+                    }
+                    _ => self.note_incompatible("histogram", "float", notes),
                 };
             }
             (Point::Float(factor), Point::Histogram(histogram)) => {
                 return match self.operator {
-                    Operator::Mul => Some(changed(histogram, |copy| copy.multiply(*factor))),
-                    _ => self.incompatible("float", "histogram", notes),
+                    Operator::Mul => Some(map_histogram(histogram, |copy| copy.multiply(*factor))),
+                    _ => self.note_incompatible("float", "histogram", notes),
                 };
             }
         };
-        match (self.returns_bool, compared) {
+        match (self.returns_bool, holds) {
             (true, held) => Some(Point::Float(f64::from(u8::from(held)))),
             (false, true) => Some(left.clone()),
             (false, false) => None,
         }
     }
 
-    fn incompatible(&self, left: &str, right: &str, notes: &mut Annotations) -> Option<Point> {
+    fn note_incompatible(&self, left: &str, right: &str, notes: &mut Annotations) -> Option<Point> {
         let text = annotations::incompatible_types(self.operator.name(), left, right);
         notes.info(self.position, text);
         None
     }
 
-    fn histograms(
+    fn apply_to_histograms(
         &self,
         left: &FloatHistogram,
         right: &FloatHistogram,
         notes: &mut Annotations,
     ) -> Option<Point> {
         let mut result = left.clone();
-        let (done, what) = match self.operator {
+        let (outcome, operation_name) = match self.operator {
             Operator::Add => (result.add(right), "addition"),
             _ => (result.subtract(right), "subtraction"),
         };
-        match done {
+        match outcome {
             Err(Incompatible) => {
                 let operator = self.operator.name();
                 let text = format!(
@@ -174,15 +178,12 @@ impl Operation {
                 notes.warn(self.position, text);
                 return None;
             }
-            Ok(HistogramConflicts {
-                bounds,
-                reset_collision,
-            }) => {
+            Ok(HistogramConflicts { bounds, reset_collision }) => {
                 if bounds {
-                    notes.info(self.position, annotations::bounds_reconciled(what));
+                    notes.info(self.position, annotations::bounds_reconciled(operation_name));
                 }
                 if reset_collision {
-                    notes.warn(self.position, annotations::reset_collision(what));
+                    notes.warn(self.position, annotations::reset_collision(operation_name));
                 }
             }
         }
@@ -190,26 +191,26 @@ impl Operation {
     }
 
     /// An operator between series and a scalar, which stands on the left when `swapped`.
-    pub(super) fn with_scalar(
+    pub(super) fn apply_scalar(
         &self,
         mut series: Vec<LabeledRow>,
         scalars: &[f64],
-        swapped: bool,
+        is_swapped: bool,
         notes: &mut Annotations,
     ) -> Vec<LabeledRow> {
-        let of_floats = self.of_floats();
+        let float_fn = self.float_fn();
         let keeps_sample = self.operator.is_comparison() && !self.returns_bool;
-        for one in &mut series {
-            one.drop_name |= self.drops_name() || self.returns_bool;
-            if one.row.histograms.is_empty() && !self.operator.is_trim() {
-                for (value, scalar) in one.row.values.iter_mut().zip(scalars) {
+        for series_row in &mut series {
+            series_row.drop_name |= self.drops_name() || self.returns_bool;
+            if series_row.row.histograms.is_empty() && !self.operator.is_trim() {
+                for (value, scalar) in series_row.row.values.iter_mut().zip(scalars) {
                     if is_stale(*value) {
                         continue;
                     }
-                    let result = if swapped {
-                        of_floats(*scalar, *value)
+                    let result = if is_swapped {
+                        float_fn(*scalar, *value)
                     } else {
-                        of_floats(*value, *scalar)
+                        float_fn(*value, *scalar)
                     };
                     // A comparison that holds keeps the series' sample, on whichever side it
                     // stands.
@@ -219,18 +220,14 @@ impl Operation {
                 }
                 continue;
             }
-            one.row.map(|step, point| {
+            series_row.row.map(|step, point| {
                 let scalar = Point::Float(scalars[step]);
-                let result = if swapped {
-                    self.points(&scalar, &point, notes)
+                let result = if is_swapped {
+                    self.apply(&scalar, &point, notes)
                 } else {
-                    self.points(&point, &scalar, notes)
+                    self.apply(&point, &scalar, notes)
                 };
-                if keeps_sample {
-                    result.map(|_| point)
-                } else {
-                    result
-                }
+                if keeps_sample { result.map(|_| point) } else { result }
             });
         }
         series.retain(|one| !one.row.is_empty());
@@ -238,7 +235,7 @@ impl Operation {
     }
 }
 
-fn changed(histogram: &FloatHistogram, change: impl FnOnce(&mut FloatHistogram)) -> Point {
+fn map_histogram(histogram: &FloatHistogram, change: impl FnOnce(&mut FloatHistogram)) -> Point {
     let mut copy = histogram.clone();
     change(&mut copy);
     Point::Histogram(copy.into())

@@ -1,7 +1,7 @@
 //! `and`, `or`, `unless`.
 
 use super::super::keys::Keys;
-use super::super::row::{Grid, LabeledRow, Row, absent};
+use super::super::row::{Grid, LabeledRow, Row, absent_value};
 use super::super::syntax::Grouping;
 
 /// For each group of series, at which steps one of them has a sample.
@@ -11,16 +11,16 @@ struct Presence<'a> {
 }
 
 impl<'a> Presence<'a> {
-    fn of(series: &[LabeledRow], matching: &'a Grouping, grid: Grid) -> Self {
+    fn from_rows(series: &[LabeledRow], matching: &'a Grouping, grid: Grid) -> Self {
         let mut keys = Keys::new(matching);
         let mut steps: Vec<Vec<bool>> = Vec::new();
-        for one in series {
-            let group = keys.group_of(&one.labels);
+        for series_row in series {
+            let group = keys.group_index(&series_row.labels);
             if group == steps.len() {
                 steps.push(vec![false; grid.count]);
             }
             for (step, present) in steps[group].iter_mut().enumerate() {
-                *present |= one.row.has(step);
+                *present |= series_row.row.has_sample(step);
             }
         }
         Self { keys, steps }
@@ -28,12 +28,12 @@ impl<'a> Presence<'a> {
 }
 
 /// Takes samples out of a row.
-fn keep(row: &mut Row, keeps: impl Fn(usize) -> bool) {
+fn retain_steps(row: &mut Row, is_kept: impl Fn(usize) -> bool) {
     for (step, value) in row.values.iter_mut().enumerate() {
-        *value = if keeps(step) { *value } else { absent() };
+        *value = if is_kept(step) { *value } else { absent_value() };
     }
     for (step, histogram) in row.histograms.iter_mut().enumerate() {
-        if !keeps(step) {
+        if !is_kept(step) {
             *histogram = None;
         }
     }
@@ -47,12 +47,12 @@ pub(super) fn and(
     grid: Grid,
     wants_match: bool,
 ) -> Vec<LabeledRow> {
-    let mut presence = Presence::of(right, matching, grid);
-    for one in &mut left {
-        let group = presence.keys.group_of(&one.labels);
+    let mut presence = Presence::from_rows(right, matching, grid);
+    for series_row in &mut left {
+        let group = presence.keys.group_index(&series_row.labels);
         match presence.steps.get(group) {
-            Some(present) => keep(&mut one.row, |step| present[step] == wants_match),
-            None => keep(&mut one.row, |_| !wants_match),
+            Some(present) => retain_steps(&mut series_row.row, |step| present[step] == wants_match),
+            None => retain_steps(&mut series_row.row, |_| !wants_match),
         }
     }
     left.retain(|one| !one.row.is_empty());
@@ -66,8 +66,8 @@ pub(super) fn or(
     matching: &Grouping,
     grid: Grid,
 ) -> Vec<LabeledRow> {
-    let rest = and(right, &left, matching, grid, false);
-    let mut all = left;
-    all.extend(rest);
-    all
+    let unmatched = and(right, &left, matching, grid, false);
+    let mut union_rows = left;
+    union_rows.extend(unmatched);
+    union_rows
 }

@@ -12,9 +12,7 @@ const PRECISION: f64 = 1e-12;
 
 /// Whether the last bucket has all observations.
 fn is_complete(buckets: &[ClassicBucket]) -> bool {
-    buckets
-        .last()
-        .is_some_and(|last| last.upper == f64::INFINITY)
+    buckets.last().is_some_and(|last| last.upper == f64::INFINITY)
 }
 
 /// Changes that were made so that counts ascend.
@@ -27,8 +25,8 @@ pub(super) struct MonotonicityFix {
 }
 
 /// Makes counts ascend; says what was changed if it was more than rounding.
-fn mend(buckets: &mut [ClassicBucket]) -> Option<MonotonicityFix> {
-    let mut forced: Option<MonotonicityFix> = None;
+fn fix_monotonicity(buckets: &mut [ClassicBucket]) -> Option<MonotonicityFix> {
+    let mut fix: Option<MonotonicityFix> = None;
     let mut highest = buckets[0].count;
     for bucket in &mut buckets[1..] {
         let count = bucket.count;
@@ -40,26 +38,23 @@ fn mend(buckets: &mut [ClassicBucket]) -> Option<MonotonicityFix> {
         } else if count < highest {
             bucket.count = highest;
             let (upper, difference) = (bucket.upper, highest - count);
-            let forced = forced.get_or_insert(MonotonicityFix {
-                bounds: (upper, upper),
-                difference,
-            });
+            let forced = fix.get_or_insert(MonotonicityFix { bounds: (upper, upper), difference });
             forced.bounds.1 = upper;
             forced.difference = forced.difference.max(difference);
         } else {
             highest = count;
         }
     }
-    forced
+    fix
 }
 
 /// Whether two counts differ by so little that it is rounding.
-fn is_rounding(one: f64, other: f64) -> bool {
-    if one.is_nan() && other.is_nan() {
+fn is_rounding(left: f64, right: f64) -> bool {
+    if left.is_nan() && right.is_nan() {
         return true;
     }
-    let (difference, sum) = ((one - other).abs(), one.abs() + other.abs());
-    let is_tiny = one == 0.0 || other == 0.0 || sum < f64::MIN_POSITIVE;
+    let (difference, sum) = ((left - right).abs(), left.abs() + right.abs());
+    let is_tiny = left == 0.0 || right == 0.0 || sum < f64::MIN_POSITIVE;
     if is_tiny {
         difference < PRECISION * f64::MIN_POSITIVE
     } else {
@@ -82,27 +77,27 @@ pub(super) fn quantile(q: f64, buckets: &mut [ClassicBucket]) -> (f64, Option<Mo
     if !is_complete(buckets) {
         return (f64::NAN, None);
     }
-    let forced = mend(buckets);
+    let fix = fix_monotonicity(buckets);
     let observations = buckets[buckets.len() - 1].count;
     if buckets.len() < 2 || observations == 0.0 {
-        return (f64::NAN, forced);
+        return (f64::NAN, fix);
     }
     let mut rank = q * observations;
     let last = buckets.len() - 1;
-    let at = buckets[..last].partition_point(|bucket| bucket.count < rank || rank.is_nan());
-    if at == last {
-        return (buckets[last - 1].upper, forced);
+    let index = buckets[..last].partition_point(|bucket| bucket.count < rank || rank.is_nan());
+    if index == last {
+        return (buckets[last - 1].upper, fix);
     }
-    if at == 0 && buckets[0].upper <= 0.0 {
-        return (buckets[0].upper, forced);
+    if index == 0 && buckets[0].upper <= 0.0 {
+        return (buckets[0].upper, fix);
     }
-    let (mut start, mut count) = (0.0, buckets[at].count);
-    if at > 0 {
-        start = buckets[at - 1].upper;
-        count -= buckets[at - 1].count;
-        rank -= buckets[at - 1].count;
+    let (mut start, mut count) = (0.0, buckets[index].count);
+    if index > 0 {
+        start = buckets[index - 1].upper;
+        count -= buckets[index - 1].count;
+        rank -= buckets[index - 1].count;
     }
-    (start + (buckets[at].upper - start) * (rank / count), forced)
+    (start + (buckets[index].upper - start) * (rank / count), fix)
 }
 
 /// The share of the observations that lies between two values.
@@ -110,37 +105,33 @@ pub(super) fn fraction(lower: f64, upper: f64, buckets: &[ClassicBucket]) -> f64
     if !is_complete(buckets) {
         return f64::NAN;
     }
-    let all = buckets[buckets.len() - 1].count;
-    if all == 0.0 || lower.is_nan() || upper.is_nan() {
+    let total = buckets[buckets.len() - 1].count;
+    if total == 0.0 || lower.is_nan() || upper.is_nan() {
         return f64::NAN;
     }
     if lower >= upper {
         return 0.0;
     }
-    let rank_of = |value: f64| {
+    let count_below = |value: f64| {
         let mut rank = 0.0;
         // What is counted first lies above zero, unless its bound says otherwise.
-        let mut from = if buckets[0].upper > 0.0 {
-            0.0
-        } else {
-            f64::NEG_INFINITY
-        };
+        let mut lower_bound = if buckets[0].upper > 0.0 { 0.0 } else { f64::NEG_INFINITY };
         for bucket in buckets {
-            if from >= value {
+            if lower_bound >= value {
                 return rank;
             }
             if bucket.upper > value {
-                if from == f64::NEG_INFINITY {
+                if lower_bound == f64::NEG_INFINITY {
                     // It may lie anywhere: all of it counts as below.
                     return bucket.count;
                 }
-                let share = (value - from) / (bucket.upper - from);
+                let share = (value - lower_bound) / (bucket.upper - lower_bound);
                 return rank + (bucket.count - rank) * share;
             }
             rank = bucket.count;
-            from = bucket.upper;
+            lower_bound = bucket.upper;
         }
-        all
+        total
     };
-    (rank_of(upper).min(all) - rank_of(lower).min(all)) / all
+    (count_below(upper).min(total) - count_below(lower).min(total)) / total
 }

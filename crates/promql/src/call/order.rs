@@ -9,13 +9,13 @@ use super::super::row::{Grid, LabeledRow};
 use super::super::syntax::{Call, ExprNode};
 
 impl EvalContext<'_> {
-    pub(super) fn sorted(
+    pub(super) fn sort_series(
         &self,
         node: &ExprNode,
         call: &Call,
         grid: Grid,
     ) -> Result<Vec<LabeledRow>, QueryError> {
-        let mut series = self.vector(&call.arguments[0], grid)?;
+        let mut series = self.eval_vector(&call.arguments[0], grid)?;
         let is_by_label = call.name().starts_with("sort_by_label");
         if !is_by_label {
             // What has no order among numbers is left out.
@@ -29,30 +29,26 @@ impl EvalContext<'_> {
             return Ok(series);
         }
         let is_descending = call.name().ends_with("_desc");
-        let turned = |order: Ordering| {
-            if is_descending {
-                order.reverse()
-            } else {
-                order
-            }
+        let apply_direction = |order: Ordering| {
+            if is_descending { order.reverse() } else { order }
         };
         if is_by_label {
             let names: Vec<String> = call.arguments[1..]
                 .iter()
-                .map(|node| self.text(node, grid))
+                .map(|node| self.eval_text(node, grid))
                 .collect::<Result<_, _>>()?;
             series.sort_by(|a, b| {
                 let by_names = names
                     .iter()
-                    .map(|name| natural(a.labels.get(name), b.labels.get(name)));
+                    .map(|name| compare_natural(a.labels.get(name), b.labels.get(name)));
                 let found = by_names.into_iter().find(|order| order.is_ne());
-                turned(found.unwrap_or_else(|| a.labels.cmp(&b.labels)))
+                apply_direction(found.unwrap_or_else(|| a.labels.cmp(&b.labels)))
             });
             return Ok(series);
         }
         series.sort_by(|a, b| {
             let (a, b) = (a.row.values[0], b.row.values[0]);
-            let order = turned(a.partial_cmp(&b).unwrap_or(Ordering::Equal));
+            let order = apply_direction(a.partial_cmp(&b).unwrap_or(Ordering::Equal));
             a.is_nan().cmp(&b.is_nan()).then(order)
         });
         Ok(series)
@@ -60,20 +56,17 @@ impl EvalContext<'_> {
 }
 
 /// Compares as people do: runs of digits by the numbers they are.
-fn natural(left: &str, right: &str) -> Ordering {
+fn compare_natural(left: &str, right: &str) -> Ordering {
     let (mut left, mut right) = (left, right);
     loop {
-        let (a, left_rest, left_is_number) = run(left);
-        let (b, right_rest, right_is_number) = run(right);
+        let (a, left_rest, left_is_number) = split_run(left);
+        let (b, right_rest, right_is_number) = split_run(right);
         if a.is_empty() || b.is_empty() {
             return left.len().cmp(&right.len());
         }
         let order = if left_is_number && right_is_number {
             let (x, y) = (a.trim_start_matches('0'), b.trim_start_matches('0'));
-            x.len()
-                .cmp(&y.len())
-                .then_with(|| x.cmp(y))
-                .then_with(|| a.len().cmp(&b.len()))
+            x.len().cmp(&y.len()).then_with(|| x.cmp(y)).then_with(|| a.len().cmp(&b.len()))
         } else {
             a.cmp(b)
         };
@@ -85,11 +78,9 @@ fn natural(left: &str, right: &str) -> Ordering {
 }
 
 /// The run of digits or of other characters that a text begins with.
-fn run(text: &str) -> (&str, &str, bool) {
+fn split_run(text: &str) -> (&str, &str, bool) {
     let is_number = text.starts_with(|c: char| c.is_ascii_digit());
-    let end = text
-        .find(|c: char| c.is_ascii_digit() != is_number)
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| c.is_ascii_digit() != is_number).unwrap_or(text.len());
     let (run, rest) = text.split_at(end);
     (run, rest, is_number)
 }

@@ -14,22 +14,22 @@ const SECONDS_BEFORE: u64 = YEARS_BEFORE / 400 * 146_097 * DAY + 719_468 * DAY;
 
 pub(super) fn lookup(name: &str) -> Option<UnaryMathFn> {
     Some(match name {
-        "minute" => |at, _| Some((seconds(at) % 3600 / 60) as f64),
-        "hour" => |at, _| Some((seconds(at) % DAY / 3600) as f64),
-        "day_of_week" => |at, _| Some(((seconds(at) / DAY + 3) % 7) as f64),
-        "day_of_month" => |at, _| Some(Date::at(at).day as f64),
-        "day_of_year" => |at, _| Some(Date::at(at).day_of_year() as f64),
-        "days_in_month" => |at, _| Some(Date::at(at).days_in_month() as f64),
-        "month" => |at, _| Some(Date::at(at).month as f64),
-        "year" => |at, _| Some(Date::at(at).year as f64),
+        "minute" => |at, _| Some((shifted_seconds(at) % 3600 / 60) as f64),
+        "hour" => |at, _| Some((shifted_seconds(at) % DAY / 3600) as f64),
+        "day_of_week" => |at, _| Some(((shifted_seconds(at) / DAY + 3) % 7) as f64),
+        "day_of_month" => |at, _| Some(Date::from_seconds(at).day as f64),
+        "day_of_year" => |at, _| Some(Date::from_seconds(at).day_of_year() as f64),
+        "days_in_month" => |at, _| Some(Date::from_seconds(at).days_in_month() as f64),
+        "month" => |at, _| Some(Date::from_seconds(at).month as f64),
+        "year" => |at, _| Some(Date::from_seconds(at).year as f64),
         _ => return None,
     })
 }
 
 /// Seconds since a first of March. What is no number of 64 bits is taken for the smallest of them.
-fn seconds(at: f64) -> u64 {
-    let is_number = (-(2_f64.powi(63))..2_f64.powi(63)).contains(&at);
-    let whole = if is_number { at as i64 } else { i64::MIN };
+fn shifted_seconds(time: f64) -> u64 {
+    let fits_i64 = (-(2_f64.powi(63))..2_f64.powi(63)).contains(&time);
+    let whole = if fits_i64 { time as i64 } else { i64::MIN };
     SECONDS_BEFORE.wrapping_add_signed(whole)
 }
 
@@ -43,14 +43,15 @@ struct Date {
 
 impl Date {
     /// A year is taken to begin in March, so that the leap day is its last.
-    fn at(at: f64) -> Self {
-        let days = seconds(at) / DAY;
-        let (era, of_era) = (days / 146_097, days % 146_097);
-        let of_era_years = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-        let days = of_era - (365 * of_era_years + of_era_years / 4 - of_era_years / 100);
+    fn from_seconds(at: f64) -> Self {
+        let days = shifted_seconds(at) / DAY;
+        let (era, day_of_era) = (days / 146_097, days % 146_097);
+        let year_of_era =
+            (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let days = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let month = (5 * days + 2) / 153;
         let is_next = month >= 10;
-        let years = (era * 400 + of_era_years).wrapping_sub(YEARS_BEFORE);
+        let years = (era * 400 + year_of_era).wrapping_sub(YEARS_BEFORE);
         Self {
             year: years.cast_signed() + i64::from(is_next),
             month: if is_next { month - 9 } else { month + 3 },

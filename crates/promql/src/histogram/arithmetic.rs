@@ -28,9 +28,9 @@ pub(crate) struct ResetConflict {
 }
 
 impl ResetConflict {
-    pub(crate) fn take(&mut self, said: CounterReset) {
-        self.reset |= said == CounterReset::Reset;
-        self.not_reset |= said == CounterReset::NotReset;
+    pub(crate) fn add(&mut self, reset: CounterReset) {
+        self.reset |= reset == CounterReset::Reset;
+        self.not_reset |= reset == CounterReset::NotReset;
     }
 
     pub(crate) fn merge(&mut self, other: Self) {
@@ -38,13 +38,13 @@ impl ResetConflict {
         self.not_reset |= other.not_reset;
     }
 
-    pub(crate) fn contradict(self) -> bool {
+    pub(crate) fn is_contradictory(self) -> bool {
         self.reset && self.not_reset
     }
 }
 
 /// The sum of two sides, the second one times `factor`.
-pub(super) fn merge(left: &Side, right: &Side, factor: f64) -> Side {
+pub(super) fn merge_sides(left: &Side, right: &Side, factor: f64) -> Side {
     let mut merged = Vec::with_capacity(left.len().max(right.len()));
     let (mut a, mut b) = (left.iter().peekable(), right.iter().peekable());
     loop {
@@ -63,10 +63,10 @@ pub(super) fn merge(left: &Side, right: &Side, factor: f64) -> Side {
 }
 
 /// Buckets whose indices become others; those that become the same are added.
-fn reindex(side: &Side, index: impl Fn(i32) -> i32) -> Side {
+fn reindex(side: &Side, new_index: impl Fn(i32) -> i32) -> Side {
     let mut result: Side = Vec::with_capacity(side.len());
     for (old, count) in side {
-        let new = index(*old);
+        let new = new_index(*old);
         match result.last_mut() {
             Some((last, sum)) if *last == new => *sum += count,
             _ => result.push((new, *count)),
@@ -76,12 +76,12 @@ fn reindex(side: &Side, index: impl Fn(i32) -> i32) -> Side {
 }
 
 /// Whether a bucket holds less than before.
-fn fell(now: &Side, before: &Side) -> bool {
-    merge(now, before, -1.0).iter().any(|(_, left)| *left < 0.0)
+fn has_decrease(current: &Side, previous: &Side) -> bool {
+    merge_sides(current, previous, -1.0).iter().any(|(_, left)| *left < 0.0)
 }
 
 /// What a sum says of resets, and whether its parts contradict each other.
-pub(crate) fn joined_resets(left: CounterReset, right: CounterReset) -> (CounterReset, bool) {
+pub(crate) fn combine_resets(left: CounterReset, right: CounterReset) -> (CounterReset, bool) {
     use CounterReset::{Gauge, NotReset, Reset, Unknown};
     match (left, right) {
         (left, right) if left == right => (left, false),
@@ -103,9 +103,9 @@ impl FloatHistogram {
         let mut coarser = self.clone();
         if schema < self.schema && schema != CUSTOM_SCHEMA {
             let shift = (self.schema - schema) as u32;
-            let index = |old: i32| ((old - 1) >> shift) + 1;
-            coarser.positive = reindex(&self.positive, index);
-            coarser.negative = reindex(&self.negative, index);
+            let coarser_index = |old: i32| ((old - 1) >> shift) + 1;
+            coarser.positive = reindex(&self.positive, coarser_index);
+            coarser.negative = reindex(&self.negative, coarser_index);
             coarser.schema = schema;
         }
         coarser
@@ -113,12 +113,12 @@ impl FloatHistogram {
 
     /// The same with only those bounds, each of which it has.
     fn with_bounds(&self, bounds: &Arc<[f64]>) -> Self {
-        let index = |old: i32| match self.custom_bounds.get(old as usize) {
+        let new_index = |old: i32| match self.custom_bounds.get(old as usize) {
             Some(upper) => bounds.partition_point(|bound| bound < upper) as i32,
             None => bounds.len() as i32,
         };
         Self {
-            positive: reindex(&self.positive, index),
+            positive: reindex(&self.positive, new_index),
             custom_bounds: Arc::clone(bounds),
             ..self.clone()
         }
@@ -131,43 +131,35 @@ impl FloatHistogram {
         if !is_wider {
             return;
         }
-        let mut reach = threshold;
+        let mut bound = threshold;
         let sides = [&self.positive, &self.negative];
-        let first_empty_from = |reach: f64, side: &Side| {
+        let extend_past_buckets = |reach: f64, side: &Side| {
             let touched = side.iter().rev();
             let mut touched =
                 touched.map(|(index, _)| (self.upper_bound(*index - 1), self.upper_bound(*index)));
-            touched
-                .find(|(lower, _)| *lower < reach)
-                .map_or(reach, |(_, upper)| upper.max(reach))
+            touched.find(|(lower, _)| *lower < reach).map_or(reach, |(_, upper)| upper.max(reach))
         };
         loop {
-            let wider = sides
-                .iter()
-                .fold(reach, |reach, side| first_empty_from(reach, side));
-            if wider <= reach {
+            let widened = sides.iter().fold(bound, |reach, side| extend_past_buckets(reach, side));
+            if widened <= bound {
                 break;
             }
-            reach = wider;
+            bound = widened;
         }
-        let keep = |index: i32| self.upper_bound(index) > reach;
-        let (mut inside, mut outside) = (0.0, [Side::new(), Side::new()]);
+        let is_outside = |index: i32| self.upper_bound(index) > bound;
+        let (mut zero_count, mut outside) = (0.0, [Side::new(), Side::new()]);
         for (side, kept) in sides.into_iter().zip(&mut outside) {
             for (index, count) in side {
-                if keep(*index) {
-                    kept.push((*index, *count))
-                } else {
-                    inside += count
-                }
+                if is_outside(*index) { kept.push((*index, *count)) } else { zero_count += count }
             }
         }
         [self.positive, self.negative] = outside;
-        self.zero_count += inside;
-        self.zero_threshold = reach;
+        self.zero_count += zero_count;
+        self.zero_threshold = bound;
     }
 
     /// Gives both the same bounds: the coarser schema, the wider zero, the bounds that both have.
-    pub(super) fn reconcile(&mut self, other: &mut Self) -> Result<bool, Incompatible> {
+    pub(super) fn reconcile_bounds(&mut self, other: &mut Self) -> Result<bool, Incompatible> {
         if self.is_custom() != other.is_custom() {
             return Err(Incompatible);
         }
@@ -182,11 +174,11 @@ impl FloatHistogram {
         }
         // Thresholds that are no numbers, as older versions took them in, are left as they are:
         // they never become equal.
-        let differ = |left: &Self, right: &Self| {
+        let have_different_thresholds = |left: &Self, right: &Self| {
             let compared = left.zero_threshold.partial_cmp(&right.zero_threshold);
             compared.is_some_and(Ordering::is_ne)
         };
-        while differ(self, other) {
+        while have_different_thresholds(self, other) {
             self.widen_zero(other.zero_threshold);
             other.widen_zero(self.zero_threshold);
         }
@@ -200,42 +192,43 @@ impl FloatHistogram {
         Ok(false)
     }
 
-    pub(super) fn has_bounds_of(&self, other: &Self) -> bool {
+    pub(super) fn has_same_bounds(&self, other: &Self) -> bool {
         self.schema == other.schema
             && self.zero_threshold == other.zero_threshold
             && self.custom_bounds == other.custom_bounds
     }
 
     /// The same with the bounds of another, which are coarser.
-    pub(super) fn laid_out_as(&self, other: &Self) -> Self {
+    pub(super) fn with_layout_of(&self, other: &Self) -> Self {
         if self.is_custom() {
             return self.with_bounds(&other.custom_bounds);
         }
-        let mut same = self.with_schema(other.schema);
-        same.zero_threshold = other.zero_threshold;
-        for side in [&mut same.positive, &mut same.negative] {
-            let first = |(index, _): &(i32, f64)| other.upper_bound(*index) <= other.zero_threshold;
-            let inside = side.drain(..side.partition_point(first));
-            same.zero_count += inside.map(|(_, count)| count).sum::<f64>();
+        let mut converted = self.with_schema(other.schema);
+        converted.zero_threshold = other.zero_threshold;
+        for side in [&mut converted.positive, &mut converted.negative] {
+            let is_in_zero_bucket =
+                |(index, _): &(i32, f64)| other.upper_bound(*index) <= other.zero_threshold;
+            let inside = side.drain(..side.partition_point(is_in_zero_bucket));
+            converted.zero_count += inside.map(|(_, count)| count).sum::<f64>();
         }
-        same
+        converted
     }
 
     /// Adds `factor` times another. What the result says of resets is decided by the caller.
-    pub(super) fn combine(&mut self, other: &Self, factor: f64) -> Result<bool, Incompatible> {
-        let mut changed = None;
+    pub(super) fn add_scaled(&mut self, other: &Self, factor: f64) -> Result<bool, Incompatible> {
+        let mut reconciled_copy = None;
         let mut bounds = false;
-        if !self.has_bounds_of(other) {
+        if !self.has_same_bounds(other) {
             let mut copy = other.clone();
-            bounds = self.reconcile(&mut copy)?;
-            changed = Some(copy);
+            bounds = self.reconcile_bounds(&mut copy)?;
+            reconciled_copy = Some(copy);
         }
-        let other = changed.as_ref().unwrap_or(other);
+        let other = reconciled_copy.as_ref().unwrap_or(other);
         self.zero_count += factor * other.zero_count;
         self.count += factor * other.count;
         self.sum += factor * other.sum;
-        self.positive = merge(&self.positive, &other.positive, factor);
-        self.negative = merge(&self.negative, &other.negative, factor);
+        self.positive = merge_sides(&self.positive, &other.positive, factor);
+        self.negative = merge_sides(&self.negative, &other.negative, factor);
         self.empty_buckets = EmptyBuckets::default();
         Ok(bounds)
     }
@@ -245,12 +238,9 @@ impl FloatHistogram {
     /// # Errors
     /// [`Incompatible`] where one lists its bounds and the other does not.
     pub fn add(&mut self, other: &Self) -> Result<HistogramConflicts, Incompatible> {
-        let bounds = self.combine(other, 1.0)?;
-        let reset_collision = self.join_reset(other.counter_reset);
-        Ok(HistogramConflicts {
-            bounds,
-            reset_collision,
-        })
+        let bounds = self.add_scaled(other, 1.0)?;
+        let reset_collision = self.merge_reset(other.counter_reset);
+        Ok(HistogramConflicts { bounds, reset_collision })
     }
 
     /// Subtracts another; the difference is a gauge.
@@ -258,25 +248,22 @@ impl FloatHistogram {
     /// # Errors
     /// [`Incompatible`] where one lists its bounds and the other does not.
     pub fn subtract(&mut self, other: &Self) -> Result<HistogramConflicts, Incompatible> {
-        let bounds = self.combine(other, -1.0)?;
-        let reset_collision = self.join_reset(other.counter_reset);
+        let bounds = self.add_scaled(other, -1.0)?;
+        let reset_collision = self.merge_reset(other.counter_reset);
         self.counter_reset = CounterReset::Gauge;
-        Ok(HistogramConflicts {
-            bounds,
-            reset_collision,
-        })
+        Ok(HistogramConflicts { bounds, reset_collision })
     }
 
     /// Says of resets what a sum with another does; true when the two contradict each other.
-    pub(crate) fn join_reset(&mut self, other: CounterReset) -> bool {
-        let (joined, collision) = joined_resets(self.counter_reset, other);
+    pub(crate) fn merge_reset(&mut self, other: CounterReset) -> bool {
+        let (joined, collision) = combine_resets(self.counter_reset, other);
         self.counter_reset = joined;
         collision
     }
 
     /// Multiplies everything. A negative factor makes a gauge of it.
     pub(crate) fn multiply(&mut self, factor: f64) {
-        self.each(|count| count * factor);
+        self.map_values(|count| count * factor);
         if factor < 0.0 {
             self.counter_reset = CounterReset::Gauge;
         }
@@ -284,7 +271,7 @@ impl FloatHistogram {
 
     /// Divides everything. By zero, there are no buckets left.
     pub fn divide(&mut self, divisor: f64) {
-        self.each(|count| count / divisor);
+        self.map_values(|count| count / divisor);
         if divisor == 0.0 {
             self.positive.clear();
             self.negative.clear();
@@ -294,7 +281,7 @@ impl FloatHistogram {
         }
     }
 
-    fn each(&mut self, change: impl Fn(f64) -> f64) {
+    fn map_values(&mut self, change: impl Fn(f64) -> f64) {
         self.zero_count = change(self.zero_count);
         self.count = change(self.count);
         self.sum = change(self.sum);
@@ -319,17 +306,18 @@ impl FloatHistogram {
         if self.is_custom() && self.custom_bounds != previous.custom_bounds {
             let bounds = common_bounds(&self.custom_bounds, &previous.custom_bounds);
             let (now, before) = (self.with_bounds(&bounds), previous.with_bounds(&bounds));
-            return fell(&now.positive, &before.positive);
+            return has_decrease(&now.positive, &before.positive);
         }
         if self.schema > previous.schema || self.zero_threshold < previous.zero_threshold {
             return true;
         }
-        let mut before = previous.clone();
-        before.widen_zero(self.zero_threshold);
-        if before.zero_threshold != self.zero_threshold || self.zero_count < before.zero_count {
+        let mut widened = previous.clone();
+        widened.widen_zero(self.zero_threshold);
+        if widened.zero_threshold != self.zero_threshold || self.zero_count < widened.zero_count {
             return true;
         }
-        let before = before.with_schema(self.schema);
-        fell(&self.positive, &before.positive) || fell(&self.negative, &before.negative)
+        let coarsened = widened.with_schema(self.schema);
+        has_decrease(&self.positive, &coarsened.positive)
+            || has_decrease(&self.negative, &coarsened.negative)
     }
 }

@@ -74,25 +74,25 @@ const BOUNDS: [f64; 256] = [
 ];
 
 /// Bits of an index at schema 8 that say which of the bounds it is.
-const FINEST: i32 = 8;
+const FINEST_SCHEMA: i32 = 8;
 
 /// The upper bound of a bucket above zero at a schema from −4 to 8.
 pub(super) fn upper_bound(index: i32, schema: i32) -> f64 {
     let (fraction, exponent) = if schema < 0 {
         (0.5, (i64::from(index) << -schema) + 1)
     } else {
-        let at = (index & ((1 << schema) - 1)) << (FINEST - schema);
-        (BOUNDS[at as usize], i64::from(index >> schema) + 1)
+        let bound_index = (index & ((1 << schema) - 1)) << (FINEST_SCHEMA - schema);
+        (BOUNDS[bound_index as usize], i64::from(index >> schema) + 1)
     };
     // The last bucket of finite numbers ends with the largest of them, which is no power of two.
     if fraction == 0.5 && exponent == 1025 {
         return f64::MAX;
     }
-    scaled(fraction, exponent)
+    scale_by_power(fraction, exponent)
 }
 
 /// A number from 0.5 to 1, times a power of two.
-fn scaled(fraction: f64, exponent: i64) -> f64 {
+fn scale_by_power(fraction: f64, exponent: i64) -> f64 {
     // One factor alone may be out of what is normal.
     let exponent = exponent.clamp(-1100, 1100) as i32;
     let half = exponent / 2;
@@ -104,7 +104,9 @@ impl FloatHistogram {
     pub(super) fn upper_bound(&self, index: i32) -> f64 {
         if self.is_custom() {
             return match usize::try_from(index) {
-                Ok(at) => self.custom_bounds.get(at).copied().unwrap_or(f64::INFINITY),
+                Ok(bound_index) => {
+                    self.custom_bounds.get(bound_index).copied().unwrap_or(f64::INFINITY)
+                }
                 Err(_) => f64::NEG_INFINITY,
             };
         }

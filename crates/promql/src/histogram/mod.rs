@@ -10,11 +10,11 @@ mod trim;
 use std::fmt;
 use std::sync::Arc;
 
-use egret_metrics_model::{Buckets, CounterReset, Counts, Histogram, Span};
+use egret_metrics_model::{Buckets, CounterReset, Counts, Histogram};
 
 pub use arithmetic::{HistogramConflicts, Incompatible};
-pub(crate) use arithmetic::{ResetConflict, joined_resets};
-pub(crate) use quantile::NotNumbers;
+pub(crate) use arithmetic::{ResetConflict, combine_resets};
+pub(crate) use quantile::NanEffect;
 pub(crate) use total::Total;
 pub(crate) use trim::TrimSide;
 
@@ -89,9 +89,9 @@ pub(crate) struct Bucket {
 
 impl From<&Histogram> for FloatHistogram {
     fn from(stored: &Histogram) -> Self {
-        let integer = stored.integer.map(|(zero, all)| (zero as f64, all as f64));
+        let integer = stored.integer_counts.map(|(zero, all)| (zero as f64, all as f64));
         let (zero_count, count) = integer.unwrap_or((stored.zero_count, stored.count));
-        let (positive, negative) = (side(&stored.positive), side(&stored.negative));
+        let (positive, negative) = (to_side(&stored.positive), to_side(&stored.negative));
         Self {
             schema: i32::from(stored.schema),
             zero_threshold: stored.zero_threshold,
@@ -114,55 +114,38 @@ impl From<&Histogram> for FloatHistogram {
 /// counts once.
 pub(crate) fn size_bytes<'a>(histograms: impl IntoIterator<Item = &'a Arc<FloatHistogram>>) -> u64 {
     let mut bytes = 0;
-    let mut before: Option<&Arc<FloatHistogram>> = None;
+    let mut previous: Option<&Arc<FloatHistogram>> = None;
     for histogram in histograms {
-        if !before.is_some_and(|before| Arc::ptr_eq(before, histogram)) {
-            let (bounds, shares) = (&histogram.custom_bounds, before);
-            let has_own = !shares.is_some_and(|one| Arc::ptr_eq(&one.custom_bounds, bounds));
+        if !previous.is_some_and(|before| Arc::ptr_eq(before, histogram)) {
+            let (bounds, shares) = (&histogram.custom_bounds, previous);
+            let has_own_bounds = !shares.is_some_and(|one| Arc::ptr_eq(&one.custom_bounds, bounds));
             bytes += histogram.own_bytes();
-            bytes += if has_own { size_of_val(&**bounds) } else { 0 };
+            bytes += if has_own_bounds { size_of_val(&**bounds) } else { 0 };
         }
-        before = Some(histogram);
+        previous = Some(histogram);
     }
     bytes as u64
 }
 
-fn side(buckets: &Buckets) -> Side {
-    let mut next = 0_i32;
+fn to_side(buckets: &Buckets) -> Side {
+    let mut next_index = 0_i32;
     let indices: Vec<i32> = buckets
         .spans
         .iter()
         .flat_map(|span| {
-            let first = next.wrapping_add(span.offset);
-            next = first.wrapping_add_unsigned(span.length);
-            first..next
+            let first = next_index.wrapping_add(span.offset);
+            next_index = first.wrapping_add_unsigned(span.length);
+            first..next_index
         })
         .collect();
-    let with = |counts: &mut dyn Iterator<Item = f64>| {
+    let with_counts = |counts: &mut dyn Iterator<Item = f64>| {
         let pairs = indices.iter().copied().zip(counts);
         pairs.filter(|(_, count)| *count != 0.0).collect()
     };
     match &buckets.counts {
-        Counts::Integer(counts) => with(&mut counts.iter().map(|count| *count as f64)),
-        Counts::Float(counts) => with(&mut counts.iter().copied()),
+        Counts::Integer(counts) => with_counts(&mut counts.iter().map(|count| *count as f64)),
+        Counts::Float(counts) => with_counts(&mut counts.iter().copied()),
     }
-}
-
-/// Runs of buckets, as Prometheus's API and formats list them.
-pub fn spans(side: &Side) -> Vec<Span> {
-    let mut spans: Vec<Span> = Vec::new();
-    let mut next = 0;
-    for (index, _) in side {
-        match spans.last_mut() {
-            Some(last) if *index == next => last.length += 1,
-            _ => spans.push(Span {
-                offset: index - next,
-                length: 1,
-            }),
-        }
-        next = index + 1;
-    }
-    spans
 }
 
 impl FloatHistogram {
@@ -187,19 +170,11 @@ impl FloatHistogram {
     }
 
     fn positive_bucket(&self, index: i32, count: f64) -> Bucket {
-        Bucket {
-            lower: self.upper_bound(index - 1),
-            upper: self.upper_bound(index),
-            count,
-        }
+        Bucket { lower: self.upper_bound(index - 1), upper: self.upper_bound(index), count }
     }
 
     fn negative_bucket(&self, index: i32, count: f64) -> Bucket {
-        Bucket {
-            lower: -self.upper_bound(index),
-            upper: -self.upper_bound(index - 1),
-            count,
-        }
+        Bucket { lower: -self.upper_bound(index), upper: -self.upper_bound(index - 1), count }
     }
 
     /// Buckets that are not empty, from the lowest to the highest, the one around zero in its
@@ -229,21 +204,13 @@ impl FloatHistogram {
     }
 
     fn zero_bucket(&self) -> Bucket {
-        Bucket {
-            lower: -self.zero_threshold,
-            upper: self.zero_threshold,
-            count: self.zero_count,
-        }
+        Bucket { lower: -self.zero_threshold, upper: self.zero_threshold, count: self.zero_count }
     }
 
     /// Inclusiveness as 0 for `(a,b]`, 1 for `[a,b)`, 3 for `[a,b]`.
     fn inclusiveness(&self, bucket: &Bucket) -> u8 {
         if self.is_custom() {
-            return if bucket.lower == f64::NEG_INFINITY {
-                3
-            } else {
-                0
-            };
+            return if bucket.lower == f64::NEG_INFINITY { 3 } else { 0 };
         }
         if bucket.lower == -bucket.upper {
             return 3;
@@ -264,13 +231,13 @@ impl FloatHistogram {
 }
 
 /// Whether two histograms are the same, whatever they say of resets.
-pub(crate) fn is_same(left: &FloatHistogram, right: &FloatHistogram) -> bool {
-    let plain = |histogram: &FloatHistogram| FloatHistogram {
+pub(crate) fn is_equal_ignoring_reset(left: &FloatHistogram, right: &FloatHistogram) -> bool {
+    let without_reset = |histogram: &FloatHistogram| FloatHistogram {
         counter_reset: CounterReset::Unknown,
         empty_buckets: EmptyBuckets::default(),
         ..histogram.clone()
     };
-    plain(left) == plain(right)
+    without_reset(left) == without_reset(right)
 }
 
 impl fmt::Display for FloatHistogram {
@@ -279,15 +246,10 @@ impl fmt::Display for FloatHistogram {
         let (count, sum) = (short(self.count), short(self.sum));
         write!(formatter, "{{count:{count}, sum:{sum}")?;
         let zero = (self.zero_count != 0.0).then(|| self.zero_bucket());
-        let negative = self
-            .negative
-            .iter()
-            .rev()
-            .map(|(index, count)| self.negative_bucket(*index, *count));
-        let positive = self
-            .positive
-            .iter()
-            .map(|(index, count)| self.positive_bucket(*index, *count));
+        let negative =
+            self.negative.iter().rev().map(|(index, count)| self.negative_bucket(*index, *count));
+        let positive =
+            self.positive.iter().map(|(index, count)| self.positive_bucket(*index, *count));
         for bucket in negative.chain(zero).chain(positive) {
             let (left, right) = match self.inclusiveness(&bucket) {
                 0 => ('(', ']'),

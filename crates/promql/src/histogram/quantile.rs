@@ -5,18 +5,18 @@ use super::{Bucket, FloatHistogram};
 
 /// How observations that are NaN affect a quantile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotNumbers {
+pub(crate) enum NanEffect {
     None,
     /// So many that the quantile is among them.
-    AreTheResult,
+    IsResult,
     /// Some, which the quantile takes for higher than any number.
-    SkewTheResult,
+    SkewsResult,
 }
 
 impl FloatHistogram {
     /// The bucket around zero reaches only to where there are buckets; the first custom bucket
     /// begins at zero.
-    fn narrowed(&self, mut bucket: Bucket) -> Bucket {
+    fn narrow_bucket(&self, mut bucket: Bucket) -> Bucket {
         if self.is_custom() {
             if bucket.lower == f64::NEG_INFINITY && bucket.upper > 0.0 {
                 bucket.lower = 0.0;
@@ -37,69 +37,61 @@ impl FloatHistogram {
 
     /// The value below which a share `q` of the observations lies, interpolated within its bucket:
     /// linearly where bounds are listed and around zero, else on a logarithmic scale.
-    pub(crate) fn quantile(&self, q: f64) -> (f64, NotNumbers) {
+    pub(crate) fn quantile(&self, q: f64) -> (f64, NanEffect) {
         if q < 0.0 {
-            return (f64::NEG_INFINITY, NotNumbers::None);
+            return (f64::NEG_INFINITY, NanEffect::None);
         }
         if q > 1.0 {
-            return (f64::INFINITY, NotNumbers::None);
+            return (f64::INFINITY, NanEffect::None);
         }
         if self.count == 0.0 || q.is_nan() {
-            return (f64::NAN, NotNumbers::None);
+            return (f64::NAN, NanEffect::None);
         }
         // Observed NaNs are in the count and in no bucket, so that only counting from below finds
         // the place.
         let has_nans = self.sum.is_nan();
-        let forward = has_nans || q < 0.5;
-        let mut rank = if forward { q } else { 1.0 - q } * self.count;
+        let is_forward = has_nans || q < 0.5;
+        let mut rank = if is_forward { q } else { 1.0 - q } * self.count;
         let buckets = self.buckets();
-        let mut ordered: Box<dyn Iterator<Item = &Bucket>> = if forward {
-            Box::new(buckets.iter())
-        } else {
-            Box::new(buckets.iter().rev())
-        };
+        let mut ordered: Box<dyn Iterator<Item = &Bucket>> =
+            if is_forward { Box::new(buckets.iter()) } else { Box::new(buckets.iter().rev()) };
         let mut count = 0.0;
-        let mut found = Bucket {
-            lower: 0.0,
-            upper: 0.0,
-            count: 0.0,
-        };
+        let mut containing_bucket = Bucket { lower: 0.0, upper: 0.0, count: 0.0 };
         ordered.by_ref().any(|bucket| {
-            found = *bucket;
+            containing_bucket = *bucket;
             count += bucket.count;
             count >= rank
         });
-        if self.is_custom() && found.upper <= 0.0 && found.lower == f64::NEG_INFINITY {
-            return (found.upper, NotNumbers::None);
+        if self.is_custom()
+            && containing_bucket.upper <= 0.0
+            && containing_bucket.lower == f64::NEG_INFINITY
+        {
+            return (containing_bucket.upper, NanEffect::None);
         }
-        if self.is_custom() && found.upper == f64::INFINITY {
-            return (found.lower, NotNumbers::None);
+        if self.is_custom() && containing_bucket.upper == f64::INFINITY {
+            return (containing_bucket.lower, NanEffect::None);
         }
-        let bucket = self.narrowed(found);
+        let bucket = self.narrow_bucket(containing_bucket);
         count = count.min(self.count);
         if count < rank {
             return if has_nans {
-                (f64::NAN, NotNumbers::AreTheResult)
+                (f64::NAN, NanEffect::IsResult)
             } else {
-                (bucket.upper, NotNumbers::None)
+                (bucket.upper, NanEffect::None)
             };
         }
-        let rest: f64 = ordered.map(|bucket| bucket.count).sum();
-        let notes = if has_nans && count + rest < self.count {
-            NotNumbers::SkewTheResult
+        let remaining: f64 = ordered.map(|bucket| bucket.count).sum();
+        let nan_effect = if has_nans && count + remaining < self.count {
+            NanEffect::SkewsResult
         } else {
-            NotNumbers::None
+            NanEffect::None
         };
-        rank = if forward {
-            rank - (count - bucket.count)
-        } else {
-            count - rank
-        };
-        (self.within(&bucket, rank / bucket.count), notes)
+        rank = if is_forward { rank - (count - bucket.count) } else { count - rank };
+        (self.interpolate(&bucket, rank / bucket.count), nan_effect)
     }
 
     /// The value that a share of a bucket lies below.
-    fn within(&self, bucket: &Bucket, share: f64) -> f64 {
+    fn interpolate(&self, bucket: &Bucket, share: f64) -> f64 {
         if self.is_linear(bucket) {
             return bucket.lower + (bucket.upper - bucket.lower) * share;
         }
@@ -121,11 +113,11 @@ impl FloatHistogram {
             };
         }
         let (lower, upper) = (bucket.lower.abs().log2(), bucket.upper.abs().log2());
-        let at = value.abs().log2();
+        let position = value.abs().log2();
         if bucket.lower > 0.0 {
-            (at - lower) / (upper - lower)
+            (position - lower) / (upper - lower)
         } else {
-            1.0 - (at - upper) / (lower - upper)
+            1.0 - (position - upper) / (lower - upper)
         }
     }
 
@@ -137,46 +129,40 @@ impl FloatHistogram {
         if lower >= upper {
             return 0.0;
         }
-        let count = if self.sum.is_nan() {
-            self.in_buckets().min(self.count)
-        } else {
-            self.count
-        };
-        let (from, to) = (self.rank_of(lower, count), self.rank_of(upper, count));
-        (to.min(count) - from.min(count)) / self.count
+        let count =
+            if self.sum.is_nan() { self.bucket_count_sum().min(self.count) } else { self.count };
+        let (lower_rank, upper_rank) =
+            (self.count_below(lower, count), self.count_below(upper, count));
+        (upper_rank.min(count) - lower_rank.min(count)) / self.count
     }
 
-    fn in_buckets(&self) -> f64 {
+    fn bucket_count_sum(&self) -> f64 {
         self.buckets().iter().map(|bucket| bucket.count).sum()
     }
 
     /// Whether something was observed that is no number, and is in no bucket therefore. A sum that
     /// is none can also come of two infinities.
     pub(crate) fn has_nans(&self) -> bool {
-        self.sum.is_nan() && self.in_buckets() < self.count
+        self.sum.is_nan() && self.bucket_count_sum() < self.count
     }
 
     /// How many observations lie below a value; all of them when it is in no bucket nor below one.
-    fn rank_of(&self, value: f64, all: f64) -> f64 {
+    fn count_below(&self, value: f64, total: f64) -> f64 {
         let mut rank = 0.0;
         for bucket in self.buckets() {
-            let bucket = self.narrowed(bucket);
+            let bucket = self.narrow_bucket(bucket);
             if bucket.lower >= value {
                 return rank;
             }
             if bucket.upper > value {
                 // What lies above the last bound may lie anywhere: none of it counts as below.
                 let is_open = bucket.upper == f64::INFINITY && self.is_custom();
-                let share = if is_open {
-                    0.0
-                } else {
-                    self.share_below(&bucket, value)
-                };
+                let share = if is_open { 0.0 } else { self.share_below(&bucket, value) };
                 return rank + bucket.count * share;
             }
             rank += bucket.count;
         }
-        all
+        total
     }
 
     /// The variance of the observations, each taken to lie in the middle of its bucket; infinite
@@ -185,7 +171,7 @@ impl FloatHistogram {
         let mean = self.sum / self.count;
         let mut variance = KahanSum::EMPTY;
         for bucket in self.buckets() {
-            let middle = if bucket.lower <= 0.0 && bucket.upper >= 0.0 && !self.is_custom() {
+            let midpoint = if bucket.lower <= 0.0 && bucket.upper >= 0.0 && !self.is_custom() {
                 0.0
             } else if self.is_custom() {
                 (bucket.lower + bucket.upper) / 2.0
@@ -193,7 +179,7 @@ impl FloatHistogram {
                 let middle = (bucket.lower * bucket.upper).sqrt();
                 if bucket.upper < 0.0 { -middle } else { middle }
             };
-            let delta = middle - mean;
+            let delta = midpoint - mean;
             variance = variance.plus(bucket.count * delta * delta);
         }
         variance.value() / self.count

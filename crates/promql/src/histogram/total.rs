@@ -11,7 +11,7 @@ pub(crate) struct Total {
     value: FloatHistogram,
     /// What rounding has taken from it, with the same bounds. Where the value is infinite there is
     /// none.
-    rest: FloatHistogram,
+    compensation: FloatHistogram,
     /// How many there were.
     count: f64,
     /// The sum would have been infinite, so that the value is a mean.
@@ -19,29 +19,25 @@ pub(crate) struct Total {
 }
 
 /// One more value: the sum, and what rounding took from this addition.
-fn added(sum: f64, value: f64) -> (f64, f64) {
-    let next = KahanSum { sum, rest: 0.0 }.plus(value);
-    if next.sum.is_finite() {
-        (next.sum, next.rest)
-    } else {
-        (next.sum, 0.0)
-    }
+fn add_with_error(sum: f64, value: f64) -> (f64, f64) {
+    let next = KahanSum { sum, compensation: 0.0 }.plus(value);
+    if next.sum.is_finite() { (next.sum, next.compensation) } else { (next.sum, 0.0) }
 }
 
 /// Adds to a side, and what rounding took to its rest.
-fn add_side(side: &mut Side, rest: &mut Side, other: &Side) {
+fn add_side(side: &mut Side, compensation: &mut Side, other: &Side) {
     let mut sums = Vec::with_capacity(side.len().max(other.len()));
     let mut errors = Side::new();
     let mut others = other.iter().copied().peekable();
     for (index, count) in side.iter().copied() {
-        while let Some(before) = others.next_if(|(at, _)| *at < index) {
-            sums.push(before);
+        while let Some(skipped) = others.next_if(|(at, _)| *at < index) {
+            sums.push(skipped);
         }
         let Some((_, value)) = others.next_if(|(at, _)| *at == index) else {
             sums.push((index, count));
             continue;
         };
-        let (sum, error) = added(count, value);
+        let (sum, error) = add_with_error(count, value);
         if sum != 0.0 {
             sums.push((index, sum));
         }
@@ -53,24 +49,21 @@ fn add_side(side: &mut Side, rest: &mut Side, other: &Side) {
     *side = sums;
     // Counts that are whole numbers lose nothing.
     if !errors.is_empty() {
-        *rest = super::arithmetic::merge(rest, &errors, 1.0);
+        *compensation = super::arithmetic::merge_sides(compensation, &errors, 1.0);
     }
 }
 
 impl Total {
-    pub(crate) fn of(histogram: &FloatHistogram) -> Self {
-        let rest = FloatHistogram {
+    pub(crate) fn from_histogram(histogram: &FloatHistogram) -> Self {
+        let compensation = FloatHistogram {
             schema: histogram.schema,
             zero_threshold: histogram.zero_threshold,
             custom_bounds: histogram.custom_bounds.clone(),
             ..FloatHistogram::default()
         };
         Self {
-            value: FloatHistogram {
-                empty_buckets: EmptyBuckets::default(),
-                ..histogram.clone()
-            },
-            rest,
+            value: FloatHistogram { empty_buckets: EmptyBuckets::default(), ..histogram.clone() },
+            compensation,
             count: 1.0,
             is_mean: false,
         }
@@ -78,7 +71,7 @@ impl Total {
 
     /// What it takes in memory, roughly, in bytes.
     pub(crate) fn size_bytes(&self) -> usize {
-        self.value.own_bytes() + self.rest.own_bytes()
+        self.value.own_bytes() + self.compensation.own_bytes()
     }
 
     /// One more histogram, of which the sum is wanted.
@@ -87,131 +80,124 @@ impl Total {
         other: &FloatHistogram,
     ) -> Result<HistogramConflicts, Incompatible> {
         self.count += 1.0;
-        self.plus(other)
+        self.add_value(other)
     }
 
     /// One more histogram, of which the mean is wanted: it may be finite where the sum is not.
-    pub(crate) fn average(
+    pub(crate) fn add_to_mean(
         &mut self,
         other: &FloatHistogram,
     ) -> Result<HistogramConflicts, Incompatible> {
         self.count += 1.0;
         if !self.is_mean && !self.value.may_overflow(other) {
-            return self.plus(other);
+            return self.add_value(other);
         }
         if !self.is_mean {
             let mut sum = self.clone();
-            let reconciled = sum.plus(other)?;
+            let conflicts = sum.add_value(other)?;
             if !sum.value.has_infinities() {
                 *self = sum;
-                return Ok(reconciled);
+                return Ok(conflicts);
             }
             self.value.divide(self.count - 1.0);
-            self.rest.divide(self.count - 1.0);
+            self.compensation.divide(self.count - 1.0);
             self.is_mean = true;
         }
         self.scale((self.count - 1.0) / self.count);
         let mut share = other.clone();
         share.divide(self.count);
-        self.plus(&share)
+        self.add_value(&share)
     }
 
     /// Adds the total of another part of the series.
-    pub(crate) fn join(
+    pub(crate) fn merge(
         &mut self,
         other: Self,
         wants_mean: bool,
     ) -> Result<HistogramConflicts, Incompatible> {
-        let all = self.count + other.count;
-        let mut both = [self.clone(), other];
-        let is_mean = both.iter().any(|one| one.is_mean)
-            || wants_mean && both[0].value.may_overflow(&both[1].value);
+        let total_count = self.count + other.count;
+        let mut totals = [self.clone(), other];
+        let is_mean = totals.iter().any(|total| total.is_mean)
+            || wants_mean && totals[0].value.may_overflow(&totals[1].value);
         if is_mean {
-            for one in &mut both {
+            for one in &mut totals {
                 let divisor = if one.is_mean { 1.0 } else { one.count };
-                one.scale(one.count / all / divisor);
+                one.scale(one.count / total_count / divisor);
             }
         }
-        let [mut joined, other] = both;
-        let reconciled = joined.plus(&other.value)?;
-        let said = joined.value.counter_reset;
-        joined.plus(&other.rest)?;
-        joined.value.counter_reset = said;
-        (joined.count, joined.is_mean) = (all, is_mean);
-        *self = joined;
-        Ok(reconciled)
+        let [mut merged, other] = totals;
+        let conflicts = merged.add_value(&other.value)?;
+        let counter_reset = merged.value.counter_reset;
+        merged.add_value(&other.compensation)?;
+        merged.value.counter_reset = counter_reset;
+        (merged.count, merged.is_mean) = (total_count, is_mean);
+        *self = merged;
+        Ok(conflicts)
     }
 
     pub(crate) fn sum(mut self) -> FloatHistogram {
-        let said = self.value.counter_reset;
-        let added = self.value.combine(&self.rest, 1.0);
-        added.expect("a value and its rest have the same bounds");
-        self.value.counter_reset = said;
+        let counter_reset = self.value.counter_reset;
+        let result = self.value.add_scaled(&self.compensation, 1.0);
+        result.expect("a value and its rest have the same bounds");
+        self.value.counter_reset = counter_reset;
         self.value
     }
 
     pub(crate) fn mean(mut self) -> FloatHistogram {
         if !self.is_mean {
             self.value.divide(self.count);
-            self.rest.divide(self.count);
+            self.compensation.divide(self.count);
         }
         self.sum()
     }
 
     fn scale(&mut self, factor: f64) {
         self.value.multiply(factor);
-        self.rest.multiply(factor);
+        self.compensation.multiply(factor);
     }
 
-    fn plus(&mut self, other: &FloatHistogram) -> Result<HistogramConflicts, Incompatible> {
-        let mut changed = None;
+    fn add_value(&mut self, other: &FloatHistogram) -> Result<HistogramConflicts, Incompatible> {
+        let mut reconciled_copy = None;
         let mut bounds = false;
-        if !self.value.has_bounds_of(other) {
+        if !self.value.has_same_bounds(other) {
             let mut copy = other.clone();
-            bounds = self.value.reconcile(&mut copy)?;
-            self.rest = self.rest.laid_out_as(&self.value);
-            changed = Some(copy);
+            bounds = self.value.reconcile_bounds(&mut copy)?;
+            self.compensation = self.compensation.with_layout_of(&self.value);
+            reconciled_copy = Some(copy);
         }
-        let reset_collision = self.value.join_reset(other.counter_reset);
-        let other = changed.as_ref().unwrap_or(other);
-        let Self { value, rest, .. } = self;
+        let reset_collision = self.value.merge_reset(other.counter_reset);
+        let other = reconciled_copy.as_ref().unwrap_or(other);
+        let Self { value, compensation: rest, .. } = self;
         for (sum, rest, added_value) in [
-            (
-                &mut value.zero_count,
-                &mut rest.zero_count,
-                other.zero_count,
-            ),
+            (&mut value.zero_count, &mut rest.zero_count, other.zero_count),
             (&mut value.count, &mut rest.count, other.count),
             (&mut value.sum, &mut rest.sum, other.sum),
         ] {
-            let (next, error) = added(*sum, added_value);
+            let (next, error) = add_with_error(*sum, added_value);
             *sum = next;
             *rest = if next.is_finite() { *rest + error } else { 0.0 };
         }
         add_side(&mut value.positive, &mut rest.positive, &other.positive);
         add_side(&mut value.negative, &mut rest.negative, &other.negative);
-        Ok(HistogramConflicts {
-            bounds,
-            reset_collision,
-        })
+        Ok(HistogramConflicts { bounds, reset_collision })
     }
 }
 
 impl FloatHistogram {
     /// All its numbers, without bounds.
-    fn numbers(&self) -> impl Iterator<Item = f64> {
+    fn values(&self) -> impl Iterator<Item = f64> {
         let buckets = self.positive.iter().chain(&self.negative);
-        let whole = [self.zero_count, self.count, self.sum];
-        whole.into_iter().chain(buckets.map(|(_, count)| *count))
+        let totals = [self.zero_count, self.count, self.sum];
+        totals.into_iter().chain(buckets.map(|(_, count)| *count))
     }
 
     fn has_infinities(&self) -> bool {
-        self.numbers().any(f64::is_infinite)
+        self.values().any(f64::is_infinite)
     }
 
     /// Whether a sum of the two may be infinite.
     fn may_overflow(&self, other: &Self) -> bool {
         let is_large = |number: f64| number.abs() > f64::MAX / 4.0;
-        self.numbers().chain(other.numbers()).any(is_large)
+        self.values().chain(other.values()).any(is_large)
     }
 }

@@ -12,19 +12,19 @@ pub(crate) enum TrimSide {
 /// A bound at which a histogram is cut.
 #[derive(Clone, Copy)]
 struct Cut {
-    at: f64,
-    kept: TrimSide,
+    bound: f64,
+    side: TrimSide,
 }
 
 /// The kept part of a bucket: number of observations, and the value they are taken to lie around.
-type Rest = (f64, f64);
+type KeptPart = (f64, f64);
 
 impl FloatHistogram {
     /// Keeps what lies on one side of a value. A bucket that has it inside is divided as quantiles
     /// divide it; count and sum are then estimated from the buckets, as nothing else is known of
     /// what is left.
-    pub(crate) fn trim(&mut self, at: f64, kept: TrimSide) {
-        let cut = Cut { at, kept };
+    pub(crate) fn trim(&mut self, bound: f64, kept: TrimSide) {
+        let cut = Cut { bound, side: kept };
         let zero = Bucket {
             lower: if !self.has_negative() && self.has_positive() {
                 0.0
@@ -39,27 +39,28 @@ impl FloatHistogram {
             count: self.zero_count,
         };
         let (mut is_changed, mut count, mut sum) = (false, 0.0, 0.0);
-        let mut take = |before: f64, (rest, middle): Rest| {
-            is_changed |= before != rest;
-            count += rest;
-            sum += middle * rest;
-            rest
+        let mut add_kept = |count_before: f64, (kept_count, middle): KeptPart| {
+            is_changed |= count_before != kept_count;
+            count += kept_count;
+            sum += middle * kept_count;
+            kept_count
         };
-        let trimmed = |side: &Side, sign: f64, take: &mut dyn FnMut(f64, Rest) -> f64| -> Side {
-            let rests = side.iter().map(|(index, count)| {
-                let bucket = if sign > 0.0 {
-                    self.positive_bucket(*index, *count)
-                } else {
-                    self.negative_bucket(*index, *count)
-                };
-                (*index, take(*count, self.rest(&bucket, cut, sign)))
-            });
-            rests.filter(|(_, count)| *count != 0.0).collect()
-        };
-        let positive = trimmed(&self.positive, 1.0, &mut take);
-        let negative = trimmed(&self.negative, -1.0, &mut take);
+        let trim_side =
+            |side: &Side, sign: f64, take: &mut dyn FnMut(f64, KeptPart) -> f64| -> Side {
+                let kept_parts = side.iter().map(|(index, count)| {
+                    let bucket = if sign > 0.0 {
+                        self.positive_bucket(*index, *count)
+                    } else {
+                        self.negative_bucket(*index, *count)
+                    };
+                    (*index, take(*count, self.kept_part(&bucket, cut, sign)))
+                });
+                kept_parts.filter(|(_, count)| *count != 0.0).collect()
+            };
+        let positive = trim_side(&self.positive, 1.0, &mut add_kept);
+        let negative = trim_side(&self.negative, -1.0, &mut add_kept);
         let zero_count = if zero.count > 0.0 {
-            take(zero.count, cut.rest_of_zero(&zero))
+            add_kept(zero.count, cut.kept_of_zero(&zero))
         } else {
             zero.count
         };
@@ -70,40 +71,36 @@ impl FloatHistogram {
     }
 
     /// What is kept of a bucket whose observations have that sign, where bounds are exponential.
-    fn rest(&self, bucket: &Bucket, cut: Cut, sign: f64) -> Rest {
-        let Bucket {
-            lower,
-            upper,
-            count,
-        } = *bucket;
-        let (is_whole, is_divided) = match cut.kept {
-            TrimSide::Below => (upper <= cut.at, lower < cut.at),
-            TrimSide::Above => (lower >= cut.at, upper > cut.at),
+    fn kept_part(&self, bucket: &Bucket, cut: Cut, sign: f64) -> KeptPart {
+        let Bucket { lower, upper, count } = *bucket;
+        let (is_whole, is_divided) = match cut.side {
+            TrimSide::Below => (upper <= cut.bound, lower < cut.bound),
+            TrimSide::Above => (lower >= cut.bound, upper > cut.bound),
         };
         if is_whole {
-            return (count, self.middle(lower, upper, sign));
+            return (count, self.midpoint(lower, upper, sign));
         }
         if !is_divided {
             return (0.0, 0.0);
         }
         if lower == f64::NEG_INFINITY || upper == f64::INFINITY {
-            return cut.rest_of_endless(bucket);
+            return cut.kept_of_unbounded(bucket);
         }
-        let below = if cut.at <= lower {
+        let below = if cut.bound <= lower {
             0.0
-        } else if cut.at >= upper {
+        } else if cut.bound >= upper {
             count
         } else {
-            count * self.share_below(bucket, cut.at)
+            count * self.share_below(bucket, cut.bound)
         };
-        match cut.kept {
-            TrimSide::Below => (below, self.middle(lower, cut.at, sign)),
-            TrimSide::Above => (count - below, self.middle(cut.at, upper, sign)),
+        match cut.side {
+            TrimSide::Below => (below, self.midpoint(lower, cut.bound, sign)),
+            TrimSide::Above => (count - below, self.midpoint(cut.bound, upper, sign)),
         }
     }
 
     /// Around which value observations between two others are taken to lie.
-    fn middle(&self, lower: f64, upper: f64, sign: f64) -> f64 {
+    fn midpoint(&self, lower: f64, upper: f64, sign: f64) -> f64 {
         match (lower.is_infinite(), upper.is_infinite()) {
             (true, true) => 0.0,
             (true, false) if upper > 0.0 => upper / 2.0,
@@ -118,39 +115,35 @@ impl FloatHistogram {
 impl Cut {
     /// Of a bucket without an end, inside which the cut is: how its observations are spread is not
     /// known, but that none are below zero where the bucket ends above it.
-    fn rest_of_endless(self, bucket: &Bucket) -> Rest {
+    fn kept_of_unbounded(self, bucket: &Bucket) -> KeptPart {
         let Bucket { upper, count, .. } = *bucket;
         if bucket.lower != f64::NEG_INFINITY {
-            return match self.kept {
+            return match self.side {
                 TrimSide::Below => (0.0, 0.0),
-                TrimSide::Above => (count, self.at),
+                TrimSide::Above => (count, self.bound),
             };
         }
-        match self.kept {
-            TrimSide::Below if upper <= 0.0 => (count, self.at),
+        match self.side {
+            TrimSide::Below if upper <= 0.0 => (count, self.bound),
             _ if upper == f64::INFINITY => (0.0, 0.0),
-            TrimSide::Below if self.at > 0.0 => (count * self.at / upper, self.at / 2.0),
-            TrimSide::Above if self.at >= 0.0 => {
-                (count * (1.0 - self.at / upper), (self.at + upper) / 2.0)
+            TrimSide::Below if self.bound > 0.0 => (count * self.bound / upper, self.bound / 2.0),
+            TrimSide::Above if self.bound >= 0.0 => {
+                (count * (1.0 - self.bound / upper), (self.bound + upper) / 2.0)
             }
             _ => (0.0, 0.0),
         }
     }
 
     /// Of the bucket around zero, in which observations are spread evenly.
-    fn rest_of_zero(self, bucket: &Bucket) -> Rest {
-        let Bucket {
-            lower,
-            upper,
-            count,
-        } = *bucket;
-        let (from, to) = match self.kept {
-            TrimSide::Below if self.at <= lower => return (0.0, 0.0),
-            TrimSide::Above if self.at >= upper && self.at > lower => return (0.0, 0.0),
-            TrimSide::Below if self.at >= upper => return (count, (lower + upper) / 2.0),
-            TrimSide::Above if self.at <= lower => return (count, (lower + upper) / 2.0),
-            TrimSide::Below => (lower, self.at),
-            TrimSide::Above => (self.at, upper),
+    fn kept_of_zero(self, bucket: &Bucket) -> KeptPart {
+        let Bucket { lower, upper, count } = *bucket;
+        let (from, to) = match self.side {
+            TrimSide::Below if self.bound <= lower => return (0.0, 0.0),
+            TrimSide::Above if self.bound >= upper && self.bound > lower => return (0.0, 0.0),
+            TrimSide::Below if self.bound >= upper => return (count, (lower + upper) / 2.0),
+            TrimSide::Above if self.bound <= lower => return (count, (lower + upper) / 2.0),
+            TrimSide::Below => (lower, self.bound),
+            TrimSide::Above => (self.bound, upper),
         };
         (count * ((to - from) / (upper - lower)), (from + to) / 2.0)
     }

@@ -45,7 +45,7 @@ impl Expectation {
     }
 }
 
-fn says(message: &Message, text: &str) -> Result<bool, String> {
+fn matches_message(message: &Message, text: &str) -> Result<bool, String> {
     match message {
         None => Ok(true),
         Some((false, wanted)) => Ok(wanted == text),
@@ -57,15 +57,15 @@ fn says(message: &Message, text: &str) -> Result<bool, String> {
 }
 
 /// Whether an annotation is the expected one, with its place in the query or without it.
-fn notes(message: &Message, text: &str) -> Result<bool, String> {
+fn matches_annotation(message: &Message, text: &str) -> Result<bool, String> {
     let without_place = text.rsplit_once(" (").map_or(text, |(text, _)| text);
-    Ok(says(message, text)? || says(message, without_place)?)
+    Ok(matches_message(message, text)? || matches_message(message, without_place)?)
 }
 
 pub(super) fn check_failure(eval: &Eval, error: &str) -> Result<(), String> {
     for expectation in &eval.expectations {
         if let Expectation::Fail(message) = expectation
-            && !says(message, error)?
+            && !matches_message(message, error)?
         {
             let wanted = message.as_ref().map_or("", |(_, text)| text);
             return Err(format!("expected the error {wanted:?}, got {error:?}"));
@@ -75,134 +75,121 @@ pub(super) fn check_failure(eval: &Eval, error: &str) -> Result<(), String> {
 }
 
 pub(super) fn check_annotations(eval: &Eval, answer: &Answer) -> Result<(), String> {
-    let none = |forbidden: bool, what: &str, texts: &[String]| {
+    let check_absent = |forbidden: bool, kind: &str, texts: &[String]| {
         if forbidden && !texts.is_empty() {
-            Err(format!("expected no {what}, got {texts:?}"))
+            Err(format!("expected no {kind}, got {texts:?}"))
         } else {
             Ok(())
         }
     };
-    none(
-        eval.wants(|e| matches!(e, Expectation::NoWarn)),
-        "warning",
-        &answer.warnings,
-    )?;
-    none(
-        eval.wants(|e| matches!(e, Expectation::NoInfo)),
-        "info",
-        &answer.infos,
-    )?;
-    let warnings = eval
-        .expectations
-        .iter()
-        .filter_map(|expectation| match expectation {
-            Expectation::Warn(message) => Some(message),
-            _ => None,
-        });
-    let infos = eval
-        .expectations
-        .iter()
-        .filter_map(|expectation| match expectation {
-            Expectation::Info(message) => Some(message),
-            _ => None,
-        });
+    check_absent(eval.expects(|e| matches!(e, Expectation::NoWarn)), "warning", &answer.warnings)?;
+    check_absent(eval.expects(|e| matches!(e, Expectation::NoInfo)), "info", &answer.infos)?;
+    let warnings = eval.expectations.iter().filter_map(|expectation| match expectation {
+        Expectation::Warn(message) => Some(message),
+        _ => None,
+    });
+    let infos = eval.expectations.iter().filter_map(|expectation| match expectation {
+        Expectation::Info(message) => Some(message),
+        _ => None,
+    });
     check_texts("warning", &warnings.collect::<Vec<_>>(), &answer.warnings)?;
     check_texts("info", &infos.collect::<Vec<_>>(), &answer.infos)
 }
 
 /// Each expected text is there, and each text is expected.
-fn check_texts(what: &str, wanted: &[&Message], texts: &[String]) -> Result<(), String> {
-    if wanted.is_empty() {
+fn check_texts(kind: &str, expected_messages: &[&Message], texts: &[String]) -> Result<(), String> {
+    if expected_messages.is_empty() {
         return Ok(());
     }
-    for message in wanted {
-        let found: Result<Vec<bool>, String> =
-            texts.iter().map(|text| notes(message, text)).collect();
-        if !found?.contains(&true) {
-            let wanted = message.as_ref().map_or("any", |(_, text)| text);
-            return Err(format!("expected the {what} {wanted:?}, got {texts:?}"));
+    for message in expected_messages {
+        let matches: Result<Vec<bool>, String> =
+            texts.iter().map(|text| matches_annotation(message, text)).collect();
+        if !matches?.contains(&true) {
+            let expected_text = message.as_ref().map_or("any", |(_, text)| text);
+            return Err(format!("expected the {kind} {expected_text:?}, got {texts:?}"));
         }
     }
     for text in texts {
         let found: Result<Vec<bool>, String> =
-            wanted.iter().map(|message| notes(message, text)).collect();
+            expected_messages.iter().map(|message| matches_annotation(message, text)).collect();
         if !found?.contains(&true) {
-            return Err(format!("unexpected {what} {text:?}"));
+            return Err(format!("unexpected {kind} {text:?}"));
         }
     }
     Ok(())
 }
 
 /// Whether two numbers are the same within the tolerance.
-fn is_near(wanted: f64, got: f64) -> bool {
-    if is_stale(wanted) || is_stale(got) {
-        return is_stale(wanted) && is_stale(got);
+fn is_near(expected: f64, actual: f64) -> bool {
+    if is_stale(expected) || is_stale(actual) {
+        return is_stale(expected) && is_stale(actual);
     }
-    if wanted == got || (wanted.is_nan() && got.is_nan()) {
+    if expected == actual || (expected.is_nan() && actual.is_nan()) {
         return true;
     }
-    let (sum, difference) = (wanted.abs() + got.abs(), (wanted - got).abs());
-    if wanted == 0.0 || got == 0.0 || sum < f64::MIN_POSITIVE {
+    let (sum, difference) = (expected.abs() + actual.abs(), (expected - actual).abs());
+    if expected == 0.0 || actual == 0.0 || sum < f64::MIN_POSITIVE {
         return difference < TOLERANCE * f64::MIN_POSITIVE;
     }
     difference / sum.min(f64::MAX) < TOLERANCE
 }
 
-fn is_near_histogram(wanted: &FloatHistogram, got: &FloatHistogram) -> bool {
+fn is_near_histogram(expected: &FloatHistogram, actual: &FloatHistogram) -> bool {
     let sides = |wanted: &[(i32, f64)], got: &[(i32, f64)]| {
         let mut pairs = wanted.iter().zip(got);
         wanted.len() == got.len() && pairs.all(|(w, g)| w.0 == g.0 && is_near(w.1, g.1))
     };
-    wanted.schema == got.schema
-        && wanted.zero_threshold == got.zero_threshold
-        && is_near(wanted.zero_count, got.zero_count)
-        && is_near(wanted.count, got.count)
-        && is_near(wanted.sum, got.sum)
-        && wanted.custom_bounds == got.custom_bounds
-        && sides(&wanted.positive, &got.positive)
-        && sides(&wanted.negative, &got.negative)
+    expected.schema == actual.schema
+        && expected.zero_threshold == actual.zero_threshold
+        && is_near(expected.zero_count, actual.zero_count)
+        && is_near(expected.count, actual.count)
+        && is_near(expected.sum, actual.sum)
+        && expected.custom_bounds == actual.custom_bounds
+        && sides(&expected.positive, &actual.positive)
+        && sides(&expected.negative, &actual.negative)
 }
 
-fn shown(item: &SeriesItem) -> String {
+fn format_item(item: &SeriesItem) -> String {
     match item {
         SeriesItem::Missing => "_".to_owned(),
         SeriesItem::Float(value) => plain(*value),
-        SeriesItem::Histogram(histogram, _) => format!(
-            "{histogram} (schema {}, {:?})",
-            histogram.schema, histogram.counter_reset
-        ),
+        SeriesItem::Histogram(histogram, _) => {
+            format!("{histogram} (schema {}, {:?})", histogram.schema, histogram.counter_reset)
+        }
     }
 }
 
 fn check_item(
     labels: &Labels,
     wanted: &SeriesItem,
-    got: &SeriesItem,
-    at: TimeMs,
+    actual: &SeriesItem,
+    time: TimeMs,
 ) -> Result<(), String> {
-    let same = match (wanted, got) {
+    let is_same = match (wanted, actual) {
         (SeriesItem::Missing, SeriesItem::Missing) => true,
         (SeriesItem::Float(wanted), SeriesItem::Float(got)) => is_near(*wanted, *got),
         (SeriesItem::Histogram(wanted, says_reset), SeriesItem::Histogram(got, _)) => {
-            let same_reset = wanted.counter_reset == got.counter_reset;
-            is_near_histogram(wanted, got) && (same_reset || !says_reset)
+            let has_same_reset = wanted.counter_reset == got.counter_reset;
+            is_near_histogram(wanted, got) && (has_same_reset || !says_reset)
         }
         _ => false,
     };
-    if same {
+    if is_same {
         Ok(())
     } else {
         Err(format!(
-            "{labels} at {at} ms: expected {}, got {}",
-            shown(wanted),
-            shown(got)
+            "{labels} at {time} ms: expected {}, got {}",
+            format_item(wanted),
+            format_item(actual)
         ))
     }
 }
 
 /// Samples by labels and time, whatever the answer's kind.
-fn by_labels(answer: &Answer) -> Result<HashMap<&Labels, HashMap<TimeMs, SeriesItem>>, String> {
-    let mut all: HashMap<&Labels, HashMap<TimeMs, SeriesItem>> = HashMap::new();
+fn items_by_labels(
+    answer: &Answer,
+) -> Result<HashMap<&Labels, HashMap<TimeMs, SeriesItem>>, String> {
+    let mut items_by_series: HashMap<&Labels, HashMap<TimeMs, SeriesItem>> = HashMap::new();
     match &answer.result {
         Yield::Vector(samples) => {
             for sample in samples {
@@ -212,24 +199,13 @@ fn by_labels(answer: &Answer) -> Result<HashMap<&Labels, HashMap<TimeMs, SeriesI
                         SeriesItem::Histogram(histogram.clone(), false)
                     }
                 };
-                all.entry(&sample.labels)
-                    .or_default()
-                    .insert(sample.time, item);
+                items_by_series.entry(&sample.labels).or_default().insert(sample.time, item);
             }
         }
         Yield::Matrix(series) => {
-            for SeriesPoints {
-                labels,
-                floats,
-                histograms,
-            } in series
-            {
-                let items = all.entry(labels).or_default();
-                items.extend(
-                    floats
-                        .iter()
-                        .map(|(time, value)| (*time, SeriesItem::Float(*value))),
-                );
+            for SeriesPoints { labels, floats, histograms } in series {
+                let items = items_by_series.entry(labels).or_default();
+                items.extend(floats.iter().map(|(time, value)| (*time, SeriesItem::Float(*value))));
                 items.extend(
                     histograms
                         .iter()
@@ -239,7 +215,7 @@ fn by_labels(answer: &Answer) -> Result<HashMap<&Labels, HashMap<TimeMs, SeriesI
         }
         other => return Err(format!("expected series, got {other:?}")),
     }
-    Ok(all)
+    Ok(items_by_series)
 }
 
 pub(super) fn check_result(eval: &Eval, answer: &Answer) -> Result<(), String> {
@@ -256,19 +232,8 @@ pub(super) fn check_result(eval: &Eval, answer: &Answer) -> Result<(), String> {
             (Expectation::Text(wanted), got) => {
                 return Err(format!("expected {wanted:?}, got {got:?}"));
             }
-            (
-                Expectation::Range {
-                    start,
-                    end,
-                    step_ms,
-                },
-                _,
-            ) => {
-                moments = Moments::Range {
-                    start: *start,
-                    end: *end,
-                    step_ms: *step_ms,
-                };
+            (Expectation::Range { start, end, step_ms }, _) => {
+                moments = Moments::Range { start: *start, end: *end, step_ms: *step_ms };
             }
             _ => {}
         }
@@ -277,13 +242,12 @@ pub(super) fn check_result(eval: &Eval, answer: &Answer) -> Result<(), String> {
         Moments::At(at) => (at, 0),
         Moments::Range { start, step_ms, .. } => (start, step_ms),
     };
-    let mut got = by_labels(answer)?;
+    let mut actual = items_by_labels(answer)?;
     for line in &eval.lines {
-        let mut items = got
-            .remove(&line.labels)
-            .ok_or_else(|| format!("{} is missing", line.labels))?;
-        for (at, wanted) in line.items.iter().enumerate() {
-            let time = start + at as i64 * step_ms;
+        let mut items =
+            actual.remove(&line.labels).ok_or_else(|| format!("{} is missing", line.labels))?;
+        for (index, wanted) in line.items.iter().enumerate() {
+            let time = start + index as i64 * step_ms;
             let item = items.remove(&time).unwrap_or(SeriesItem::Missing);
             check_item(&line.labels, wanted, &item, time)?;
         }
@@ -291,12 +255,12 @@ pub(super) fn check_result(eval: &Eval, answer: &Answer) -> Result<(), String> {
             return Err(format!(
                 "{} at {time} ms: expected nothing, got {}",
                 line.labels,
-                shown(item)
+                format_item(item)
             ));
         }
     }
-    if let Some((labels, items)) = got.iter().next() {
-        let items: Vec<String> = items.values().map(shown).collect();
+    if let Some((labels, items)) = actual.iter().next() {
+        let items: Vec<String> = items.values().map(format_item).collect();
         return Err(format!("unexpected {labels} {}", items.join(" ")));
     }
     check_order(eval, answer)
@@ -306,38 +270,28 @@ fn check_order(eval: &Eval, answer: &Answer) -> Result<(), String> {
     let Yield::Vector(samples) = &answer.result else {
         return Ok(());
     };
-    if !eval.wants(|expectation| matches!(expectation, Expectation::Ordered)) {
+    if !eval.expects(|expectation| matches!(expectation, Expectation::Ordered)) {
         return Ok(());
     }
     for (line, sample) in eval.lines.iter().zip(samples) {
         if line.labels != sample.labels {
-            return Err(format!(
-                "expected {} in this place, got {}",
-                line.labels, sample.labels
-            ));
+            return Err(format!("expected {} in this place, got {}", line.labels, sample.labels));
         }
     }
     Ok(())
 }
 
 /// Compares only what an answer has at one time.
-pub(super) fn check_middle(eval: &Eval, answer: &Answer, at: TimeMs) -> Result<(), String> {
-    let mut got = by_labels(answer)?;
-    got.retain(|_, items| items.contains_key(&at));
+pub(super) fn check_middle(eval: &Eval, answer: &Answer, time: TimeMs) -> Result<(), String> {
+    let mut actual = items_by_labels(answer)?;
+    actual.retain(|_, items| items.contains_key(&time));
     for line in &eval.lines {
-        let item = got
-            .remove(&line.labels)
-            .and_then(|mut items| items.remove(&at));
-        let wanted = line.items.first().unwrap_or(&SeriesItem::Missing);
-        check_item(
-            &line.labels,
-            wanted,
-            &item.unwrap_or(SeriesItem::Missing),
-            at,
-        )?;
+        let item = actual.remove(&line.labels).and_then(|mut items| items.remove(&time));
+        let expected = line.items.first().unwrap_or(&SeriesItem::Missing);
+        check_item(&line.labels, expected, &item.unwrap_or(SeriesItem::Missing), time)?;
     }
-    match got.keys().next() {
-        Some(labels) => Err(format!("unexpected {labels} at {at} ms")),
+    match actual.keys().next() {
+        Some(labels) => Err(format!("unexpected {labels} at {time} ms")),
         None => Ok(()),
     }
 }

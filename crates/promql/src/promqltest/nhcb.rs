@@ -14,7 +14,7 @@ const CUSTOM_SCHEMA: i32 = -53;
 
 /// A classic histogram at one time.
 #[derive(Default)]
-struct Classic {
+struct ClassicHistogram {
     /// Upper bound and count of what is at most it.
     buckets: Vec<(f64, f64)>,
     count: Option<f64>,
@@ -22,26 +22,23 @@ struct Classic {
 }
 
 pub(super) fn load(source: &mut MemorySource, step_ms: i64, lines: &[SeriesLine]) {
-    let mut all: BTreeMap<(Labels, TimeMs), Classic> = BTreeMap::new();
+    let mut classics: BTreeMap<(Labels, TimeMs), ClassicHistogram> = BTreeMap::new();
     for line in lines {
         let metric = line.labels.metric();
-        let endings = ["_bucket", "_count", "_sum"].into_iter();
-        let found = endings
-            .filter_map(|ending| Some((metric.strip_suffix(ending)?, ending)))
-            .next();
-        let Some((base, ending)) = found else {
+        let suffixes = ["_bucket", "_count", "_sum"].into_iter();
+        let matched_suffix =
+            suffixes.filter_map(|ending| Some((metric.strip_suffix(ending)?, ending))).next();
+        let Some((base, ending)) = matched_suffix else {
             continue;
         };
         let upper = number::parse(line.labels.get("le"));
         let mut labels = LabelsBuilder::from_labels(&line.labels);
         let labels = labels.set(METRIC_NAME, base).remove("le").build();
-        for (at, item) in line.items.iter().enumerate() {
+        for (index, item) in line.items.iter().enumerate() {
             let SeriesItem::Float(value) = item else {
                 continue;
             };
-            let classic = all
-                .entry((labels.clone(), at as i64 * step_ms))
-                .or_default();
+            let classic = classics.entry((labels.clone(), index as i64 * step_ms)).or_default();
             match (ending, upper) {
                 ("_bucket", Some(upper)) => classic.buckets.push((upper, *value)),
                 ("_count", _) => classic.count = Some(*value),
@@ -50,36 +47,28 @@ pub(super) fn load(source: &mut MemorySource, step_ms: i64, lines: &[SeriesLine]
             }
         }
     }
-    for ((labels, time), classic) in all {
+    for ((labels, time), classic) in classics {
         if !classic.buckets.is_empty() {
-            source.add_histogram(&labels, time, Arc::new(native(classic)));
+            source.add_histogram(&labels, time, Arc::new(to_native(classic)));
         }
     }
 }
 
-fn native(mut classic: Classic) -> FloatHistogram {
+fn to_native(mut classic: ClassicHistogram) -> FloatHistogram {
     classic.buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
     let highest = classic.buckets.last().map_or(0.0, |(_, count)| *count);
     let count = classic.count.unwrap_or(highest);
-    if classic
-        .buckets
-        .last()
-        .is_some_and(|(upper, _)| *upper != f64::INFINITY)
-    {
+    if classic.buckets.last().is_some_and(|(upper, _)| *upper != f64::INFINITY) {
         classic.buckets.push((f64::INFINITY, count));
     }
-    let mut below = 0.0;
+    let mut count_below = 0.0;
     let counts = classic.buckets.iter().enumerate().map(|(at, (_, count))| {
-        let own = count - below;
-        below = *count;
-        (at as i32, own)
+        let bucket_count = count - count_below;
+        count_below = *count;
+        (at as i32, bucket_count)
     });
     let positive = counts.filter(|(_, count)| *count != 0.0).collect();
-    let bounds = classic
-        .buckets
-        .iter()
-        .map(|(upper, _)| *upper)
-        .filter(|upper| upper.is_finite());
+    let bounds = classic.buckets.iter().map(|(upper, _)| *upper).filter(|upper| upper.is_finite());
     FloatHistogram {
         schema: CUSTOM_SCHEMA,
         count,

@@ -6,9 +6,7 @@ use super::run;
 fn failures(text: &str) -> Vec<(usize, String)> {
     let report = run("a.test", text, &EvalOptions::default());
     let failures = report.failures.into_iter();
-    failures
-        .map(|failure| (failure.line, failure.message))
-        .collect()
+    failures.map(|failure| (failure.line, failure.message)).collect()
 }
 
 const LOAD: &str = "load 1m\n  x{a=\"1\"} 1+1x3 _ stale 7 -1-1x1 _x2 NaN\n  h {{schema:0 sum:1 count:1 buckets:[1]}}x2\n";
@@ -28,14 +26,8 @@ fn what_is_not_as_expected_is_reported_with_its_line() {
         ("eval instant at 1m x\n  x{a=\"2\"} 2", "is missing"),
         ("eval instant at 1m x", "unexpected x{a=\"1\"} 2"),
         ("eval instant at 1m x\n  expect fail\n", "expected an error"),
-        (
-            "eval_warn instant at 1m x\n  x{a=\"1\"} 2",
-            "expected the warning",
-        ),
-        (
-            "eval instant at 1m rate(x[5m])\n  expect no_info\n",
-            "expected no info",
-        ),
+        ("eval_warn instant at 1m x\n  x{a=\"1\"} 2", "expected the warning"),
+        ("eval instant at 1m rate(x[5m])\n  expect no_info\n", "expected no info"),
         ("eval instant at 1m sum(", "unexpected error"),
         ("eval instant at 1m 1\n  2", "expected 2"),
         ("eval sometimes x", "expected `eval instant"),

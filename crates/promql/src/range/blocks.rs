@@ -5,9 +5,9 @@ use std::ops::Range;
 use super::super::kahan::KahanSum;
 
 /// Samples in a block.
-const BLOCK: usize = 32;
+const BLOCK_SAMPLES: usize = 32;
 /// Windows of fewer samples are looked through.
-const SAMPLES_MIN: usize = 4 * BLOCK;
+const SAMPLES_MIN: usize = 4 * BLOCK_SAMPLES;
 
 /// Blocks of the series at hand.
 #[derive(Default)]
@@ -17,71 +17,57 @@ pub(super) struct Blocks {
 }
 
 /// A window as whole blocks with what is before and behind them.
-fn split(window: &Range<usize>) -> (Range<usize>, Range<usize>, Range<usize>) {
-    let first = window.start.div_ceil(BLOCK);
-    let last = window.end / BLOCK;
+fn split_window(window: &Range<usize>) -> (Range<usize>, Range<usize>, Range<usize>) {
+    let first = window.start.div_ceil(BLOCK_SAMPLES);
+    let last = window.end / BLOCK_SAMPLES;
     if first >= last {
         return (window.clone(), 0..0, 0..0);
     }
-    (
-        window.start..first * BLOCK,
-        first..last,
-        last * BLOCK..window.end,
-    )
+    (window.start..first * BLOCK_SAMPLES, first..last, last * BLOCK_SAMPLES..window.end)
 }
 
 impl Blocks {
     /// Makes sums of blocks if windows have so many samples that it is worth it.
-    pub(super) fn sums<'a>(&'a mut self, values: &'a [f64], samples: usize) -> Sums<'a> {
+    pub(super) fn build_sums<'a>(&'a mut self, values: &'a [f64], samples: usize) -> Sums<'a> {
         self.sums.clear();
         if samples >= SAMPLES_MIN {
-            self.sums
-                .extend(values.chunks_exact(BLOCK).map(KahanSum::of));
+            self.sums.extend(values.chunks_exact(BLOCK_SAMPLES).map(KahanSum::from_values));
         }
-        Sums {
-            values,
-            blocks: &self.sums,
-        }
+        Sums { values, blocks: &self.sums }
     }
 
     /// Makes extremes of blocks if windows have so many samples that it is worth it.
-    pub(super) fn extremes<'a, F: Fn(f64, f64) -> bool>(
+    pub(super) fn build_extremes<'a, F: Fn(f64, f64) -> bool>(
         &'a mut self,
         values: &'a [f64],
         samples: usize,
         worst: f64,
-        better: F,
+        is_better: F,
     ) -> Extremes<'a, F> {
         self.extremes.clear();
         if samples >= SAMPLES_MIN {
-            let blocks = values.chunks_exact(BLOCK);
-            self.extremes
-                .extend(blocks.map(|block| best(worst, block, &better)));
+            let blocks = values.chunks_exact(BLOCK_SAMPLES);
+            self.extremes.extend(blocks.map(|block| find_best(worst, block, &is_better)));
         }
-        Extremes {
-            values,
-            blocks: &self.extremes,
-            worst,
-            better,
-        }
+        Extremes { values, blocks: &self.extremes, worst, is_better }
     }
 }
 
 /// The best of some values; the worst there is when all of them are NaN. Several are found at once,
 /// so that a comparison need not wait for the one before it.
-fn best(worst: f64, values: &[f64], better: &impl Fn(f64, f64) -> bool) -> f64 {
+fn find_best(worst: f64, values: &[f64], is_better: &impl Fn(f64, f64) -> bool) -> f64 {
     const LANES: usize = 8;
-    let choose = |best: f64, now: f64| if better(now, best) { now } else { best };
+    let pick = |best: f64, now: f64| if is_better(now, best) { now } else { best };
     let mut lanes = [worst; LANES];
     let chunks = values.chunks_exact(LANES);
     let rest = chunks.remainder();
     for chunk in chunks {
         for (best, now) in lanes.iter_mut().zip(chunk) {
-            *best = choose(*best, *now);
+            *best = pick(*best, *now);
         }
     }
-    let found = lanes.into_iter().fold(worst, choose);
-    rest.iter().copied().fold(found, choose)
+    let found = lanes.into_iter().fold(worst, pick);
+    rest.iter().copied().fold(found, pick)
 }
 
 pub(super) struct Sums<'a> {
@@ -92,14 +78,14 @@ pub(super) struct Sums<'a> {
 impl Sums<'_> {
     pub(super) fn sum(&self, window: Range<usize>) -> KahanSum {
         if self.blocks.is_empty() {
-            return KahanSum::of(&self.values[window]);
+            return KahanSum::from_values(&self.values[window]);
         }
-        let (before, blocks, behind) = split(&window);
-        let mut sum = KahanSum::of(&self.values[before]);
+        let (before, blocks, behind) = split_window(&window);
+        let mut sum = KahanSum::from_values(&self.values[before]);
         for block in &self.blocks[blocks] {
-            sum = sum.join(*block);
+            sum = sum.merge(*block);
         }
-        sum.join(KahanSum::of(&self.values[behind]))
+        sum.merge(KahanSum::from_values(&self.values[behind]))
     }
 }
 
@@ -107,21 +93,21 @@ pub(super) struct Extremes<'a, F> {
     values: &'a [f64],
     blocks: &'a [f64],
     worst: f64,
-    better: F,
+    is_better: F,
 }
 
 impl<F: Fn(f64, f64) -> bool> Extremes<'_, F> {
     /// NaN only when there is nothing else.
-    pub(super) fn of(&self, window: Range<usize>) -> f64 {
-        let best_of = |values: &[f64]| best(self.worst, values, &self.better);
+    pub(super) fn find(&self, window: Range<usize>) -> f64 {
+        let best_of = |values: &[f64]| find_best(self.worst, values, &self.is_better);
         let found = if self.blocks.is_empty() {
             best_of(&self.values[window.clone()])
         } else {
-            let (before, blocks, behind) = split(&window);
+            let (before, blocks, after) = split_window(&window);
             let parts = [
                 best_of(&self.values[before]),
                 best_of(&self.blocks[blocks]),
-                best_of(&self.values[behind]),
+                best_of(&self.values[after]),
             ];
             best_of(&parts)
         };

@@ -11,14 +11,14 @@ use super::super::source::SampleColumns;
 use super::super::syntax::RangeModifier;
 use super::RangeCall;
 use super::extended_histograms::AroundHistograms;
-use super::extended_window::{ExtendedWindow, around, beyond};
-use super::window::{Context, Outcome, RangeWindow, advance};
+use super::extended_window::{ExtendedWindow, extended_indexes, extra_range_ms};
+use super::window::{Context, Outcome, RangeWindow, advance_window};
 
 /// Whether a function knows what to do with samples beyond a window's bounds.
 ///
 /// # Errors
 /// When it does not.
-pub(super) fn check_use(function: &str, extension: RangeModifier) -> Result<(), QueryError> {
+pub(super) fn check_modifier(function: &str, extension: RangeModifier) -> Result<(), QueryError> {
     let allowed: &[&str] = match extension {
         RangeModifier::None => return Ok(()),
         RangeModifier::Anchored => &["changes", "delta", "increase", "rate", "resets"],
@@ -27,7 +27,7 @@ pub(super) fn check_use(function: &str, extension: RangeModifier) -> Result<(), 
     if allowed.contains(&function) {
         return Ok(());
     }
-    let (word, allowed) = (extension.word(), allowed.join(", "));
+    let (word, allowed) = (extension.keyword(), allowed.join(", "));
     Err(QueryError::execution(format!(
         "{word} modifier can only be used with: {allowed} - not with {function}"
     )))
@@ -35,47 +35,47 @@ pub(super) fn check_use(function: &str, extension: RangeModifier) -> Result<(), 
 
 impl RangeCall<'_> {
     /// Fills a row; false when it stays empty.
-    pub(super) fn extended_windows(
+    pub(super) fn fill_extended_windows(
         &self,
         columns: &SampleColumns,
         row: &mut Row,
         series: &Context<'_>,
         notes: &mut Annotations,
     ) -> Result<bool, QueryError> {
-        let (back_ms, ahead_ms) = beyond(self.extension, self.env.options.lookback_ms);
+        let (back_ms, ahead_ms) = extra_range_ms(self.range_modifier, self.env.options.lookback_ms);
         let is_rate = matches!(self.name, "rate" | "increase" | "delta");
-        let (mut floats, mut histograms, mut seen) = (0..0, 0..0, false);
+        let (mut floats, mut histograms, mut has_points) = (0..0, 0..0, false);
         for step in 0..self.grid.count {
-            let (start, end) = self.bounds(step);
+            let (start, end) = self.window_bounds(step);
             let (from, to) = (start - back_ms, end + ahead_ms);
-            advance(&columns.times, &mut floats, from, to);
-            advance(&columns.histogram_times, &mut histograms, from, to);
-            let window = self.window(columns, floats.clone(), histograms.clone(), step, series);
+            advance_window(&columns.times, &mut floats, from, to);
+            advance_window(&columns.histogram_times, &mut histograms, from, to);
+            let window = self.window_at(columns, floats.clone(), histograms.clone(), step, series);
             let point = if is_rate {
                 self.extended_change(&window, notes)
             } else {
-                self.anchored_count(window, notes)?
+                self.evaluate_anchored(window, notes)?
             };
             if point.is_some() {
-                seen = true;
+                has_points = true;
                 row.set(step, point);
             }
         }
-        Ok(seen)
+        Ok(has_points)
     }
 
     /// `changes`, `resets`: from the newest sample not after the window's start, of whichever kind
     /// it is.
-    fn anchored_count(&self, mut window: RangeWindow<'_>, notes: &mut Annotations) -> Outcome {
-        let until = |times: &[TimeMs]| times.partition_point(|time| *time <= window.start);
-        let (floats, histograms) = (until(window.times), until(window.histogram_times));
+    fn evaluate_anchored(&self, mut window: RangeWindow<'_>, notes: &mut Annotations) -> Outcome {
+        let count_until_start =
+            |times: &[TimeMs]| times.partition_point(|time| *time <= window.start);
+        let (floats, histograms) =
+            (count_until_start(window.times), count_until_start(window.histogram_times));
         if floats == window.times.len() && histograms == window.histogram_times.len() {
             return Ok(None);
         }
         let float_at = floats.checked_sub(1).map(|at| window.times[at]);
-        let histogram_at = histograms
-            .checked_sub(1)
-            .map(|at| window.histogram_times[at]);
+        let histogram_at = histograms.checked_sub(1).map(|at| window.histogram_times[at]);
         let (from_float, from_histogram) = if float_at >= histogram_at {
             (floats.saturating_sub(1), histograms)
         } else {
@@ -97,32 +97,33 @@ impl RangeCall<'_> {
         if window.is_mixed(notes) {
             return None;
         }
-        let is_smoothed = self.extension == RangeModifier::Smoothed;
+        let is_smoothed = self.range_modifier == RangeModifier::Smoothed;
         let (start, end) = (window.start, window.end);
         let is_counter = self.name != "delta";
         let range_seconds = self.range_ms as f64 / 1000.0;
         if !window.histograms.is_empty() {
-            let found = around(window.histogram_times, start, end, is_smoothed)?;
-            let around = AroundHistograms {
-                times: &window.histogram_times[found.clone()],
-                histograms: &window.histograms[found],
+            let indexes = extended_indexes(window.histogram_times, start, end, is_smoothed)?;
+            let extended_histograms = AroundHistograms {
+                times: &window.histogram_times[indexes.clone()],
+                histograms: &window.histograms[indexes],
                 start,
                 end,
                 is_smoothed,
             };
-            let mut remarks = AnnotationSink {
+            let mut sink = AnnotationSink {
                 metric: window.series.metric,
                 position: window.series.position,
                 notes,
             };
-            let mut change = around.change(is_counter, &mut remarks)?;
+            let mut change = extended_histograms.compute_change(is_counter, &mut sink)?;
             if self.name == "rate" {
                 change.divide(range_seconds);
             }
             return Some(Point::Histogram(change.into()));
         }
-        let around = ExtendedWindow::new(window.times, window.values, start, end, is_smoothed)?;
-        let change = around.change(is_counter);
+        let extended_window =
+            ExtendedWindow::new(window.times, window.values, start, end, is_smoothed)?;
+        let change = extended_window.compute_change(is_counter);
         Some(Point::Float(match self.name {
             "rate" => change / range_seconds,
             _ => change,

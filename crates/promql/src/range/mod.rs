@@ -18,7 +18,7 @@ use std::sync::Arc;
 use egret_metrics_model::{CounterReset, Labels, TimeMs};
 
 use self::floats::FloatRangeFn;
-use self::window::{Context, Outcome, RangeWindow, advance, starts_of};
+use self::window::{Context, Outcome, RangeWindow, advance_window, window_starts};
 use super::annotations::{self, Annotations};
 use super::error::QueryError;
 use super::eval::{Consumer, EvalContext, Scratch, SeriesRow};
@@ -32,7 +32,7 @@ use super::syntax::{Call, ExprKind, ExprNode, Position, RangeModifier, TimeModif
 struct RangeFunction {
     apply: fn(&RangeWindow<'_>, &mut Annotations) -> Outcome,
     /// How it is computed of numbers alone, if there is a quicker way.
-    of_floats: Option<FloatRangeFn>,
+    float_function: Option<FloatRangeFn>,
     /// Its result is a sample of the series, so that the name stays.
     keeps_name: bool,
 }
@@ -42,11 +42,7 @@ fn lookup(name: &str) -> Option<RangeFunction> {
     let apply = rates::lookup(name)
         .or_else(|| over_time::lookup(name))
         .or_else(|| regression::lookup(name))?;
-    Some(RangeFunction {
-        apply,
-        of_floats: floats::lookup(name),
-        keeps_name,
-    })
+    Some(RangeFunction { apply, float_function: floats::lookup(name), keeps_name })
 }
 
 /// A call made ready for one series after the other.
@@ -55,8 +51,8 @@ struct RangeCall<'a> {
     name: &'static str,
     function: RangeFunction,
     grid: Grid,
-    reach: &'a TimeModifiers,
-    extension: RangeModifier,
+    time_modifiers: &'a TimeModifiers,
+    range_modifier: RangeModifier,
     range_ms: i64,
     arguments: Vec<Vec<f64>>,
     position: Position,
@@ -83,54 +79,58 @@ impl EvalContext<'_> {
         grid: Grid,
         consumer: &F,
     ) -> Result<Vec<C>, QueryError> {
-        let scalars = call
-            .arguments
-            .iter()
-            .filter(|node| node.kind() == ValueType::Scalar);
-        let arguments: Vec<Vec<f64>> = scalars
-            .map(|node| self.scalar(node, grid))
-            .collect::<Result<_, _>>()?;
-        let (reach, range_ms, extension) = match &range.part {
-            ExprKind::Range(selector, range) => (&selector.reach, range.ms, selector.extension),
+        let scalars = call.arguments.iter().filter(|node| node.value_type() == ValueType::Scalar);
+        let arguments: Vec<Vec<f64>> =
+            scalars.map(|node| self.eval_scalar(node, grid)).collect::<Result<_, _>>()?;
+        let (time_modifiers, range_ms, range_modifier) = match &range.kind {
+            ExprKind::Range(selector, range) => {
+                (&selector.time_modifiers, range.ms, selector.range_modifier)
+            }
             ExprKind::Subquery(subquery) => {
-                (&subquery.reach, subquery.range.ms, RangeModifier::None)
+                (&subquery.time_modifiers, subquery.range.ms, RangeModifier::None)
             }
             _ => unreachable!("a range argument is a range or a subquery"),
         };
-        let prepared = RangeCall {
+        let range_call = RangeCall {
             env: self,
             name: call.name(),
             function,
             grid,
-            reach,
-            extension,
+            time_modifiers,
+            range_modifier,
             range_ms,
             arguments,
-            position: call.arguments[0].bare().position,
+            position: call.arguments[0].without_parens().position,
         };
-        match &range.part {
+        match &range.kind {
             ExprKind::Range(selector, _) => {
-                extended::check_use(call.name(), extension)?;
-                let (back_ms, ahead_ms) = beyond(extension, self.options.lookback_ms);
-                let before = range_ms.saturating_add(back_ms);
-                let set = self.select(selector, grid, before, ahead_ms, Some(call.name()))?;
+                extended::check_modifier(call.name(), range_modifier)?;
+                let (back_ms, ahead_ms) = extra_range_ms(range_modifier, self.options.lookback_ms);
+                let range_back_ms = range_ms.saturating_add(back_ms);
+                let set =
+                    self.select(selector, grid, range_back_ms, ahead_ms, Some(call.name()))?;
                 let set = &*set;
-                self.for_each_series(set.len(), consumer, |at, scratch, consumer| {
-                    set.read(at, &mut scratch.columns)?;
+                self.for_each_series(set.len(), consumer, |index, scratch, consumer| {
+                    set.read(index, &mut scratch.columns)?;
                     self.charge_samples(scratch.columns.len())?;
-                    if selector.compares_resets {
-                        scratch.columns.compare_resets();
+                    if selector.detects_resets {
+                        scratch.columns.detect_resets();
                     }
-                    prepared.one(set.labels(at), false, scratch, consumer)
+                    range_call.evaluate_series(set.labels(index), false, scratch, consumer)
                 })
             }
             ExprKind::Subquery(subquery) => {
                 let (inner, series) = self.subquery(subquery, grid)?;
                 self.for_each_series(series.len(), consumer, |at, scratch, consumer| {
-                    let one = &series[at];
-                    into_columns(&one.row, inner, &mut scratch.columns);
+                    let series_row = &series[at];
+                    fill_columns(&series_row.row, inner, &mut scratch.columns);
                     self.charge_samples(scratch.columns.len())?;
-                    prepared.one(&one.labels, one.drop_name, scratch, consumer)
+                    range_call.evaluate_series(
+                        &series_row.labels,
+                        series_row.drop_name,
+                        scratch,
+                        consumer,
+                    )
                 })
             }
             _ => unreachable!("a range argument is a range or a subquery"),
@@ -139,7 +139,7 @@ impl EvalContext<'_> {
 }
 
 /// A row of a subquery as samples.
-fn into_columns(row: &Row, grid: Grid, columns: &mut SampleColumns) {
+fn fill_columns(row: &Row, grid: Grid, columns: &mut SampleColumns) {
     columns.clear();
     for step in 0..row.values.len() {
         match row.get(step) {
@@ -159,76 +159,61 @@ fn into_columns(row: &Row, grid: Grid, columns: &mut SampleColumns) {
 
 impl RangeCall<'_> {
     /// Evaluates all steps of one series.
-    fn one<C: Consumer>(
+    fn evaluate_series<C: Consumer>(
         &self,
         labels: &Labels,
         drop_name: bool,
         scratch: &mut Scratch,
         consumer: &mut C,
     ) -> Result<(), QueryError> {
-        let Scratch {
-            columns,
-            row,
-            notes,
-            work,
-        } = scratch;
+        let Scratch { columns, row, notes, workspace } = scratch;
         columns.drop_stale();
         row.reset(self.grid.count);
-        let context = Context {
-            metric: labels.metric(),
-            position: self.position,
-        };
-        let quick = self
-            .function
-            .of_floats
-            .filter(|_| columns.histograms.is_empty());
-        let seen = match (self.extension, quick) {
+        let context = Context { metric: labels.metric(), position: self.position };
+        let float_function = self.function.float_function.filter(|_| columns.histograms.is_empty());
+        let has_points = match (self.range_modifier, float_function) {
             (RangeModifier::None, Some(function)) => {
-                self.float_windows(function, columns, row, work)
+                self.fill_float_windows(function, columns, row, workspace)
             }
-            (RangeModifier::None, None) => self.windows(columns, row, &context, notes)?,
-            _ => self.extended_windows(columns, row, &context, notes)?,
+            (RangeModifier::None, None) => self.fill_windows(columns, row, &context, notes)?,
+            _ => self.fill_extended_windows(columns, row, &context, notes)?,
         };
-        if !seen {
+        if !has_points {
             return Ok(());
         }
-        if quick == Some(FloatRangeFn::Quantile) {
+        if float_function == Some(FloatRangeFn::Quantile) {
             let shares = self.arguments[0].iter();
             for share in shares.filter(|share| !(0.0..=1.0).contains(*share)) {
                 notes.warn(self.position, annotations::invalid_quantile(*share));
             }
         }
         let is_rate = matches!(self.name, "rate" | "increase");
-        let has_starts = is_rate && quick.is_some() && !columns.starts.is_empty();
-        if has_starts && self.extension == RangeModifier::None && self.overlaps(columns, work) {
+        let has_starts = is_rate && float_function.is_some() && !columns.starts.is_empty();
+        if has_starts
+            && self.range_modifier == RangeModifier::None
+            && self.has_overlapping_starts(columns, workspace)
+        {
             notes.warn(self.position, annotations::start_overlaps(context.metric));
         }
         if is_rate && !context.metric.is_empty() && !is_counter_name(context.metric) {
             let has_floats = (0..self.grid.count).any(|step| row.float(step).is_some());
             if has_floats {
-                notes.info(
-                    self.position,
-                    annotations::possible_non_counter(context.metric),
-                );
+                notes.info(self.position, annotations::possible_non_counter(context.metric));
             }
         }
-        let incoming = SeriesRow {
-            labels,
-            drop_name: drop_name || !self.function.keeps_name,
-            row,
-            notes,
-        };
-        consumer.take(self.env, incoming)
+        let series_row =
+            SeriesRow { labels, drop_name: drop_name || !self.function.keeps_name, row, notes };
+        consumer.consume(self.env, series_row)
     }
 
     /// Where a step's window is open, and where it is closed.
-    fn bounds(&self, step: usize) -> (TimeMs, TimeMs) {
-        let end = self.env.target(self.reach, self.grid.time(step));
+    fn window_bounds(&self, step: usize) -> (TimeMs, TimeMs) {
+        let end = self.env.target_time(self.time_modifiers, self.grid.time(step));
         (end - self.range_ms, end)
     }
 
     /// A step's window, with these numbers and histograms.
-    fn window<'a>(
+    fn window_at<'a>(
         &self,
         columns: &'a SampleColumns,
         floats: Range<usize>,
@@ -236,27 +221,27 @@ impl RangeCall<'_> {
         step: usize,
         series: &'a Context<'a>,
     ) -> RangeWindow<'a> {
-        let (start, end) = self.bounds(step);
-        let argument = |at: usize| {
-            let argument = self.arguments.get(at);
+        let (start, end) = self.window_bounds(step);
+        let argument = |index: usize| {
+            let argument = self.arguments.get(index);
             argument.map_or(f64::NAN, |values| values[step])
         };
         RangeWindow {
-            starts: starts_of(columns, &floats, &histograms),
+            starts: window_starts(columns, &floats, &histograms),
             times: &columns.times[floats.clone()],
             values: &columns.values[floats],
             histogram_times: &columns.histogram_times[histograms.clone()],
             histograms: &columns.histograms[histograms],
             start,
             end,
-            now: self.grid.time(step),
+            step_time: self.grid.time(step),
             arguments: [argument(0), argument(1)],
             series,
         }
     }
 
     /// Fills a row; false when it stays empty.
-    fn windows(
+    fn fill_windows(
         &self,
         columns: &SampleColumns,
         row: &mut Row,
@@ -264,24 +249,24 @@ impl RangeCall<'_> {
         notes: &mut Annotations,
     ) -> Result<bool, QueryError> {
         let (mut floats, mut histograms) = (0..0, 0..0);
-        let mut seen = false;
+        let mut has_points = false;
         for step in 0..self.grid.count {
-            let (start, end) = self.bounds(step);
-            advance(&columns.times, &mut floats, start, end);
-            advance(&columns.histogram_times, &mut histograms, start, end);
+            let (start, end) = self.window_bounds(step);
+            advance_window(&columns.times, &mut floats, start, end);
+            advance_window(&columns.histogram_times, &mut histograms, start, end);
             if floats.is_empty() && histograms.is_empty() {
                 continue;
             }
-            let window = self.window(columns, floats.clone(), histograms.clone(), step, series);
+            let window = self.window_at(columns, floats.clone(), histograms.clone(), step, series);
             if let Some(point) = (self.function.apply)(&window, notes)? {
-                seen = true;
+                has_points = true;
                 match point {
                     Point::Float(value) => row.values[step] = value,
                     histogram @ Point::Histogram(_) => row.set(step, Some(histogram)),
                 }
             }
         }
-        Ok(seen)
+        Ok(has_points)
     }
 }
 
@@ -290,8 +275,8 @@ fn is_counter_name(metric: &str) -> bool {
     endings.any(|ending| metric.ends_with(ending))
 }
 
-pub(crate) use extended_window::{beyond, extended_samples};
-pub(crate) use over_time::quantile_of;
+pub(crate) use extended_window::{extend_samples, extra_range_ms};
+pub(crate) use over_time::compute_quantile;
 pub(crate) use workspace::Workspace;
 
 #[cfg(test)]

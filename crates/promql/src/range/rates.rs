@@ -5,21 +5,21 @@ use std::sync::Arc;
 use egret_metrics_model::{CounterReset, TimeMs};
 
 use super::super::annotations::{self, Annotations};
-use super::super::histogram::{FloatHistogram, is_same};
+use super::super::histogram::{FloatHistogram, is_equal_ignoring_reset};
 use super::super::row::Point;
 use super::super::smooth::AnnotationSink;
-use super::super::source::{SampleStart, is_started_between, overlaps};
+use super::super::source::{SampleStart, has_overlapping_start, is_started_between};
 use super::window::{Outcome, RangeWindow};
 
 pub(super) fn lookup(name: &str) -> Option<fn(&RangeWindow<'_>, &mut Annotations) -> Outcome> {
     Some(match name {
-        "rate" => |window, notes| Ok(extrapolated(window, notes, Change::Rate)),
-        "increase" => |window, notes| Ok(extrapolated(window, notes, Change::Increase)),
-        "delta" => |window, notes| Ok(extrapolated(window, notes, Change::Delta)),
-        "irate" => |window, notes| Ok(instant(window, notes, true)),
-        "idelta" => |window, notes| Ok(instant(window, notes, false)),
-        "changes" => |window, _| Ok(Some(Point::Float(changes(window)))),
-        "resets" => |window, _| Ok(Some(Point::Float(resets(window)))),
+        "rate" => |window, notes| Ok(extrapolate(window, notes, Change::Rate)),
+        "increase" => |window, notes| Ok(extrapolate(window, notes, Change::Increase)),
+        "delta" => |window, notes| Ok(extrapolate(window, notes, Change::Delta)),
+        "irate" => |window, notes| Ok(instant_change(window, notes, true)),
+        "idelta" => |window, notes| Ok(instant_change(window, notes, false)),
+        "changes" => |window, _| Ok(Some(Point::Float(count_changes(window)))),
+        "resets" => |window, _| Ok(Some(Point::Float(count_resets(window)))),
         _ => return None,
     })
 }
@@ -33,11 +33,7 @@ pub(super) enum Change {
 
 /// The difference between the window's ends: of the samples in it, extended to its bounds where
 /// they are near.
-fn extrapolated(
-    window: &RangeWindow<'_>,
-    notes: &mut Annotations,
-    change: Change,
-) -> Option<Point> {
+fn extrapolate(window: &RangeWindow<'_>, notes: &mut Annotations, change: Change) -> Option<Point> {
     if window.is_mixed(notes) {
         return None;
     }
@@ -48,13 +44,16 @@ fn extrapolated(
         (window.histogram_times, window.starts.1)
     };
     let first = *times.first()?;
-    let began = starts.first().copied();
-    let began = began
+    let counting_start = starts.first().copied();
+    let began = counting_start
         .filter(|began| is_counter && *began != 0 && (window.start + 1..first).contains(began));
     if times.len() < 2 && began.is_none() {
         return None;
     }
-    if is_counter && !starts.is_empty() && (1..times.len()).any(|at| overlaps(times, starts, at)) {
+    if is_counter
+        && !starts.is_empty()
+        && (1..times.len()).any(|at| has_overlapping_start(times, starts, at))
+    {
         let text = annotations::start_overlaps(window.series.metric);
         notes.warn(window.series.position, text);
     }
@@ -65,13 +64,13 @@ fn extrapolated(
     };
     let bounds = WindowBounds {
         start: window.start,
-        began,
+        counting_start: began,
         first,
         last: times[times.len() - 1],
         end: window.end,
         samples: times.len(),
     };
-    let mut factor = extension(&bounds, is_counter.then_some(counter));
+    let mut factor = extension_factor(&bounds, is_counter.then_some(counter));
     if change == Change::Rate {
         factor /= (window.end - window.start) as f64 / 1000.0;
     }
@@ -87,18 +86,20 @@ fn extrapolated(
 fn float_difference(
     window: &RangeWindow<'_>,
     is_counter: bool,
-    from_zero: bool,
+    starts_at_zero: bool,
 ) -> (Point, (f64, f64)) {
     let (values, first) = (window.values, window.values[0]);
     let mut difference = values[values.len() - 1] - first;
     if is_counter {
-        for at in 1..values.len() {
-            if values[at] < values[at - 1] || is_started_after(window.times, window.starts.0, at) {
-                difference += values[at - 1];
+        for index in 1..values.len() {
+            if values[index] < values[index - 1]
+                || is_started_after(window.times, window.starts.0, index)
+            {
+                difference += values[index - 1];
             }
         }
     }
-    if from_zero {
+    if starts_at_zero {
         difference += first;
     }
     (Point::Float(difference), (difference, first))
@@ -109,21 +110,21 @@ fn histogram_change(
     window: &RangeWindow<'_>,
     notes: &mut Annotations,
     is_counter: bool,
-    from_zero: bool,
+    starts_at_zero: bool,
 ) -> Option<(Point, (f64, f64))> {
     let first = &window.histograms[0];
     let difference = match window.histograms.len() {
         1 => (**first).clone(),
         _ => {
             let mut difference = histogram_difference(window, notes, is_counter)?;
-            if from_zero {
-                let mut remarks = AnnotationSink {
+            if starts_at_zero {
+                let mut sink = AnnotationSink {
                     metric: window.series.metric,
                     position: window.series.position,
                     notes,
                 };
                 let added = difference.add(first);
-                remarks.reconciled(added, "addition")?;
+                sink.note_reconciled(added, "addition")?;
             }
             difference
         }
@@ -133,11 +134,11 @@ fn histogram_change(
 }
 
 /// Whether counting towards a sample began after the one before it. `starts` may be empty.
-fn is_started_after(times: &[TimeMs], starts: &[TimeMs], at: usize) -> bool {
+fn is_started_after(times: &[TimeMs], starts: &[TimeMs], index: usize) -> bool {
     !starts.is_empty()
         && is_started_between(
-            SampleStart::of(times, starts, at - 1),
-            SampleStart::of(times, starts, at),
+            SampleStart::at_index(times, starts, index - 1),
+            SampleStart::at_index(times, starts, index),
         )
 }
 
@@ -145,7 +146,7 @@ fn is_started_after(times: &[TimeMs], starts: &[TimeMs], at: usize) -> bool {
 pub(super) struct WindowBounds {
     pub start: TimeMs,
     /// When counting began, where that is within the window.
-    pub began: Option<TimeMs>,
+    pub counting_start: Option<TimeMs>,
     pub first: TimeMs,
     pub last: TimeMs,
     pub end: TimeMs,
@@ -154,18 +155,18 @@ pub(super) struct WindowBounds {
 
 /// By how much the difference of the samples is extended. Of a counter, the difference and the
 /// first value are given: it is not extended to where it would have been below zero.
-pub(super) fn extension(bounds: &WindowBounds, counter: Option<(f64, f64)>) -> f64 {
+pub(super) fn extension_factor(bounds: &WindowBounds, counter: Option<(f64, f64)>) -> f64 {
     let seconds = |from: TimeMs, to: TimeMs| (to - from) as f64 / 1000.0;
     let mut to_start = seconds(bounds.start, bounds.first);
     let mut to_end = seconds(bounds.last, bounds.end);
     let mut sampled = seconds(bounds.first, bounds.last);
-    let apart = match bounds.samples {
+    let average_interval = match bounds.samples {
         1 => 0.0,
         samples => sampled / (samples - 1) as f64,
     };
-    let near = apart * 1.1;
-    if to_start >= near {
-        to_start = apart / 2.0;
+    let extrapolation_threshold = average_interval * 1.1;
+    if to_start >= extrapolation_threshold {
+        to_start = average_interval / 2.0;
     }
     if let Some((difference, first)) = counter
         && difference > 0.0
@@ -174,13 +175,13 @@ pub(super) fn extension(bounds: &WindowBounds, counter: Option<(f64, f64)>) -> f
         let to_zero = sampled * (first / difference);
         to_start = to_start.min(to_zero);
     }
-    if let Some(began) = bounds.began {
+    if let Some(counting_start) = bounds.counting_start {
         // There is nothing before, and what came then was counted.
-        sampled = seconds(began, bounds.last);
+        sampled = seconds(counting_start, bounds.last);
         to_start = 0.0;
     }
-    if to_end >= near {
-        to_end = apart / 2.0;
+    if to_end >= extrapolation_threshold {
+        to_end = average_interval / 2.0;
     }
     (sampled + to_start + to_end) / sampled
 }
@@ -191,51 +192,45 @@ fn histogram_difference(
     is_counter: bool,
 ) -> Option<FloatHistogram> {
     let series = window.series;
-    let all = window.histograms;
-    let last = &all[all.len() - 1];
+    let histograms = window.histograms;
+    let last = &histograms[histograms.len() - 1];
     let is_gauge = |histogram: &FloatHistogram| histogram.counter_reset == CounterReset::Gauge;
-    if is_counter && all.iter().any(|histogram| is_gauge(histogram)) {
+    if is_counter && histograms.iter().any(|histogram| is_gauge(histogram)) {
         notes.warn(series.position, annotations::not_a_counter(series.metric));
     }
-    if !(is_counter || is_gauge(&all[0]) && is_gauge(last)) {
+    if !(is_counter || is_gauge(&histograms[0]) && is_gauge(last)) {
         notes.warn(series.position, annotations::not_a_gauge(series.metric));
     }
     // What was before a reset has nothing to do with what came after it, not even in its bounds.
-    let is_reset = |at: usize| {
-        is_started_after(window.histogram_times, window.starts.1, at)
-            || all[at].is_reset_since(&all[at - 1])
+    let is_reset = |index: usize| {
+        is_started_after(window.histogram_times, window.starts.1, index)
+            || histograms[index].is_reset_since(&histograms[index - 1])
     };
-    let starts_anew = is_counter && is_reset(1);
-    let compared = if starts_anew { &all[1..] } else { all };
+    let begins_with_reset = is_counter && is_reset(1);
+    let compared = if begins_with_reset { &histograms[1..] } else { histograms };
     // Of a gauge, what lies between the ends is of no interest.
-    let looked_at: Vec<_> = if is_counter {
-        compared.iter().collect()
-    } else {
-        vec![&all[0], last]
-    };
-    if looked_at
-        .iter()
-        .any(|one| one.is_custom() != last.is_custom())
-    {
+    let considered: Vec<_> =
+        if is_counter { compared.iter().collect() } else { vec![&histograms[0], last] };
+    if considered.iter().any(|one| one.is_custom() != last.is_custom()) {
         notes.warn(series.position, annotations::mixed_schemas(series.metric));
         return None;
     }
-    let coarsest = looked_at.iter().map(|one| one.schema).min()?;
+    let coarsest = considered.iter().map(|one| one.schema).min()?;
     let mut difference = last.with_schema(coarsest);
-    let reconciled = |notes: &mut Annotations, bounds: bool, operation: &str| {
+    let note_reconciled = |notes: &mut Annotations, bounds: bool, operation: &str| {
         if bounds {
             notes.info(series.position, annotations::bounds_reconciled(operation));
         }
     };
-    if !starts_anew {
-        let bounds = difference.subtract(&all[0]).ok()?.bounds;
-        reconciled(notes, bounds, "subtraction");
+    if !begins_with_reset {
+        let bounds = difference.subtract(&histograms[0]).ok()?.bounds;
+        note_reconciled(notes, bounds, "subtraction");
     }
     if is_counter {
-        let first = all.len() - compared.len() + 1;
-        for at in (first..all.len()).filter(|at| is_reset(*at)) {
-            let bounds = difference.add(&all[at - 1]).ok()?.bounds;
-            reconciled(notes, bounds, "addition");
+        let first = histograms.len() - compared.len() + 1;
+        for at in (first..histograms.len()).filter(|at| is_reset(*at)) {
+            let bounds = difference.add(&histograms[at - 1]).ok()?.bounds;
+            note_reconciled(notes, bounds, "addition");
         }
     }
     difference.counter_reset = CounterReset::Gauge;
@@ -250,67 +245,58 @@ struct TimedPoint {
 }
 
 impl TimedPoint {
-    fn is_started_after(&self, before: &Self) -> bool {
-        is_started_between(before.sample_start(), self.sample_start())
+    fn is_started_after(&self, previous: &Self) -> bool {
+        is_started_between(previous.sample_start(), self.sample_start())
     }
 
     fn sample_start(&self) -> SampleStart {
-        SampleStart {
-            time: self.time,
-            start: self.start,
-        }
+        SampleStart { time: self.time, start: self.start }
     }
 }
 
 /// The last samples of both kinds in the order of time, at most so many of each.
-fn in_order(window: &RangeWindow<'_>, each_max: usize) -> Vec<TimedPoint> {
-    let dated = |times: &[TimeMs], starts: &[TimeMs], at: usize, point: Point| TimedPoint {
-        time: times[at],
-        start: starts.get(at).copied().unwrap_or(0),
-        point,
+fn latest_in_order(window: &RangeWindow<'_>, each_max: usize) -> Vec<TimedPoint> {
+    let timed_point = |times: &[TimeMs], starts: &[TimeMs], index: usize, point: Point| {
+        TimedPoint { time: times[index], start: starts.get(index).copied().unwrap_or(0), point }
     };
     let last = |count: usize| count.saturating_sub(each_max)..count;
     let floats = last(window.values.len()).map(|at| {
         let point = Point::Float(window.values[at]);
-        dated(window.times, window.starts.0, at, point)
+        timed_point(window.times, window.starts.0, at, point)
     });
     let histograms = last(window.histograms.len()).map(|at| {
         let point = Point::Histogram(window.histograms[at].clone());
-        dated(window.histogram_times, window.starts.1, at, point)
+        timed_point(window.histogram_times, window.starts.1, at, point)
     });
-    let mut all: Vec<TimedPoint> = floats.chain(histograms).collect();
-    all.sort_by_key(|one| one.time);
-    all
+    let mut points: Vec<TimedPoint> = floats.chain(histograms).collect();
+    points.sort_by_key(|one| one.time);
+    points
 }
 
 /// The difference of the last two samples, of a counter for each second.
-fn instant(window: &RangeWindow<'_>, notes: &mut Annotations, is_rate: bool) -> Option<Point> {
-    let newest = in_order(window, 2);
-    let [.., before, last] = &newest[..] else {
+fn instant_change(
+    window: &RangeWindow<'_>,
+    notes: &mut Annotations,
+    is_rate: bool,
+) -> Option<Point> {
+    let newest = latest_in_order(window, 2);
+    let [.., previous, last] = &newest[..] else {
         return None;
     };
-    let seconds = (last.time - before.time) as f64 / 1000.0;
+    let seconds = (last.time - previous.time) as f64 / 1000.0;
     if seconds == 0.0 {
         return None;
     }
     let divisor = if is_rate { seconds } else { 1.0 };
-    let is_started = last.is_started_after(before);
-    match (&before.point, &last.point) {
+    let is_started = last.is_started_after(previous);
+    match (&previous.point, &last.point) {
         (Point::Float(before), Point::Float(last)) => {
-            let difference = if is_rate && (last < before || is_started) {
-                *last
-            } else {
-                last - before
-            };
+            let difference =
+                if is_rate && (last < before || is_started) { *last } else { last - before };
             Some(Point::Float(difference / divisor))
         }
         (Point::Histogram(before), Point::Histogram(last)) => {
-            let change = InstantChange {
-                before,
-                last,
-                is_rate,
-                is_started,
-            };
+            let change = InstantChange { previous: before, last, is_rate, is_started };
             let mut difference = change.difference(window, notes)?;
             difference.divide(divisor);
             Some(Point::Histogram(difference.into()))
@@ -325,7 +311,7 @@ fn instant(window: &RangeWindow<'_>, notes: &mut Annotations, is_rate: bool) -> 
 
 /// Two histograms, one after the other.
 struct InstantChange<'a> {
-    before: &'a FloatHistogram,
+    previous: &'a FloatHistogram,
     last: &'a FloatHistogram,
     is_rate: bool,
     /// Counting towards the last began after the one before.
@@ -338,47 +324,47 @@ impl InstantChange<'_> {
         window: &RangeWindow<'_>,
         notes: &mut Annotations,
     ) -> Option<FloatHistogram> {
-        let (before, last, is_rate) = (self.before, self.last, self.is_rate);
-        let mut remarks = AnnotationSink {
+        let (previous, last, is_rate) = (self.previous, self.last, self.is_rate);
+        let mut sink = AnnotationSink {
             metric: window.series.metric,
             position: window.series.position,
             notes,
         };
         let is_gauge = |histogram: &FloatHistogram| histogram.counter_reset == CounterReset::Gauge;
-        if is_rate && (is_gauge(before) || is_gauge(last)) {
-            remarks.warn(annotations::not_a_counter);
+        if is_rate && (is_gauge(previous) || is_gauge(last)) {
+            sink.warn(annotations::not_a_counter);
         }
-        if !(is_rate || is_gauge(before) && is_gauge(last)) {
-            remarks.warn(annotations::not_a_gauge);
+        if !(is_rate || is_gauge(previous) && is_gauge(last)) {
+            sink.warn(annotations::not_a_gauge);
         }
         let mut difference = last.clone();
-        if !is_rate || !(self.is_started || last.is_reset_since(before)) {
-            let subtracted = difference.subtract(before);
-            remarks.reconciled(subtracted, "subtraction")?;
+        if !is_rate || !(self.is_started || last.is_reset_since(previous)) {
+            let subtracted = difference.subtract(previous);
+            sink.note_reconciled(subtracted, "subtraction")?;
         }
         difference.counter_reset = CounterReset::Gauge;
         Some(difference)
     }
 }
 
-fn changes(window: &RangeWindow<'_>) -> f64 {
-    let differ = |before: f64, now: f64| now != before && !(now.is_nan() && before.is_nan());
+fn count_changes(window: &RangeWindow<'_>) -> f64 {
+    let is_change = |before: f64, now: f64| now != before && !(now.is_nan() && before.is_nan());
     if window.histograms.is_empty() {
         let pairs = window.values.windows(2);
-        return pairs.filter(|pair| differ(pair[0], pair[1])).count() as f64;
+        return pairs.filter(|pair| is_change(pair[0], pair[1])).count() as f64;
     }
-    let points = in_order(window, usize::MAX);
-    let changed = |pair: &&[TimedPoint]| match (&pair[0].point, &pair[1].point) {
-        (Point::Float(before), Point::Float(now)) => differ(*before, *now),
-        (Point::Histogram(before), Point::Histogram(now)) => !is_same(before, now),
+    let points = latest_in_order(window, usize::MAX);
+    let is_changed_pair = |pair: &&[TimedPoint]| match (&pair[0].point, &pair[1].point) {
+        (Point::Float(before), Point::Float(now)) => is_change(*before, *now),
+        (Point::Histogram(before), Point::Histogram(now)) => !is_equal_ignoring_reset(before, now),
         _ => true,
     };
-    points.windows(2).filter(changed).count() as f64
+    points.windows(2).filter(is_changed_pair).count() as f64
 }
 
-fn resets(window: &RangeWindow<'_>) -> f64 {
-    let points = in_order(window, usize::MAX);
-    let reset = |pair: &&[TimedPoint]| {
+fn count_resets(window: &RangeWindow<'_>) -> f64 {
+    let points = latest_in_order(window, usize::MAX);
+    let is_reset_pair = |pair: &&[TimedPoint]| {
         let is_reset = match (&pair[0].point, &pair[1].point) {
             (Point::Float(before), Point::Float(now)) => now < before,
             (Point::Histogram(before), Point::Histogram(now)) => now.is_reset_since(before),
@@ -386,5 +372,5 @@ fn resets(window: &RangeWindow<'_>) -> f64 {
         };
         is_reset || pair[1].is_started_after(&pair[0])
     };
-    points.windows(2).filter(reset).count() as f64
+    points.windows(2).filter(is_reset_pair).count() as f64
 }

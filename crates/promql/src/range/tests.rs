@@ -5,19 +5,16 @@ use egret_metrics_model::{Labels, TimeSpan};
 use proptest::prelude::*;
 
 use super::super::{EvalOptions, MemorySource, Query, QueryResult};
-use super::quantile_of;
+use super::compute_quantile;
 
 #[test]
 fn quantiles_are_interpolated_and_nan_is_below_all() {
-    let of = |q, values: &[f64]| quantile_of(q, &mut values.to_vec());
+    let of = |q, values: &[f64]| compute_quantile(q, &mut values.to_vec());
     assert_eq!(of(0.5, &[3.0, 1.0, 2.0]), 2.0);
     assert_eq!(of(0.25, &[0.0, 2.0]), 0.5);
     assert_eq!(of(1.0, &[f64::NAN, 5.0]), 5.0);
     assert!(of(0.0, &[5.0, f64::NAN]).is_nan());
-    assert_eq!(
-        (of(-1.0, &[1.0]), of(2.0, &[1.0])),
-        (f64::NEG_INFINITY, f64::INFINITY)
-    );
+    assert_eq!((of(-1.0, &[1.0]), of(2.0, &[1.0])), (f64::NEG_INFINITY, f64::INFINITY));
     assert!(of(0.5, &[]).is_nan());
 }
 
@@ -27,25 +24,17 @@ fn blocks_of_a_long_window_come_to_what_its_samples_do() {
     let labels = Labels::new([("__name__", "x")]);
     let mut chance = SplitMix64::new(7);
     for sample in 0..2000 {
-        let value = match chance.below(200) {
+        let value = match chance.next_below(200) {
             0 => f64::NAN,
             1 => -1e17,
             2 => 1e17,
-            _ => chance.below(1_000_000) as f64 / 1e3,
+            _ => chance.next_below(1_000_000) as f64 / 1e3,
         };
-        source.add(&labels, sample * 1000 + chance.below(900) as i64, value);
+        source.add(&labels, sample * 1000 + chance.next_below(900) as i64, value);
     }
-    for function in [
-        "sum_over_time",
-        "avg_over_time",
-        "min_over_time",
-        "max_over_time",
-    ] {
+    for function in ["sum_over_time", "avg_over_time", "min_over_time", "max_over_time"] {
         let query = Query::parse(&format!("{function}((x == x)[10m:1s])")).expect("PromQL");
-        let span = TimeSpan {
-            start: 0,
-            end: 2_000_000,
-        };
+        let span = TimeSpan { start: 0, end: 2_000_000 };
         let options = EvalOptions::default();
         let answer = query.range(&source, span, 60_000, &options);
         let QueryResult::Matrix(series) = answer.expect("an answer").result else {

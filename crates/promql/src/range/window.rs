@@ -25,7 +25,7 @@ pub(crate) struct RangeWindow<'a> {
     /// …and closed at this time.
     pub end: TimeMs,
     /// The time of the step, which is another where there is an offset.
-    pub now: TimeMs,
+    pub step_time: TimeMs,
     /// The function's other arguments.
     pub arguments: [f64; 2],
     pub series: &'a Context<'a>,
@@ -65,22 +65,24 @@ impl RangeWindow<'_> {
 /// A point of a window, or none.
 pub(super) type Outcome = Result<Option<Point>, QueryError>;
 
-pub(super) fn starts_of<'a>(
+pub(super) fn window_starts<'a>(
     columns: &'a SampleColumns,
     floats: &Range<usize>,
     histograms: &Range<usize>,
 ) -> (&'a [TimeMs], &'a [TimeMs]) {
-    let of = |starts: &'a [TimeMs], window: &Range<usize>| {
+    let starts_in = |starts: &'a [TimeMs], window: &Range<usize>| {
         starts.get(window.clone()).unwrap_or_default()
     };
-    (
-        of(&columns.starts, floats),
-        of(&columns.histogram_starts, histograms),
-    )
+    (starts_in(&columns.starts, floats), starts_in(&columns.histogram_starts, histograms))
 }
 
 /// Moves a window to the samples after `start` and not after `end`.
-pub(super) fn advance(times: &[TimeMs], window: &mut Range<usize>, start: TimeMs, end: TimeMs) {
+pub(super) fn advance_window(
+    times: &[TimeMs],
+    window: &mut Range<usize>,
+    start: TimeMs,
+    end: TimeMs,
+) {
     while times.get(window.end).is_some_and(|at| *at <= end) {
         window.end += 1;
     }

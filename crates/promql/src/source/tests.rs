@@ -11,10 +11,7 @@ fn markers_are_taken_out() {
     for (time, value) in [(1, stale), (2, 2.0), (3, f64::NAN), (4, stale), (5, 5.0)] {
         columns.push(time, value);
     }
-    let ended = FloatHistogram {
-        sum: stale,
-        ..FloatHistogram::default()
-    };
+    let ended = FloatHistogram { sum: stale, ..FloatHistogram::default() };
     columns.push_histogram(6, Arc::new(ended));
     assert_eq!(columns.len(), 6);
     columns.drop_stale();

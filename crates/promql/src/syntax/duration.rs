@@ -15,7 +15,7 @@ pub(crate) struct DurationExpr {
     /// In milliseconds; of a sum, 0 until the query is evaluated.
     pub ms: i64,
     /// The sum, where it is one.
-    pub sum: Option<Box<Duration>>,
+    pub expression: Option<Box<Duration>>,
 }
 
 /// A part of a sum. Numbers are seconds.
@@ -31,8 +31,8 @@ pub(crate) enum Duration {
     Negation(Box<Duration>),
     Binary(Operator, Box<Duration>, Box<Duration>),
     /// The less of two; the greater.
-    Least(Box<Duration>, Box<Duration>),
-    Most(Box<Duration>, Box<Duration>),
+    Min(Box<Duration>, Box<Duration>),
+    Max(Box<Duration>, Box<Duration>),
 }
 
 /// The step of a query, and from its start to its end.
@@ -43,16 +43,10 @@ pub(crate) struct QuerySpan {
 }
 
 impl DurationExpr {
-    pub(super) fn of(sum: Duration) -> Self {
-        match sum {
-            Duration::Literal { seconds, .. } => Self {
-                ms: millis(seconds),
-                sum: None,
-            },
-            sum => Self {
-                ms: 0,
-                sum: Some(Box::new(sum)),
-            },
+    pub(super) fn from_duration(duration: Duration) -> Self {
+        match duration {
+            Duration::Literal { seconds, .. } => Self { ms: to_millis(seconds), expression: None },
+            sum => Self { ms: 0, expression: Some(Box::new(sum)) },
         }
     }
 
@@ -66,70 +60,70 @@ impl DurationExpr {
         span: QuerySpan,
         may_be_negative: bool,
     ) -> Result<(), QueryError> {
-        if let Some(sum) = &self.sum {
-            let seconds = sum.seconds(span)?;
+        if let Some(sum) = &self.expression {
+            let seconds = sum.evaluate_seconds(span)?;
             if seconds.is_nan() || seconds.abs() * 1000.0 >= TIME_MAX as f64 {
-                return Err(refused("duration is out of range"));
+                return Err(new_parse_error("duration is out of range"));
             }
             if !may_be_negative && seconds <= 0.0 {
-                return Err(refused("duration must be greater than 0"));
+                return Err(new_parse_error("duration must be greater than 0"));
             }
-            self.ms = millis(seconds);
+            self.ms = to_millis(seconds);
         }
         Ok(())
     }
 
     /// The duration as Prometheus prints it.
-    pub(super) fn shown(&self) -> String {
-        match &self.sum {
-            Some(sum) => sum.shown(),
-            None if self.ms < 0 => format!("-{}", number::duration(-self.ms)),
-            None => number::duration(self.ms),
+    pub(super) fn to_text(&self) -> String {
+        match &self.expression {
+            Some(sum) => sum.to_text(),
+            None if self.ms < 0 => format!("-{}", number::format_duration(-self.ms)),
+            None => number::format_duration(self.ms),
         }
     }
 }
 
 /// A length of time that a query cannot have is a mistake in its text.
-fn refused(message: &str) -> QueryError {
+fn new_parse_error(message: &str) -> QueryError {
     let message = message.to_owned();
     QueryError::Parse { message }
 }
 
 /// Whole milliseconds, the rest cut as Prometheus cuts it.
-pub(super) fn millis(seconds: f64) -> i64 {
+pub(super) fn to_millis(seconds: f64) -> i64 {
     // 0.001 has no exact representation: a thousandth that is just below is meant.
     let ms = seconds * 1000.0;
     let nearest = ms.round();
-    let whole = if (ms - nearest).abs() < 1e-6 {
-        nearest
-    } else {
-        ms.trunc()
-    };
+    let whole = if (ms - nearest).abs() < 1e-6 { nearest } else { ms.trunc() };
     (whole as i64).clamp(-TIME_MAX, TIME_MAX)
 }
 
 impl Duration {
-    fn seconds(&self, span: QuerySpan) -> Result<f64, QueryError> {
+    fn evaluate_seconds(&self, span: QuerySpan) -> Result<f64, QueryError> {
         Ok(match self {
             Self::Literal { seconds, .. } => *seconds,
             Self::Step => span.step_ms as f64 / 1000.0,
             Self::Range => span.range_ms as f64 / 1000.0,
-            Self::Paren(inner) => inner.seconds(span)?,
-            Self::Negation(inner) => -inner.seconds(span)?,
-            Self::Least(left, right) => left.seconds(span)?.min(right.seconds(span)?),
-            Self::Most(left, right) => left.seconds(span)?.max(right.seconds(span)?),
+            Self::Paren(inner) => inner.evaluate_seconds(span)?,
+            Self::Negation(inner) => -inner.evaluate_seconds(span)?,
+            Self::Min(left, right) => {
+                left.evaluate_seconds(span)?.min(right.evaluate_seconds(span)?)
+            }
+            Self::Max(left, right) => {
+                left.evaluate_seconds(span)?.max(right.evaluate_seconds(span)?)
+            }
             Self::Binary(operator, left, right) => {
-                let (left, right) = (left.seconds(span)?, right.seconds(span)?);
+                let (left, right) = (left.evaluate_seconds(span)?, right.evaluate_seconds(span)?);
                 match operator {
                     Operator::Add => left + right,
                     Operator::Sub => left - right,
                     Operator::Mul => left * right,
                     Operator::Pow => left.powf(right),
                     Operator::Div if right == 0.0 => {
-                        return Err(refused("division by zero"));
+                        return Err(new_parse_error("division by zero"));
                     }
                     Operator::Mod if right == 0.0 => {
-                        return Err(refused("modulo by zero"));
+                        return Err(new_parse_error("modulo by zero"));
                     }
                     Operator::Div => left / right,
                     _ => left % right,
@@ -138,17 +132,17 @@ impl Duration {
         })
     }
 
-    fn shown(&self) -> String {
+    fn to_text(&self) -> String {
         match self {
-            Self::Literal { seconds, has_unit } => print::number(*seconds, *has_unit),
+            Self::Literal { seconds, has_unit } => print::format_literal(*seconds, *has_unit),
             Self::Step => "step()".to_owned(),
             Self::Range => "range()".to_owned(),
-            Self::Paren(inner) => format!("({})", inner.shown()),
-            Self::Negation(inner) => format!("-{}", inner.shown()),
-            Self::Least(left, right) => format!("min_of({}, {})", left.shown(), right.shown()),
-            Self::Most(left, right) => format!("max_of({}, {})", left.shown(), right.shown()),
+            Self::Paren(inner) => format!("({})", inner.to_text()),
+            Self::Negation(inner) => format!("-{}", inner.to_text()),
+            Self::Min(left, right) => format!("min_of({}, {})", left.to_text(), right.to_text()),
+            Self::Max(left, right) => format!("max_of({}, {})", left.to_text(), right.to_text()),
             Self::Binary(operator, left, right) => {
-                format!("{} {} {}", left.shown(), operator.name(), right.shown())
+                format!("{} {} {}", left.to_text(), operator.name(), right.to_text())
             }
         }
     }

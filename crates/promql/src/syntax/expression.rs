@@ -34,10 +34,10 @@ pub(crate) enum ValueType {
 
 #[derive(Clone, Debug)]
 pub(crate) struct ExprNode {
-    pub part: ExprKind,
+    pub kind: ExprKind,
     pub position: Position,
     /// Whether it is the same at every step, but for the time it is said to be at.
-    pub constant: bool,
+    pub is_constant: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ pub(crate) enum RangeModifier {
 
 impl RangeModifier {
     /// As it is written; nothing where there is none.
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn keyword(self) -> &'static str {
         match self {
             Self::None => "",
             Self::Anchored => "anchored",
@@ -99,11 +99,11 @@ pub(crate) struct Selector {
     pub matchers: Vec<LabelMatcher>,
     /// Position of the selector without its modifiers.
     pub position: Position,
-    pub reach: TimeModifiers,
-    pub extension: RangeModifier,
+    pub time_modifiers: TimeModifiers,
+    pub range_modifier: RangeModifier,
     /// Only counts and sums of histograms are asked for: that counts began anew is then found out
     /// by comparing with the sample before, as Prometheus does where it does not decode buckets.
-    pub compares_resets: bool,
+    pub detects_resets: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ pub(crate) struct Subquery {
     pub inner: ExprNode,
     pub range: DurationExpr,
     pub step: Option<DurationExpr>,
-    pub reach: TimeModifiers,
+    pub time_modifiers: TimeModifiers,
 }
 
 #[derive(Clone, Debug)]
@@ -164,21 +164,18 @@ impl Aggregator {
 
     pub(crate) fn name(self) -> &'static str {
         let mut names = Self::NAMES.iter();
-        let found = names.find(|(_, aggregator)| *aggregator == self);
-        found.expect("every aggregator has a name").0
+        let entry = names.find(|(_, aggregator)| *aggregator == self);
+        entry.expect("every aggregator has a name").0
     }
 
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         let mut names = Self::NAMES.iter();
         names.find(|(other, _)| *other == name).map(|found| found.1)
     }
 
     pub(super) fn has_parameter(self) -> bool {
         use Aggregator::{BottomK, CountValues, LimitK, LimitRatio, Quantile, TopK};
-        matches!(
-            self,
-            TopK | BottomK | LimitK | LimitRatio | CountValues | Quantile
-        )
+        matches!(self, TopK | BottomK | LimitK | LimitRatio | CountValues | Quantile)
     }
 }
 
@@ -186,7 +183,7 @@ impl Aggregator {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Grouping {
     /// `by`, `on`: these labels only. Otherwise: all but these.
-    pub only: bool,
+    pub is_inclusive: bool,
     /// Labels as written in the query.
     pub written: Vec<Box<str>>,
     /// The same labels, sorted for look-ups.
@@ -198,16 +195,12 @@ impl Grouping {
         let mut labels = written.clone();
         labels.sort();
         labels.dedup();
-        Self {
-            only,
-            written,
-            labels,
-        }
+        Self { is_inclusive: only, written, labels }
     }
 
-    pub(crate) fn lists(&self, name: &str) -> bool {
-        let found = self.labels.binary_search_by(|listed| (**listed).cmp(name));
-        found.is_ok()
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        let result = self.labels.binary_search_by(|listed| (**listed).cmp(name));
+        result.is_ok()
     }
 }
 
@@ -267,11 +260,11 @@ impl Operator {
 
     pub(crate) fn name(self) -> &'static str {
         let mut names = Self::NAMES.iter();
-        let found = names.find(|(_, operator)| *operator == self);
-        found.expect("every operator has a name").0
+        let entry = names.find(|(_, operator)| *operator == self);
+        entry.expect("every operator has a name").0
     }
 
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         let mut names = Self::NAMES.iter();
         names.find(|(other, _)| *other == name).map(|found| found.1)
     }
@@ -337,84 +330,90 @@ pub(crate) struct Binary {
 
 impl ExprNode {
     /// What is in the parentheses, if there are any.
-    pub(crate) fn bare(&self) -> &Self {
-        match &self.part {
-            ExprKind::Paren(inner) => inner.bare(),
+    pub(crate) fn without_parens(&self) -> &Self {
+        match &self.kind {
+            ExprKind::Paren(inner) => inner.without_parens(),
             _ => self,
         }
     }
 
     /// Whether its series have an order of their own, which a function has given them.
     pub(crate) fn is_sorted(&self) -> bool {
-        matches!(&self.bare().part, ExprKind::Call(call) if call.name().starts_with("sort"))
+        matches!(&self.without_parens().kind, ExprKind::Call(call) if call.name().starts_with("sort"))
     }
 
     /// Whether its series are shown by their ranks.
     pub(crate) fn is_ranked(&self) -> bool {
         use Aggregator::{BottomK, TopK};
-        match &self.bare().part {
+        match &self.without_parens().kind {
             ExprKind::Aggregate(aggregate) => matches!(aggregate.aggregator, TopK | BottomK),
             _ => false,
         }
     }
 
-    pub(crate) fn kind(&self) -> ValueType {
-        match &self.part {
+    pub(crate) fn value_type(&self) -> ValueType {
+        match &self.kind {
             ExprKind::Number(..) => ValueType::Scalar,
             ExprKind::Text(_) => ValueType::Text,
-            ExprKind::Paren(inner) | ExprKind::Sign(inner, _) => inner.kind(),
-            ExprKind::Binary(binary) => match (binary.left.kind(), binary.right.kind()) {
+            ExprKind::Paren(inner) | ExprKind::Sign(inner, _) => inner.value_type(),
+            ExprKind::Binary(binary) => match (binary.left.value_type(), binary.right.value_type())
+            {
                 (ValueType::Scalar, ValueType::Scalar) => ValueType::Scalar,
                 _ => ValueType::Vector,
             },
             ExprKind::Aggregate(_) | ExprKind::Selector(_) => ValueType::Vector,
             ExprKind::Range(..) | ExprKind::Subquery(_) => ValueType::Matrix,
-            ExprKind::Call(call) => call.function.yields,
+            ExprKind::Call(call) => call.function.return_type,
         }
     }
 
     /// Calls a closure for each expression within this one.
-    fn each_child(
+    fn for_each_child(
         &mut self,
-        act: &mut dyn FnMut(&mut Self) -> Result<(), QueryError>,
+        visit: &mut dyn FnMut(&mut Self) -> Result<(), QueryError>,
     ) -> Result<(), QueryError> {
-        match &mut self.part {
+        match &mut self.kind {
             ExprKind::Number(..)
             | ExprKind::Text(_)
             | ExprKind::Selector(_)
             | ExprKind::Range(..) => Ok(()),
-            ExprKind::Paren(inner) | ExprKind::Sign(inner, _) => act(inner),
+            ExprKind::Paren(inner) | ExprKind::Sign(inner, _) => visit(inner),
             ExprKind::Binary(binary) => {
-                act(&mut binary.left)?;
-                act(&mut binary.right)
+                visit(&mut binary.left)?;
+                visit(&mut binary.right)
             }
             ExprKind::Aggregate(aggregate) => {
-                aggregate.parameter.iter_mut().try_for_each(&mut *act)?;
-                act(&mut aggregate.inner)
+                aggregate.parameter.iter_mut().try_for_each(&mut *visit)?;
+                visit(&mut aggregate.inner)
             }
-            ExprKind::Call(call) => call.arguments.iter_mut().try_for_each(act),
-            ExprKind::Subquery(subquery) => act(&mut subquery.inner),
+            ExprKind::Call(call) => call.arguments.iter_mut().try_for_each(visit),
+            ExprKind::Subquery(subquery) => visit(&mut subquery.inner),
         }
     }
 
     /// Whether it has lengths of time that are yet to be computed.
-    pub(crate) fn has_sums(&self) -> bool {
-        let is_sum = |length: &DurationExpr| length.sum.is_some();
-        match &self.part {
+    pub(crate) fn has_duration_exprs(&self) -> bool {
+        let is_sum = |length: &DurationExpr| length.expression.is_some();
+        match &self.kind {
             ExprKind::Number(..) | ExprKind::Text(_) => false,
-            ExprKind::Paren(inner) | ExprKind::Sign(inner, _) => inner.has_sums(),
-            ExprKind::Binary(binary) => binary.left.has_sums() || binary.right.has_sums(),
+            ExprKind::Paren(inner) | ExprKind::Sign(inner, _) => inner.has_duration_exprs(),
+            ExprKind::Binary(binary) => {
+                binary.left.has_duration_exprs() || binary.right.has_duration_exprs()
+            }
             ExprKind::Aggregate(aggregate) => {
                 let parameter = aggregate.parameter.as_ref();
-                parameter.is_some_and(Self::has_sums) || aggregate.inner.has_sums()
+                parameter.is_some_and(Self::has_duration_exprs)
+                    || aggregate.inner.has_duration_exprs()
             }
-            ExprKind::Call(call) => call.arguments.iter().any(Self::has_sums),
-            ExprKind::Selector(selector) => is_sum(&selector.reach.offset),
-            ExprKind::Range(selector, range) => is_sum(range) || is_sum(&selector.reach.offset),
+            ExprKind::Call(call) => call.arguments.iter().any(Self::has_duration_exprs),
+            ExprKind::Selector(selector) => is_sum(&selector.time_modifiers.offset),
+            ExprKind::Range(selector, range) => {
+                is_sum(range) || is_sum(&selector.time_modifiers.offset)
+            }
             ExprKind::Subquery(subquery) => {
-                let own = [&subquery.range, &subquery.reach.offset];
+                let own = [&subquery.range, &subquery.time_modifiers.offset];
                 let mut lengths = own.into_iter().chain(&subquery.step);
-                lengths.any(is_sum) || subquery.inner.has_sums()
+                lengths.any(is_sum) || subquery.inner.has_duration_exprs()
             }
         }
     }
@@ -423,15 +422,15 @@ impl ExprNode {
     ///
     /// # Errors
     /// When one is of no use.
-    pub(crate) fn resolve(&mut self, span: QuerySpan) -> Result<(), QueryError> {
-        match &mut self.part {
-            ExprKind::Selector(selector) => selector.reach.offset.resolve(span, true)?,
+    pub(crate) fn resolve_durations(&mut self, span: QuerySpan) -> Result<(), QueryError> {
+        match &mut self.kind {
+            ExprKind::Selector(selector) => selector.time_modifiers.offset.resolve(span, true)?,
             ExprKind::Range(selector, range) => {
-                selector.reach.offset.resolve(span, true)?;
+                selector.time_modifiers.offset.resolve(span, true)?;
                 range.resolve(span, false)?;
             }
             ExprKind::Subquery(subquery) => {
-                subquery.reach.offset.resolve(span, true)?;
+                subquery.time_modifiers.offset.resolve(span, true)?;
                 subquery.range.resolve(span, false)?;
                 if let Some(step) = &mut subquery.step {
                     step.resolve(span, false)?;
@@ -439,14 +438,14 @@ impl ExprNode {
             }
             _ => {}
         }
-        self.each_child(&mut |child| child.resolve(span))
+        self.for_each_child(&mut |child| child.resolve_durations(span))
     }
 
     /// Marks the selectors of which only counts and sums of histograms are asked for.
-    pub(super) fn mark_comparing(&mut self, asked: bool) {
-        let asked = match &mut self.part {
+    pub(super) fn mark_reset_detection(&mut self, needs_only_counts: bool) {
+        let asked = match &mut self.kind {
             ExprKind::Selector(selector) | ExprKind::Range(selector, _) => {
-                selector.compares_resets = asked;
+                selector.detects_resets = needs_only_counts;
                 return;
             }
             // Their sides may be asked for more than the whole is.
@@ -454,14 +453,14 @@ impl ExprNode {
             ExprKind::Call(call) => match call.name() {
                 "histogram_count" | "histogram_sum" | "histogram_avg" => true,
                 "histogram_quantile" | "histogram_quantiles" | "histogram_fraction" => false,
-                _ => asked,
+                _ => needs_only_counts,
             },
-            _ => asked,
+            _ => needs_only_counts,
         };
-        let marked = self.each_child(&mut |child| {
-            child.mark_comparing(asked);
+        let result = self.for_each_child(&mut |child| {
+            child.mark_reset_detection(asked);
             Ok(())
         });
-        marked.expect("marking does not fail");
+        result.expect("marking does not fail");
     }
 }

@@ -31,7 +31,7 @@ pub(super) enum Keyword {
 
 impl Keyword {
     /// Whether a function has that name, too.
-    pub(super) fn names_function(self) -> bool {
+    pub(super) fn is_function_name(self) -> bool {
         use Keyword::{End, MaxOf, MinOf, Range, Start, Step};
         matches!(self, Start | End | Step | Range | MaxOf | MinOf)
     }
@@ -77,68 +77,68 @@ pub(super) enum TokenKind {
     NotMatches,
     At,
     /// One of the characters `(){}[],:=`.
-    Mark,
+    Punctuation,
     End,
     /// Nothing that a query can have.
-    Wrong(String),
+    Invalid(String),
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct QueryToken<'a> {
-    pub shape: TokenKind,
+    pub kind: TokenKind,
     pub text: &'a str,
     pub position: Position,
 }
 
 impl QueryToken<'_> {
     /// Name of the token in error messages.
-    pub(super) fn described(&self) -> String {
+    pub(super) fn description(&self) -> String {
         let quoted = || {
             let mut shown: String = self.text.chars().take(10).collect();
             let is_cut = shown.len() < self.text.len();
-            shown = super::print::quoted(&shown);
+            shown = super::print::quote(&shown);
             if is_cut { shown + "..." } else { shown }
         };
-        match &self.shape {
+        match &self.kind {
             TokenKind::End => "end of input".to_owned(),
-            TokenKind::Wrong(message) => message.clone(),
+            TokenKind::Invalid(message) => message.clone(),
             TokenKind::Number => format!("number {}", quoted()),
             TokenKind::Duration => format!("duration {}", quoted()),
             TokenKind::Text => format!("string {}", quoted()),
-            TokenKind::Name => format!("identifier {}", super::print::quoted(self.text)),
-            TokenKind::Metric => format!("metric identifier {}", super::print::quoted(self.text)),
-            TokenKind::Keyword(word) if word.names_function() => quoted(),
+            TokenKind::Name => format!("identifier {}", super::print::quote(self.text)),
+            TokenKind::Metric => format!("metric identifier {}", super::print::quote(self.text)),
+            TokenKind::Keyword(word) if word.is_function_name() => quoted(),
             TokenKind::Keyword(_) => format!("<{}>", self.text),
             TokenKind::Aggregator(_) => format!("<aggr:{}>", self.text),
             TokenKind::Operator(_) | TokenKind::Matches | TokenKind::NotMatches | TokenKind::At => {
                 format!("<op:{}>", self.text)
             }
-            TokenKind::Mark => quoted(),
+            TokenKind::Punctuation => quoted(),
         }
     }
 }
 
 /// Splits a query, comments and space left out. The last token is `End` or `Wrong`.
-pub(super) fn split(query: &str) -> Vec<QueryToken<'_>> {
+pub(super) fn tokenize(query: &str) -> Vec<QueryToken<'_>> {
     let mut lexer = QueryLexer {
         query,
-        at: 0,
-        parentheses: 0,
+        position: 0,
+        open_parentheses: 0,
         in_braces: false,
         in_brackets: false,
-        saw_colon: false,
+        has_colon: false,
     };
     let mut tokens = Vec::new();
     loop {
-        let token = lexer.next();
-        let is_last = matches!(token.shape, TokenKind::End | TokenKind::Wrong(_));
+        let token = lexer.next_token();
+        let is_last = matches!(token.kind, TokenKind::End | TokenKind::Invalid(_));
         tokens.push(token);
         if is_last {
             return tokens;
         }
         if tokens.len() > TOKENS_MAX {
             let message = format!("a query has at most {TOKENS_MAX} tokens");
-            tokens.push(lexer.wrong(lexer.at, message));
+            tokens.push(lexer.invalid_token(lexer.position, message));
             return tokens;
         }
     }
@@ -146,11 +146,11 @@ pub(super) fn split(query: &str) -> Vec<QueryToken<'_>> {
 
 struct QueryLexer<'a> {
     query: &'a str,
-    at: usize,
-    parentheses: usize,
+    position: usize,
+    open_parentheses: usize,
     in_braces: bool,
     in_brackets: bool,
-    saw_colon: bool,
+    has_colon: bool,
 }
 
 fn is_alpha(c: char) -> bool {
@@ -163,30 +163,20 @@ fn is_alphanumeric(c: char) -> bool {
 
 impl<'a> QueryLexer<'a> {
     fn rest(&self) -> &'a str {
-        &self.query[self.at..]
+        &self.query[self.position..]
     }
 
-    fn take(&mut self, shape: TokenKind, length: usize) -> QueryToken<'a> {
-        let position = Position {
-            start: self.at,
-            end: self.at + length,
-        };
-        self.at += length;
-        QueryToken {
-            shape,
-            text: &self.query[position.start..position.end],
-            position,
-        }
+    fn take_token(&mut self, kind: TokenKind, length: usize) -> QueryToken<'a> {
+        let position = Position { start: self.position, end: self.position + length };
+        self.position += length;
+        QueryToken { kind, text: &self.query[position.start..position.end], position }
     }
 
-    fn wrong(&self, start: usize, message: impl Into<String>) -> QueryToken<'a> {
+    fn invalid_token(&self, start: usize, message: impl Into<String>) -> QueryToken<'a> {
         QueryToken {
-            shape: TokenKind::Wrong(message.into()),
+            kind: TokenKind::Invalid(message.into()),
             text: "",
-            position: Position {
-                start,
-                end: self.query.len(),
-            },
+            position: Position { start, end: self.query.len() },
         }
     }
 
@@ -194,167 +184,171 @@ impl<'a> QueryLexer<'a> {
         loop {
             let rest = self.rest();
             let trimmed = rest.trim_start_matches([' ', '\t', '\n', '\r']);
-            self.at += rest.len() - trimmed.len();
+            self.position += rest.len() - trimmed.len();
             if !trimmed.starts_with('#') {
                 return;
             }
-            self.at += trimmed.find(['\n', '\r']).unwrap_or(trimmed.len());
+            self.position += trimmed.find(['\n', '\r']).unwrap_or(trimmed.len());
         }
     }
 
-    fn next(&mut self) -> QueryToken<'a> {
+    fn next_token(&mut self) -> QueryToken<'a> {
         self.skip_space();
         let rest = self.rest();
         let mut characters = rest.chars();
         let first = characters.next();
         let second = characters.next();
         let Some(first) = first else {
-            return self.end();
+            return self.end_token();
         };
         if self.in_braces {
-            return self.inside_braces(first, second);
+            return self.token_in_braces(first, second);
         }
         match first {
-            ',' => self.take(TokenKind::Mark, 1),
-            '*' | '/' | '%' | '+' | '-' | '^' => self.operator(1),
-            '=' if second == Some('=') => self.operator(2),
+            ',' => self.take_token(TokenKind::Punctuation, 1),
+            '*' | '/' | '%' | '+' | '-' | '^' => self.take_operator(1),
+            '=' if second == Some('=') => self.take_operator(2),
             '=' if second == Some('~') => {
-                self.wrong(self.at, "unexpected character after '=': '~'")
+                self.invalid_token(self.position, "unexpected character after '=': '~'")
             }
-            '=' => self.take(TokenKind::Mark, 1),
-            '!' if second == Some('=') => self.operator(2),
-            '!' => self.wrong_after("unexpected character after '!'", second),
-            '<' | '>' => self.operator(match second {
+            '=' => self.take_token(TokenKind::Punctuation, 1),
+            '!' if second == Some('=') => self.take_operator(2),
+            '!' => self.invalid_after("unexpected character after '!'", second),
+            '<' | '>' => self.take_operator(match second {
                 Some('=' | '/') => 2,
                 _ => 1,
             }),
-            '0'..='9' => self.number(),
-            '.' if second.is_some_and(|c| c.is_ascii_digit()) => self.number(),
-            '"' | '\'' | '`' => self.text(first),
+            '0'..='9' => self.take_number(),
+            '.' if second.is_some_and(|c| c.is_ascii_digit()) => self.take_number(),
+            '"' | '\'' | '`' => self.take_string(first),
             '(' => {
-                self.parentheses += 1;
-                self.take(TokenKind::Mark, 1)
+                self.open_parentheses += 1;
+                self.take_token(TokenKind::Punctuation, 1)
             }
-            ')' => match self.parentheses.checked_sub(1) {
+            ')' => match self.open_parentheses.checked_sub(1) {
                 Some(left) => {
-                    self.parentheses = left;
-                    self.take(TokenKind::Mark, 1)
+                    self.open_parentheses = left;
+                    self.take_token(TokenKind::Punctuation, 1)
                 }
-                None => self.wrong(self.at + 1, "unexpected right parenthesis ')'"),
+                None => self.invalid_token(self.position + 1, "unexpected right parenthesis ')'"),
             },
             '{' => {
                 self.in_braces = true;
-                self.take(TokenKind::Mark, 1)
+                self.take_token(TokenKind::Punctuation, 1)
             }
-            '[' if self.in_brackets => self.wrong(self.at, "unexpected left bracket '['"),
+            '[' if self.in_brackets => {
+                self.invalid_token(self.position, "unexpected left bracket '['")
+            }
             '[' => {
-                (self.in_brackets, self.saw_colon) = (true, false);
-                self.take(TokenKind::Mark, 1)
+                (self.in_brackets, self.has_colon) = (true, false);
+                self.take_token(TokenKind::Punctuation, 1)
             }
-            ']' if !self.in_brackets => self.wrong(self.at, "unexpected right bracket ']'"),
+            ']' if !self.in_brackets => {
+                self.invalid_token(self.position, "unexpected right bracket ']'")
+            }
             ']' => {
                 self.in_brackets = false;
-                self.take(TokenKind::Mark, 1)
+                self.take_token(TokenKind::Punctuation, 1)
             }
-            '@' => self.take(TokenKind::At, 1),
-            _ if self.in_brackets => self.inside_brackets(first),
-            _ if is_alpha(first) || first == ':' => self.word(),
-            _ => self.wrong(self.at, format!("unexpected character: {first:?}")),
+            '@' => self.take_token(TokenKind::At, 1),
+            _ if self.in_brackets => self.token_in_brackets(first),
+            _ if is_alpha(first) || first == ':' => self.take_word(),
+            _ => self.invalid_token(self.position, format!("unexpected character: {first:?}")),
         }
     }
 
-    fn end(&mut self) -> QueryToken<'a> {
+    fn end_token(&mut self) -> QueryToken<'a> {
         if self.in_braces {
-            return self.wrong(self.at, "unexpected end of input inside braces");
+            return self.invalid_token(self.position, "unexpected end of input inside braces");
         }
-        if self.parentheses > 0 {
-            return self.wrong(self.at, "unclosed left parenthesis");
+        if self.open_parentheses > 0 {
+            return self.invalid_token(self.position, "unclosed left parenthesis");
         }
         if self.in_brackets {
-            return self.wrong(self.at, "unclosed left bracket");
+            return self.invalid_token(self.position, "unclosed left bracket");
         }
-        self.take(TokenKind::End, 0)
+        self.take_token(TokenKind::End, 0)
     }
 
-    fn operator(&mut self, length: usize) -> QueryToken<'a> {
+    fn take_operator(&mut self, length: usize) -> QueryToken<'a> {
         let text = &self.rest()[..length];
-        let operator = Operator::named(text).expect("every mark of an operator is one");
-        self.take(TokenKind::Operator(operator), length)
+        let operator = Operator::from_name(text).expect("every mark of an operator is one");
+        self.take_token(TokenKind::Operator(operator), length)
     }
 
-    fn wrong_after(&self, message: &str, found: Option<char>) -> QueryToken<'a> {
+    fn invalid_after(&self, message: &str, found: Option<char>) -> QueryToken<'a> {
         match found {
-            Some(found) => self.wrong(self.at, format!("{message}: {found:?}")),
-            None => self.wrong(self.at, format!("{message}: end of input")),
+            Some(found) => self.invalid_token(self.position, format!("{message}: {found:?}")),
+            None => self.invalid_token(self.position, format!("{message}: end of input")),
         }
     }
 
-    fn inside_braces(&mut self, first: char, second: Option<char>) -> QueryToken<'a> {
+    fn token_in_braces(&mut self, first: char, second: Option<char>) -> QueryToken<'a> {
         match first {
-            ',' => self.take(TokenKind::Mark, 1),
-            '"' | '\'' | '`' => self.text(first),
-            '=' if second == Some('~') => self.take(TokenKind::Matches, 2),
-            '=' => self.take(TokenKind::Mark, 1),
-            '!' if second == Some('~') => self.take(TokenKind::NotMatches, 2),
-            '!' if second == Some('=') => self.operator(2),
-            '!' => self.wrong_after("unexpected character after '!' inside braces", second),
-            '{' => self.wrong(self.at, "unexpected left brace '{'"),
+            ',' => self.take_token(TokenKind::Punctuation, 1),
+            '"' | '\'' | '`' => self.take_string(first),
+            '=' if second == Some('~') => self.take_token(TokenKind::Matches, 2),
+            '=' => self.take_token(TokenKind::Punctuation, 1),
+            '!' if second == Some('~') => self.take_token(TokenKind::NotMatches, 2),
+            '!' if second == Some('=') => self.take_operator(2),
+            '!' => self.invalid_after("unexpected character after '!' inside braces", second),
+            '{' => self.invalid_token(self.position, "unexpected left brace '{'"),
             '}' => {
                 self.in_braces = false;
-                self.take(TokenKind::Mark, 1)
+                self.take_token(TokenKind::Punctuation, 1)
             }
             _ if is_alpha(first) => {
                 let rest = self.rest();
                 let length = rest.find(|c| !is_alphanumeric(c)).unwrap_or(rest.len());
-                self.take(TokenKind::Name, length)
+                self.take_token(TokenKind::Name, length)
             }
-            _ => self.wrong(
-                self.at,
+            _ => self.invalid_token(
+                self.position,
                 format!("unexpected character inside braces: {first:?}"),
             ),
         }
     }
 
     /// What is neither a number nor an operator there: a colon, or a word for a length of time.
-    fn inside_brackets(&mut self, first: char) -> QueryToken<'a> {
-        if first == ':' && !self.saw_colon {
-            self.saw_colon = true;
-            return self.take(TokenKind::Mark, 1);
+    fn token_in_brackets(&mut self, first: char) -> QueryToken<'a> {
+        if first == ':' && !self.has_colon {
+            self.has_colon = true;
+            return self.take_token(TokenKind::Punctuation, 1);
         }
         if first == ':' {
-            return self.wrong(self.at, "unexpected colon ':'");
+            return self.invalid_token(self.position, "unexpected colon ':'");
         }
         let rest = self.rest();
         let length = rest.find(|c| !is_alpha(c)).unwrap_or(rest.len());
-        let shape = match rest[..length].to_ascii_lowercase().as_str() {
+        let kind = match rest[..length].to_ascii_lowercase().as_str() {
             "step" => TokenKind::Keyword(Keyword::Step),
             "range" => TokenKind::Keyword(Keyword::Range),
             "max_of" => TokenKind::Keyword(Keyword::MaxOf),
             "min_of" => TokenKind::Keyword(Keyword::MinOf),
             _ => {
                 let message = format!("unexpected character in duration expression: {first:?}");
-                return self.wrong(self.at, message);
+                return self.invalid_token(self.position, message);
             }
         };
-        self.take(shape, length)
+        self.take_token(kind, length)
     }
 
-    fn word(&mut self) -> QueryToken<'a> {
+    fn take_word(&mut self) -> QueryToken<'a> {
         let rest = self.rest();
         let is_part = |c: char| is_alphanumeric(c) || c == ':';
         let length = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
         let lower = rest[..length].to_ascii_lowercase();
-        let after = rest[length..].trim_start_matches([' ', '\t', '\n', '\r']);
+        let following = rest[length..].trim_start_matches([' ', '\t', '\n', '\r']);
         let keyword = KEYWORDS.iter().find(|(name, _)| *name == lower);
-        let shape = if let Some(operator) = Operator::named(&lower) {
+        let kind = if let Some(operator) = Operator::from_name(&lower) {
             TokenKind::Operator(operator)
-        } else if let Some(aggregator) = Aggregator::named(&lower) {
+        } else if let Some(aggregator) = Aggregator::from_name(&lower) {
             TokenKind::Aggregator(aggregator)
         } else if lower == "inf" || lower == "nan" {
             TokenKind::Number
         } else if let Some((name, keyword)) = keyword
             // Metrics may have this name: it came late to the language.
-            && (!name.starts_with("fill") || after.starts_with('('))
+            && (!name.starts_with("fill") || following.starts_with('('))
         {
             TokenKind::Keyword(*keyword)
         } else if lower.contains(':') {
@@ -362,15 +356,15 @@ impl<'a> QueryLexer<'a> {
         } else {
             TokenKind::Name
         };
-        self.take(shape, length)
+        self.take_token(kind, length)
     }
 
-    fn text(&mut self, quote: char) -> QueryToken<'a> {
+    fn take_string(&mut self, quote: char) -> QueryToken<'a> {
         let rest = self.rest();
         let mut characters = rest.char_indices().skip(1);
         while let Some((at, c)) = characters.next() {
             if c == quote {
-                return self.take(TokenKind::Text, at + 1);
+                return self.take_token(TokenKind::Text, at + 1);
             }
             if c == '\n' && quote != '`' {
                 break;
@@ -383,10 +377,10 @@ impl<'a> QueryLexer<'a> {
             '`' => "unterminated raw string",
             _ => "unterminated quoted string",
         };
-        self.wrong(self.at, message)
+        self.invalid_token(self.position, message)
     }
 
-    fn number(&mut self) -> QueryToken<'a> {
+    fn take_number(&mut self) -> QueryToken<'a> {
         let rest = self.rest();
         let bytes = rest.as_bytes();
         let is_hex = bytes.len() > 1 && bytes[0] == b'0' && matches!(bytes[1], b'x' | b'X');
@@ -394,24 +388,22 @@ impl<'a> QueryLexer<'a> {
         while length < bytes.len() {
             let is_sign = matches!(bytes[length], b'+' | b'-');
             let after_exponent = length > 0 && matches!(bytes[length - 1], b'e' | b'E') && !is_hex;
-            let goes_on = is_alphanumeric(char::from(bytes[length])) || bytes[length] == b'.';
-            if !(goes_on || is_sign && after_exponent) {
+            let is_part = is_alphanumeric(char::from(bytes[length])) || bytes[length] == b'.';
+            if !(is_part || is_sign && after_exponent) {
                 break;
             }
             length += 1;
         }
         if super::super::number::parse_literal(&rest[..length]).is_some() {
-            return self.take(TokenKind::Number, length);
+            return self.take_token(TokenKind::Number, length);
         }
         // A sign that followed an `e` was no exponent's: `1e-1m` is no number, but `5m-1m` are two.
-        let length = rest
-            .find(|c: char| !c.is_ascii_alphanumeric())
-            .unwrap_or(rest.len());
+        let length = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
         if is_duration(&rest[..length]) {
-            return self.take(TokenKind::Duration, length);
+            return self.take_token(TokenKind::Duration, length);
         }
-        let shown = super::print::quoted(&rest[..length]);
-        self.wrong(self.at, format!("bad number or duration syntax: {shown}"))
+        let shown = super::print::quote(&rest[..length]);
+        self.invalid_token(self.position, format!("bad number or duration syntax: {shown}"))
     }
 }
 

@@ -18,10 +18,10 @@ pub(crate) use expression::{
     MatchCardinality, Operator, Position, RangeModifier, Selector, Subquery, TimeModifiers,
     ValueType,
 };
-pub(crate) use json::tree;
+pub(crate) use json::to_json;
 pub(crate) use lex::unquote as unquote_literal;
 pub(crate) use parse::{parse, parse_selector};
-pub(crate) use print::pretty;
+pub(crate) use print::format_pretty;
 
 #[cfg(test)]
 mod tests;

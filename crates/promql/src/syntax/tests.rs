@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{ExprKind, ExprNode, parse, pretty, tree};
+use super::{ExprKind, ExprNode, format_pretty, parse, to_json};
 use crate::parse_selector;
 
 fn refusal(query: &str) -> String {
@@ -14,7 +14,7 @@ fn refusal(query: &str) -> String {
 fn arguments(query: &str) -> Vec<&str> {
     let node = parse(query).expect("PromQL");
     let text = |node: &ExprNode| &query[node.position.start..node.position.end];
-    match &node.bare().part {
+    match &node.without_parens().kind {
         ExprKind::Call(call) => call.arguments.iter().map(text).collect(),
         ExprKind::Aggregate(aggregate) => {
             let all = aggregate.parameter.iter().chain([&aggregate.inner]);
@@ -41,76 +41,46 @@ fn parts_know_where_they_stand() {
 }
 
 const REFUSALS: &[(&str, &str)] = &[
-    (
-        "",
-        "unknown position: parse error: no expression found in input",
-    ),
+    ("", "unknown position: parse error: no expression found in input"),
     (" ", "1:1: parse error: no expression found in input"),
     ("a b", "1:3: parse error: unexpected identifier \"b\""),
     ("*a", "1:1: parse error: unexpected <op:*>"),
     ("1 +", "1:4: parse error: unexpected end of input"),
     ("sum(", "1:5: parse error: unclosed left parenthesis"),
-    (
-        "sum(a))",
-        "1:8: parse error: unexpected right parenthesis ')'",
-    ),
-    (
-        "sum(a b)",
-        "1:7: parse error: unexpected identifier \"b\" in aggregation",
-    ),
+    ("sum(a))", "1:8: parse error: unexpected right parenthesis ')'"),
+    ("sum(a b)", "1:7: parse error: unexpected identifier \"b\" in aggregation"),
     (
         "sum by (1) (a)",
         "1:9: parse error: unexpected number \"1\" in grouping opts, expected label",
     ),
-    (
-        "sum by a",
-        "1:8: parse error: unexpected identifier \"a\" in grouping opts, expected \"(\"",
-    ),
-    (
-        "a{",
-        "1:3: parse error: unexpected end of input inside braces",
-    ),
+    ("sum by a", "1:8: parse error: unexpected identifier \"a\" in grouping opts, expected \"(\""),
+    ("a{", "1:3: parse error: unexpected end of input inside braces"),
     (
         "a{b}",
         "1:4: parse error: unexpected \"}\" in label matching, expected label matching operator",
     ),
-    (
-        "a{b=c}",
-        "1:5: parse error: unexpected identifier \"c\" in label matching, expected string",
-    ),
+    ("a{b=c}", "1:5: parse error: unexpected identifier \"c\" in label matching, expected string"),
     (
         "a{b=\"c\" d}",
         "1:9: parse error: unexpected identifier \"d\" in label matching, expected \",\" or \"}\"",
     ),
-    (
-        "a{b=~\"(\"}",
-        "1:3: parse error: error parsing regexp: unclosed group: `(`",
-    ),
+    ("a{b=~\"(\"}", "1:3: parse error: error parsing regexp: unclosed group: `(`"),
     ("a[5m", "1:5: parse error: unclosed left bracket"),
     ("a[5m]b", "1:6: parse error: unexpected identifier \"b\""),
     ("a[0]", "1:3: parse error: duration must be greater than 0"),
-    (
-        "a[5x]",
-        "1:3: parse error: bad number or duration syntax: \"5x\"",
-    ),
+    ("a[5x]", "1:3: parse error: bad number or duration syntax: \"5x\""),
     (
         "a offset b",
         "1:10: parse error: unexpected identifier \"b\" in offset, expected number, duration, step(), or range()",
     ),
-    (
-        "a @ b",
-        "1:5: parse error: unexpected identifier \"b\" in @, expected timestamp",
-    ),
+    ("a @ b", "1:5: parse error: unexpected identifier \"b\" in @, expected timestamp"),
     (
         "1 offset 5m",
         "1:1: parse error: offset modifier must be preceded by an instant vector selector or range vector selector or a subquery",
     ),
     ("\"a", "1:1: parse error: unterminated quoted string"),
     ("f(a)", "1:1: parse error: unknown function with name \"f\""),
-    (
-        "rate(a[5m],)",
-        "1:11: parse error: trailing commas not allowed in function call args",
-    ),
+    ("rate(a[5m],)", "1:11: parse error: trailing commas not allowed in function call args"),
     (
         "topk(a)",
         "1:1: parse error: wrong number of arguments for aggregate expression provided, expected 2, got 1",
@@ -119,22 +89,10 @@ const REFUSALS: &[(&str, &str)] = &[
         "rate(a)",
         "1:6: parse error: expected type range vector in call to function \"rate\", got instant vector",
     ),
-    (
-        "rate()",
-        "1:1: parse error: expected 1 argument(s) in call to \"rate\", got 0",
-    ),
-    (
-        "a +\n (1 < 2)",
-        "2:5: parse error: comparisons between scalars must use BOOL modifier",
-    ),
-    (
-        "1 + bool 2",
-        "1:3: parse error: bool modifier can only be used on comparison operators",
-    ),
-    (
-        "1 and a",
-        "1:1: parse error: set operator \"and\" not allowed in binary scalar expression",
-    ),
+    ("rate()", "1:1: parse error: expected 1 argument(s) in call to \"rate\", got 0"),
+    ("a +\n (1 < 2)", "2:5: parse error: comparisons between scalars must use BOOL modifier"),
+    ("1 + bool 2", "1:3: parse error: bool modifier can only be used on comparison operators"),
+    ("1 and a", "1:1: parse error: set operator \"and\" not allowed in binary scalar expression"),
     (
         "a[5m] + 1",
         "1:1: parse error: binary expression must contain only scalar and instant vector types",
@@ -143,14 +101,8 @@ const REFUSALS: &[(&str, &str)] = &[
         "-a[5m]",
         "1:1: parse error: unary expression only allowed on expressions of type scalar or instant vector, got \"range vector\"",
     ),
-    (
-        "{}",
-        "1:1: parse error: vector selector must contain at least one non-empty matcher",
-    ),
-    (
-        "a{__name__=\"b\"}",
-        "1:1: parse error: metric name must not be set twice: \"a\" or \"b\"",
-    ),
+    ("{}", "1:1: parse error: vector selector must contain at least one non-empty matcher"),
+    ("a{__name__=\"b\"}", "1:1: parse error: metric name must not be set twice: \"a\" or \"b\""),
     (
         "a[5m] smoothed anchored",
         "1:1: parse error: anchored and smoothed modifiers cannot be used together",
@@ -180,16 +132,10 @@ fn a_tree_is_written_as_it_was_meant() {
         ),
         ("a[90m] offset -5m @ end()", "a[1h30m] @ end() offset -5m"),
         ("a[5m] anchored", "a[5m] anchored"),
-        (
-            "a @ 1.5 smoothed offset 1w1d",
-            "a @ 1.500 smoothed offset 8d",
-        ),
+        ("a @ 1.5 smoothed offset 1w1d", "a @ 1.500 smoothed offset 8d"),
         ("rate(a[300:60])[1h:] ", "rate(a[5m:1m])[1h:]"),
         ("a[-5m+35m*2]", "a[-5m + 35m * 2]"),
-        (
-            "a offset -(MIN_OF(step(), 2s)-5) + 0x10",
-            "a offset -(min_of(step(), 2s) - 5) + 16",
-        ),
+        ("a offset -(MIN_OF(step(), 2s)-5) + 0x10", "a offset -(min_of(step(), 2s) - 5) + 16"),
         ("max_of(1,2) + min_of", "max_of(1, 2) + min_of"),
         ("a</-2>/on(b)c", "a </ -2 >/ on (b) c"),
         (
@@ -202,9 +148,9 @@ fn a_tree_is_written_as_it_was_meant() {
         ("1_000 + 017 + .5e1", "1000 + 15 + 5"),
     ] {
         let node = parse(query).unwrap_or_else(|error| panic!("{query}: {error}"));
-        assert_eq!(pretty(&node), wanted, "{query}");
+        assert_eq!(format_pretty(&node), wanted, "{query}");
         let again = parse(wanted).unwrap_or_else(|error| panic!("{wanted}: {error}"));
-        assert_eq!(tree(&again), tree(&node), "{query}");
+        assert_eq!(to_json(&again), to_json(&node), "{query}");
     }
 }
 
@@ -220,12 +166,12 @@ fn long_expressions_take_several_lines() {
           )
         / on (service) group_left (team)
           -service_objective_seconds{environment="production"}"#]]
-    .assert_eq(&pretty(&parse(query).expect("PromQL")));
+    .assert_eq(&format_pretty(&parse(query).expect("PromQL")));
 }
 
 #[test]
 fn a_tree_is_shown_as_the_api_shows_it() {
-    let shown = tree(
+    let shown = to_json(
         &parse("topk(2, rate(a{b!=\"c\"}[5m] offset 1m)) + on (d) e @ start()").expect("PromQL"),
     );
     let wanted = json!({
@@ -269,10 +215,7 @@ fn a_selector_has_no_modifiers() {
 fn a_column_is_counted_from_the_line() {
     let query = "a +\n  bé + sum(c)";
     let at = query.find("sum").expect("it is there");
-    let position = super::Position {
-        start: at,
-        end: at + 3,
-    };
+    let position = super::Position { start: at, end: at + 3 };
     assert_eq!(position.line_and_column(query).0, 2);
 }
 
@@ -311,11 +254,7 @@ fn what_cannot_be_evaluated_is_refused() {
     ] {
         assert!(parse(query).is_err(), "{query}");
     }
-    for deep in [
-        "(".repeat(5000),
-        "-".repeat(5000),
-        format!("1{}", "+1".repeat(1000)),
-    ] {
+    for deep in ["(".repeat(5000), "-".repeat(5000), format!("1{}", "+1".repeat(1000))] {
         assert!(refusal(&deep).contains("within each other"));
     }
     assert!(refusal(&format!("a{{{}}}", "b=\"\",".repeat(10_000))).contains("tokens"));
@@ -328,13 +267,13 @@ fn what_a_query_says_is_written_as_it_was_said() {
         ("sum by (a:b, ::) (x)", "sum by (\"a:b\", \"::\") (x)"),
         ("\"\\xff a\\n\"", "\"\\xff a\\n\""),
     ] {
-        assert_eq!(pretty(&parse(query).expect("a query")), written);
+        assert_eq!(format_pretty(&parse(query).expect("a query")), written);
     }
 }
 
 #[test]
 fn a_tree_shows_how_a_length_of_time_is_computed() {
-    let shown = tree(&parse("a[(1m)] offset (step() * 2)").expect("a query"));
+    let shown = to_json(&parse("a[(1m)] offset (step() * 2)").expect("a query"));
     assert_eq!(
         shown["rangeExpr"],
         json!({"type": "durationExpr", "op": "+", "lhs": null, "wrapped": true,
@@ -346,11 +285,8 @@ fn a_tree_shows_how_a_length_of_time_is_computed() {
             "lhs": {"type": "durationExpr", "op": "step", "lhs": null, "rhs": null, "wrapped": false},
             "rhs": {"type": "numberLiteral", "val": "2", "duration": false}})
     );
-    let shown = tree(&parse("a[5m:30s]").expect("a query"));
-    assert_eq!(
-        (&shown["rangeExpr"], &shown["stepExpr"]),
-        (&json!(null), &json!(null))
-    );
+    let shown = to_json(&parse("a[5m:30s]").expect("a query"));
+    assert_eq!((&shown["rangeExpr"], &shown["stepExpr"]), (&json!(null), &json!(null)));
 }
 
 proptest! {

@@ -26,18 +26,14 @@ fn source(chance: &mut SplitMix64) -> MemorySource {
         let index = at.to_string();
         let mut total = 0.0;
         for sample in 0..40_u64 {
-            let time = (sample * 25_000 + chance.below(5000)) as TimeMs;
-            if chance.below(8) == 0 {
+            let time = (sample * 25_000 + chance.next_below(5000)) as TimeMs;
+            if chance.next_below(8) == 0 {
                 continue;
             }
             // Quarters, so that sums are exact in whatever order.
-            let value = chance.below(400) as f64 / 4.0 - 20.0;
-            total = if chance.below(12) == 0 {
-                0.25
-            } else {
-                total + value.abs()
-            };
-            let gauge = match chance.below(30) {
+            let value = chance.next_below(400) as f64 / 4.0 - 20.0;
+            total = if chance.next_below(12) == 0 { 0.25 } else { total + value.abs() };
+            let gauge = match chance.next_below(30) {
                 0 => f64::NAN,
                 1 => f64::INFINITY,
                 2 => f64::from_bits(STALE_NAN_BITS),
@@ -90,36 +86,23 @@ struct Grammar {
 
 impl Grammar {
     fn pick<'a>(&mut self, words: &[&'a str]) -> &'a str {
-        words[self.chance.below(words.len() as u64) as usize]
+        words[self.chance.next_below(words.len() as u64) as usize]
     }
 
     fn selector(&mut self) -> String {
         let metric = self.pick(&["x", "y_total", "h_bucket", "n", "x", "y_total"]);
-        let matchers = self.pick(&[
-            "",
-            "{a=\"1\"}",
-            "{a!=\"1\"}",
-            "{b=~\"1|2\"}",
-            "{a=~\".+\",b!~\"[12]\"}",
-        ]);
+        let matchers =
+            self.pick(&["", "{a=\"1\"}", "{a!=\"1\"}", "{b=~\"1|2\"}", "{a=~\".+\",b!~\"[12]\"}"]);
         format!("{metric}{matchers}")
     }
 
     fn reach(&mut self) -> &'static str {
-        self.pick(&[
-            "",
-            "",
-            "",
-            " offset 1m",
-            " offset -30s",
-            " @ 400",
-            " @ 300 offset 1m",
-        ])
+        self.pick(&["", "", "", " offset 1m", " offset -30s", " @ 400", " @ 300 offset 1m"])
     }
 
     fn range(&mut self, depth: u32) -> String {
         let window = self.pick(&["1m", "90s", "5m", "2m * 2"]);
-        if depth > 0 && self.chance.below(5) == 0 {
+        if depth > 0 && self.chance.next_below(5) == 0 {
             let inner = self.vector(depth - 1);
             let step = self.pick(&["", "30s", "40s"]);
             return format!("({inner})[{window}:{step}]{}", self.reach());
@@ -128,10 +111,8 @@ impl Grammar {
     }
 
     fn scalar(&mut self, depth: u32) -> String {
-        match self.chance.below(if depth == 0 { 3 } else { 6 }) {
-            0 => self
-                .pick(&["1", "0.5", "-3", "2e1", "NaN", "1m"])
-                .to_owned(),
+        match self.chance.next_below(if depth == 0 { 3 } else { 6 }) {
+            0 => self.pick(&["1", "0.5", "-3", "2e1", "NaN", "1m"]).to_owned(),
             1 => "time()".to_owned(),
             2 => "pi()".to_owned(),
             3 => format!("scalar({})", self.vector(depth - 1)),
@@ -149,7 +130,7 @@ impl Grammar {
             return format!("{}{}", self.selector(), self.reach());
         }
         let below = depth - 1;
-        match self.chance.below(9) {
+        match self.chance.next_below(9) {
             0 => format!("{}{}", self.selector(), self.reach()),
             1 | 2 => {
                 let function = self.pick(OF_RANGES);
@@ -201,7 +182,7 @@ impl Grammar {
 
     fn aggregation(&mut self, depth: u32) -> String {
         let grouping = self.pick(&["", " by (a)", " by (a, b, le)", " without (i)", " by ()"]);
-        if self.chance.below(4) == 0 {
+        if self.chance.next_below(4) == 0 {
             // Which of equals is chosen depends on the order of series, which is that of the source
             // only here.
             let name = self.pick(&["topk", "bottomk", "limitk"]);
@@ -226,9 +207,8 @@ impl Grammar {
     }
 
     fn operation(&mut self, depth: u32) -> String {
-        let operator = self.pick(&[
-            "+", "-", "*", "/", "==", "!=", ">", "<= bool", "and", "or", "unless",
-        ]);
+        let operator =
+            self.pick(&["+", "-", "*", "/", "==", "!=", ">", "<= bool", "and", "or", "unless"]);
         let is_set = matches!(operator, "and" | "or" | "unless");
         let matching = if is_set {
             self.pick(&["", " on (a)", " ignoring (i)"])
@@ -243,9 +223,9 @@ impl Grammar {
             ])
         };
         let left = self.vector(depth);
-        if !is_set && self.chance.below(3) == 0 {
+        if !is_set && self.chance.next_below(3) == 0 {
             let scalar = self.scalar(depth);
-            return match self.chance.below(2) {
+            return match self.chance.next_below(2) {
                 0 => format!("({left} {operator} {scalar})"),
                 _ => format!("({scalar} {operator} {left})"),
             };
@@ -261,23 +241,18 @@ fn points(answer: Answer) -> Points {
     match answer.result {
         QueryResult::Vector(samples) => {
             let points = samples.into_iter();
-            points
-                .map(|one| ((one.labels, one.time), one.value))
-                .collect()
+            points.map(|one| ((one.labels, one.time), one.value)).collect()
         }
         QueryResult::Matrix(series) => {
             let points = series.into_iter().flat_map(|one| {
                 let labels = one.labels;
-                let floats = one
-                    .floats
-                    .into_iter()
-                    .map(|(time, value)| (time, SampleValue::Float(value)));
+                let floats =
+                    one.floats.into_iter().map(|(time, value)| (time, SampleValue::Float(value)));
                 let histograms = one.histograms.into_iter();
                 let histograms =
                     histograms.map(|(time, value)| (time, SampleValue::Histogram(value)));
                 let all: Vec<_> = floats.chain(histograms).collect();
-                all.into_iter()
-                    .map(move |(time, value)| ((labels.clone(), time), value))
+                all.into_iter().map(move |(time, value)| ((labels.clone(), time), value))
             });
             points.collect()
         }
@@ -308,22 +283,12 @@ fn is_same(left: &SampleValue, right: &SampleValue) -> bool {
 fn check(text: &str, source: &MemorySource) {
     let query = Query::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let again = Query::parse(&query.format()).unwrap_or_else(|error| panic!("{text}: {error}"));
-    assert_eq!(
-        query.tree(),
-        again.tree(),
-        "{text} is laid out as {}",
-        query.format()
-    );
+    assert_eq!(query.tree(), again.tree(), "{text} is laid out as {}", query.format());
     let options = EvalOptions::default();
-    let span = TimeSpan {
-        start: 0,
-        end: END_MS,
-    };
+    let span = TimeSpan { start: 0, end: END_MS };
     let range = query.range(source, span, STEP_MS, &options);
     let times = (0..=END_MS).step_by(STEP_MS as usize);
-    let instants: Result<Vec<_>, _> = times
-        .map(|at| query.instant(source, at, &options))
-        .collect();
+    let instants: Result<Vec<_>, _> = times.map(|at| query.instant(source, at, &options)).collect();
     let (range, instants) = match (range, instants) {
         (Ok(range), Ok(instants)) => (points(range), instants),
         (Err(_), Err(_)) => return,
@@ -332,19 +297,11 @@ fn check(text: &str, source: &MemorySource) {
     };
     let instants: Points = instants.into_iter().flat_map(points).collect();
     for (at, value) in &instants {
-        let found = range
-            .get(at)
-            .unwrap_or_else(|| panic!("{text}: {at:?} is not in the range"));
-        assert!(
-            is_same(value, found),
-            "{text}: {at:?}: {value:?} at once, {found:?} in the range"
-        );
+        let found = range.get(at).unwrap_or_else(|| panic!("{text}: {at:?} is not in the range"));
+        assert!(is_same(value, found), "{text}: {at:?}: {value:?} at once, {found:?} in the range");
     }
     for at in range.keys() {
-        assert!(
-            instants.contains_key(at),
-            "{text}: {at:?} is only in the range"
-        );
+        assert!(instants.contains_key(at), "{text}: {at:?} is only in the range");
     }
 }
 
@@ -353,9 +310,7 @@ fn a_range_is_its_instants() {
     for seed in 0..QUERIES {
         let mut chance = SplitMix64::new(seed / 20 + 1);
         let source = source(&mut chance);
-        let mut grammar = Grammar {
-            chance: SplitMix64::new(seed + 1000),
-        };
+        let mut grammar = Grammar { chance: SplitMix64::new(seed + 1000) };
         let text = grammar.vector(3);
         check(&text, &source);
     }

@@ -10,13 +10,9 @@ fn check(directory: &Path) -> usize {
     let mut passed = 0;
     let mut failures = Vec::new();
     let entries = std::fs::read_dir(directory).expect("the directory of test files");
-    let mut paths: Vec<_> = entries
-        .map(|entry| entry.expect("an entry").path())
-        .collect();
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
     paths.sort();
-    for path in paths
-        .iter()
-        .filter(|path| path.extension().is_some_and(|ending| ending == "test"))
+    for path in paths.iter().filter(|path| path.extension().is_some_and(|ending| ending == "test"))
     {
         let text = std::fs::read_to_string(path).expect("a test file");
         let report = promqltest::run(&path.display().to_string(), &text, &EvalOptions::default());
@@ -24,12 +20,7 @@ fn check(directory: &Path) -> usize {
         failures.extend(report.failures);
     }
     let shown: Vec<String> = failures.iter().map(ToString::to_string).collect();
-    assert!(
-        failures.is_empty(),
-        "{} failed:\n{}",
-        shown.len(),
-        shown.join("\n")
-    );
+    assert!(failures.is_empty(), "{} failed:\n{}", shown.len(), shown.join("\n"));
     passed
 }
 

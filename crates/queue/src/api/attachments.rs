@@ -11,18 +11,18 @@ use egret_log::DurabilityMode;
 use tokio::io::AsyncWriteExt;
 
 use crate::core::state::LeaseStatus;
-use crate::error::{QueueError, io};
+use crate::error::{QueueError, io_error};
 use crate::model::{Lease, TaskId};
 pub use crate::store::attachment::Attachment;
 use crate::store::attachment::{
-    Manifest, check_content_type, check_name, describe, put_manifest, put_tail,
+    Manifest, check_content_type, check_name, put_manifest, put_tail, read_description,
 };
 use crate::worker::attachment_store::{AttachmentStore, sync_directories};
 use crate::worker::queues::Queues;
 use crate::worker::task_view::Detail;
 
 /// Tries to make a file in a directory that others delete when it is empty.
-const TRIES: usize = 10;
+const CREATE_TRIES_MAX: usize = 10;
 
 /// An attachment on its way in. Dropped before its end, it leaves nothing.
 pub struct Upload {
@@ -32,12 +32,12 @@ pub struct Upload {
     lease: Lease,
     attachment: Attachment,
     file: tokio::fs::File,
-    unfinished: PartialFileGuard,
+    partial_file: PartialFileGuard,
 }
 
 /// Deletes an incomplete file when it is dropped, unless the upload was finished.
 struct PartialFileGuard {
-    shelf: Arc<AttachmentStore>,
+    store: Arc<AttachmentStore>,
     id: TaskId,
     path: PathBuf,
     /// Bytes reserved for the file; zero once it is published under its name.
@@ -46,7 +46,7 @@ struct PartialFileGuard {
 
 impl Drop for PartialFileGuard {
     fn drop(&mut self) {
-        self.shelf.release(self.id, self.bytes);
+        self.store.release(self.id, self.bytes);
         // A file that cannot be deleted now is deleted at the next start.
         let _ = std::fs::remove_file(&self.path);
     }
@@ -62,25 +62,22 @@ pub struct AttachmentFile {
 }
 
 /// Maps the error of a write. Which directory is full is logged, and not sent to the caller.
-fn written(path: &Path, name: &str) -> impl FnOnce(std::io::Error) -> QueueError {
-    let (place, name) = (path.display().to_string(), name.to_owned());
-    let failed = io("writing", path);
+fn write_error(path: &Path, name: &str) -> impl FnOnce(std::io::Error) -> QueueError {
+    let (path_text, name) = (path.display().to_string(), name.to_owned());
+    let to_io_error = io_error("writing", path);
     move |error| match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            let reason = format_args!("{place}: {error}");
+            let reason = format_args!("{path_text}: {error}");
             let message = "there is no room for an attachment";
             condition::occur("queue_attachments_full", "attachments", reason, message);
             QueueError::NoRoom { name }
         }
-        _ => failed(error),
+        _ => to_io_error(error),
     }
 }
 
 fn not_found(id: TaskId, name: &str) -> QueueError {
-    QueueError::AttachmentNotFound {
-        id: id.to_string(),
-        name: name.to_owned(),
-    }
+    QueueError::AttachmentNotFound { id: id.to_string(), name: name.to_owned() }
 }
 
 impl Queues {
@@ -89,7 +86,7 @@ impl Queues {
     /// # Errors
     /// [`QueueError::LeaseLost`]; [`QueueError::Invalid`] for a name or a content type that is
     /// none; [`QueueError::Limit`]; [`QueueError::NoRoom`].
-    pub async fn attach(
+    pub async fn start_upload(
         &self,
         tenant: &str,
         id: TaskId,
@@ -102,19 +99,20 @@ impl Queues {
         if self.lease_status(tenant, id, lease).await? != LeaseStatus::Held {
             return Err(QueueError::LeaseLost);
         }
-        let (token, asked) = (lease.token, name.to_owned());
-        self.inner.shelf.doubt(id, token);
-        let count = self.on_shelf(move |shelf| {
-            let others = shelf.names_of(id, token)?.into_iter();
-            Ok(others.filter(|other| *other != asked).count() as u64)
+        let (token, requested_name) = (lease.token, name.to_owned());
+        self.inner.attachments.mark_for_check(id, token);
+        let count = self.run_on_attachments(move |shelf| {
+            let others = shelf.attachment_names(id, token)?.into_iter();
+            Ok(others.filter(|other| *other != requested_name).count() as u64)
         });
-        self.check_count(count.await? + 1)?;
-        let shelf = self.inner.shelf.clone();
+        self.check_attachment_count(count.await? + 1)?;
+        let store = self.inner.attachments.clone();
         let asked = name.to_owned();
         let owner = tenant.to_owned();
-        let made =
-            tokio::task::spawn_blocking(move || PartialFileGuard::make(shelf, id, &owner, &asked));
-        let (unfinished, file) = made.await.map_err(|_| QueueError::Stopping)??;
+        let creation = tokio::task::spawn_blocking(move || {
+            PartialFileGuard::create(store, id, &owner, &asked)
+        });
+        let (unfinished, file) = creation.await.map_err(|_| QueueError::Stopping)??;
         Ok(Upload {
             queues: self.clone(),
             tenant: tenant.into(),
@@ -126,7 +124,7 @@ impl Queues {
                 ..Attachment::default()
             },
             file: tokio::fs::File::from_std(file),
-            unfinished,
+            partial_file: unfinished,
         })
     }
 
@@ -137,25 +135,21 @@ impl Queues {
         id: TaskId,
         lease: Lease,
     ) -> Result<LeaseStatus, QueueError> {
-        if !lease.is_of(id) {
+        if !lease.belongs_to(id) {
             return Err(QueueError::LeaseLost);
         }
         let (tenant, partition) = (tenant.to_owned(), self.inner.partition_of(id.shard())?);
         self.inner
-            .ask(partition, move |turn| {
-                match turn.state.queue_of(id.number()) {
-                    Some(queue) if *queue.tenant == *tenant => {
-                        turn.state.lease_status(id, lease.token)
-                    }
-                    _ => LeaseStatus::Over,
-                }
+            .run_in_turn(partition, move |turn| match turn.state.queue_of_task(id.number()) {
+                Some(queue) if *queue.tenant == *tenant => turn.state.lease_status(id, lease.token),
+                _ => LeaseStatus::Ended,
             })
             .await
     }
 
-    fn check_count(&self, count: u64) -> Result<(), QueueError> {
-        let most = u64::from(self.config().attachments_max);
-        Ok(egret_base::Limit::new("queue.attachments_max", most).check(count)?)
+    fn check_attachment_count(&self, count: u64) -> Result<(), QueueError> {
+        let attachments_max = u64::from(self.config().attachments_max);
+        Ok(egret_base::Limit::new("queue.attachments_max", attachments_max).check(count)?)
     }
 
     /// The manifest for a completion: attachments that were uploaded under this lease.
@@ -163,31 +157,31 @@ impl Queues {
     /// # Errors
     /// [`QueueError::LeaseLost`]; [`QueueError::AttachmentNotFound`] for an attachment that was not
     /// uploaded completely.
-    pub async fn manifest(
+    pub async fn build_manifest(
         &self,
         tenant: &str,
         lease: Lease,
         names: &[String],
     ) -> Result<Manifest, QueueError> {
-        self.check_count(names.len() as u64)?;
+        self.check_attachment_count(names.len() as u64)?;
         names.iter().try_for_each(|name| check_name(name))?;
         let (number, partition) = (lease.number, self.inner.partition_of(lease.shard)?);
-        let found = self.inner.ask(partition, move |turn| {
-            let place = turn.state.place_of(number)?;
-            Some(turn.state.id_of(place))
+        let reply = self.inner.run_in_turn(partition, move |turn| {
+            let slot = turn.state.slot_of(number)?;
+            Some(turn.state.id_at(slot))
         });
-        let id = found.await?.ok_or(QueueError::LeaseLost)?;
-        if self.lease_status(tenant, id, lease).await? == LeaseStatus::Over {
+        let id = reply.await?.ok_or(QueueError::LeaseLost)?;
+        if self.lease_status(tenant, id, lease).await? == LeaseStatus::Ended {
             return Err(QueueError::LeaseLost);
         }
-        let (shelf, names) = (self.inner.shelf.clone(), names.to_vec());
+        let (store, names) = (self.inner.attachments.clone(), names.to_vec());
         let reading = tokio::task::spawn_blocking(move || {
             let mut attachments: Vec<Attachment> = Vec::with_capacity(names.len());
             for name in names {
                 if attachments.iter().any(|other| other.name == name) {
                     continue;
                 }
-                attachments.push(open(&shelf, id, lease.token, &name)?.attachment);
+                attachments.push(open_attachment(&store, id, lease.token, &name)?.attachment);
             }
             let mut manifest = Vec::new();
             put_manifest(&mut manifest, &attachments);
@@ -210,16 +204,15 @@ impl Queues {
         check_name(name)?;
         let view = self.task(tenant, id, Detail::Whole).await?;
         let mut attachments = view.attachments.into_iter();
-        let known = attachments
-            .find(|one| one.name == name)
-            .ok_or_else(|| not_found(id, name))?;
-        let (shelf, token) = (self.inner.shelf.clone(), view.completed_by);
+        let expected =
+            attachments.find(|one| one.name == name).ok_or_else(|| not_found(id, name))?;
+        let (store, token) = (self.inner.attachments.clone(), view.completed_by);
         let opening = tokio::task::spawn_blocking(move || {
-            let opened = open(&shelf, id, token, &known.name)?;
-            if opened.attachment == known {
+            let opened = open_attachment(&store, id, token, &expected.name)?;
+            if opened.attachment == expected {
                 Ok(opened)
             } else {
-                Err(damaged(id, &known.name))
+                Err(damaged(id, &expected.name))
             }
         });
         opening.await.map_err(|_| QueueError::Stopping)?
@@ -227,88 +220,80 @@ impl Queues {
 }
 
 fn damaged(id: TaskId, name: &str) -> QueueError {
-    QueueError::AttachmentDamaged {
-        id: id.to_string(),
-        name: name.to_owned(),
-    }
+    QueueError::AttachmentDamaged { id: id.to_string(), name: name.to_owned() }
 }
 
-fn open(
-    shelf: &AttachmentStore,
+fn open_attachment(
+    store: &AttachmentStore,
     id: TaskId,
     token: u64,
     name: &str,
 ) -> Result<AttachmentFile, QueueError> {
-    let path = shelf.path_of(id, token, name);
+    let path = store.attachment_path(id, token, name);
     let opened = File::open(&path).and_then(|mut file| {
-        let attachment = describe(&mut file, name)?;
+        let attachment = read_description(&mut file, name)?;
         Ok(AttachmentFile { attachment, file })
     });
     opened.map_err(|error| match error.kind() {
         ErrorKind::NotFound => not_found(id, name),
         ErrorKind::InvalidData => damaged(id, name),
-        _ => io("reading", &path)(error),
+        _ => io_error("reading", &path)(error),
     })
 }
 
 impl PartialFileGuard {
-    fn make(
-        shelf: Arc<AttachmentStore>,
+    fn create(
+        store: Arc<AttachmentStore>,
         id: TaskId,
         tenant: &str,
         name: &str,
     ) -> Result<(Self, File), QueueError> {
-        let path = shelf.unfinished(id);
+        let path = store.partial_path(id);
         let mut tries = 1;
         let file = loop {
-            let directory = shelf.directory_of(id);
-            std::fs::create_dir_all(&directory).map_err(written(&directory, name))?;
+            let directory = store.task_directory(id);
+            std::fs::create_dir_all(&directory).map_err(write_error(&directory, name))?;
             match File::create_new(&path) {
                 // Another thread has deleted the directory, as it was empty.
-                Err(error) if error.kind() == ErrorKind::NotFound && tries < TRIES => tries += 1,
-                made => break made.map_err(written(&path, name))?,
+                Err(error) if error.kind() == ErrorKind::NotFound && tries < CREATE_TRIES_MAX => {
+                    tries += 1
+                }
+                result => break result.map_err(write_error(&path, name))?,
             }
         };
         // From here on the directory is not empty: it is not removed, and with it the note of its
         // owner.
-        shelf.note_owner(id, tenant);
-        let unfinished = Self {
-            shelf,
-            id,
-            path,
-            bytes: 0,
-        };
-        Ok((unfinished, file))
+        store.set_owner(id, tenant);
+        let guard = Self { store, id, path, bytes: 0 };
+        Ok((guard, file))
     }
 
     /// Counts bytes that are about to be written.
-    fn grow(&mut self, bytes: &[u8]) -> Result<(), QueueError> {
-        self.shelf.reserve(self.id, bytes.len() as u64)?;
+    fn reserve_bytes(&mut self, bytes: &[u8]) -> Result<(), QueueError> {
+        self.store.reserve(self.id, bytes.len() as u64)?;
         self.bytes += bytes.len() as u64;
         Ok(())
     }
 
     /// Publishes the file under its name, unless there is one with the same bytes. An existing file
     /// is never replaced: a completion may have named it.
-    fn put_in_place(mut self, place: &Path, attachment: &Attachment) -> Result<(), QueueError> {
-        match std::fs::hard_link(&self.path, place) {
+    fn publish(mut self, target_path: &Path, attachment: &Attachment) -> Result<(), QueueError> {
+        match std::fs::hard_link(&self.path, target_path) {
             Ok(()) => {
                 // Counted with the file that has the name.
                 self.bytes = 0;
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let known =
-                    File::open(place).and_then(|mut file| describe(&mut file, &attachment.name));
-                if known.map_err(written(place, &attachment.name))? == *attachment {
+                let existing = File::open(target_path)
+                    .and_then(|mut file| read_description(&mut file, &attachment.name));
+                if existing.map_err(write_error(target_path, &attachment.name))? == *attachment {
                     Ok(())
                 } else {
-                    Err(QueueError::AttachmentExists {
-                        name: attachment.name.clone(),
-                    })
+                    Err(QueueError::AttachmentExists { name: attachment.name.clone() })
                 }
             }
-            Err(error) => Err(written(place, &attachment.name)(error)),
+            Err(error) => Err(write_error(target_path, &attachment.name)(error)),
         }
     }
 }
@@ -331,13 +316,13 @@ impl Upload {
             });
         }
         attachment.crc32c = crc32c::crc32c_append(attachment.crc32c, bytes);
-        self.put(bytes).await
+        self.write_to_file(bytes).await
     }
 
-    async fn put(&mut self, bytes: &[u8]) -> Result<(), QueueError> {
-        self.unfinished.grow(bytes)?;
-        let written = written(&self.unfinished.path, &self.attachment.name);
-        self.file.write_all(bytes).await.map_err(written)
+    async fn write_to_file(&mut self, bytes: &[u8]) -> Result<(), QueueError> {
+        self.partial_file.reserve_bytes(bytes)?;
+        let to_write_error = write_error(&self.partial_file.path, &self.attachment.name);
+        self.file.write_all(bytes).await.map_err(to_write_error)
     }
 
     /// Publishes the attachment. When this returns, it is stored with the durability of the queue's
@@ -350,43 +335,36 @@ impl Upload {
     pub async fn finish(mut self) -> Result<Attachment, QueueError> {
         let mut tail = Vec::new();
         put_tail(&mut tail, &self.attachment);
-        self.put(&tail).await?;
+        self.write_to_file(&tail).await?;
         let flushed = self.file.flush().await;
-        flushed.map_err(written(&self.unfinished.path, &self.attachment.name))?;
-        let Self {
-            queues,
-            tenant,
-            id,
-            lease,
-            attachment,
-            file,
-            unfinished,
-        } = self;
+        flushed.map_err(write_error(&self.partial_file.path, &self.attachment.name))?;
+        let Self { queues, tenant, id, lease, attachment, file, partial_file: unfinished } = self;
         let file = file.into_std().await;
-        let shelf = queues.inner.shelf.clone();
-        let path = shelf.path_of(id, lease.token, &attachment.name);
-        let lasting = queues.config().durability != DurabilityMode::None;
-        let (place, known) = (path.clone(), attachment.clone());
-        let putting = tokio::task::spawn_blocking(move || {
-            if lasting {
-                file.sync_all().map_err(written(&place, &known.name))?;
+        let store = queues.inner.attachments.clone();
+        let path = store.attachment_path(id, lease.token, &attachment.name);
+        let is_durable = queues.config().durability != DurabilityMode::None;
+        let (target_path, attachment_copy) = (path.clone(), attachment.clone());
+        let publish_task = tokio::task::spawn_blocking(move || {
+            if is_durable {
+                file.sync_all().map_err(write_error(&target_path, &attachment_copy.name))?;
             }
-            unfinished.put_in_place(&place, &known)?;
-            if lasting {
-                sync_directories(&shelf, id).map_err(written(&place, &known.name))
+            unfinished.publish(&target_path, &attachment_copy)?;
+            if is_durable {
+                sync_directories(&store, id)
+                    .map_err(write_error(&target_path, &attachment_copy.name))
             } else {
                 Ok(())
             }
         });
-        let put = putting.await.map_err(|_| QueueError::Stopping)?;
+        let publish_result = publish_task.await.map_err(|_| QueueError::Stopping)?;
         // The lease may end at any time from here on. The upkeep then finds the file by this mark.
-        queues.inner.shelf.doubt(id, lease.token);
+        queues.inner.attachments.mark_for_check(id, lease.token);
         match queues.lease_status(&tenant, id, lease).await? {
-            LeaseStatus::Held => put.map(|()| attachment),
+            LeaseStatus::Held => publish_result.map(|()| attachment),
             // A completion may have named the file; otherwise the upkeep deletes it.
             LeaseStatus::Completed => Err(QueueError::LeaseLost),
-            LeaseStatus::Over => {
-                let removing = queues.on_shelf(move |shelf| shelf.remove(id, &path));
+            LeaseStatus::Ended => {
+                let removing = queues.run_on_attachments(move |shelf| shelf.delete_file(id, &path));
                 removing.await?;
                 Err(QueueError::LeaseLost)
             }

@@ -5,7 +5,7 @@ use egret_outgoing::receiver_of;
 
 use super::tasks::Cursor;
 use crate::core::entry::{Entry, TaskState};
-use crate::core::state::{CALLBACKS, State};
+use crate::core::state::{CALLBACK_QUEUE, State};
 use crate::error::QueueError;
 use crate::model::TaskId;
 use crate::worker::queues::Queues;
@@ -14,12 +14,8 @@ use crate::worker::task_view::Detail;
 use crate::worker::task_view::{TaskSnapshot, TaskView};
 
 /// States that a list shows when no state is requested: those of undelivered callbacks.
-const UNDELIVERED: [TaskState; 4] = [
-    TaskState::Ready,
-    TaskState::Leased,
-    TaskState::Delayed,
-    TaskState::Dead,
-];
+const UNDELIVERED: [TaskState; 4] =
+    [TaskState::Ready, TaskState::Leased, TaskState::Delayed, TaskState::Dead];
 
 /// A callback. Times are Unix milliseconds, zero where they do not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,39 +78,37 @@ impl Queues {
         cursor: &str,
     ) -> Result<CallbackPage, QueueError> {
         let states = state.map_or_else(|| UNDELIVERED.to_vec(), |state| vec![state]);
-        let mut at = Cursor::read(cursor, &states)?;
+        let mut position = Cursor::parse(cursor, &states)?;
         let partitions = self.inner.partitions()?.len();
-        let mut page = CallbackPage {
-            unavailable: self.inner.failed(),
-            ..CallbackPage::default()
-        };
-        while at.state < states.len() && at.partition < partitions {
-            let (state, from) = (states[at.state], at.from);
-            let room = limit - page.callbacks.len();
+        let mut page =
+            CallbackPage { unavailable: self.inner.failed_partitions(), ..CallbackPage::default() };
+        while position.state < states.len() && position.partition < partitions {
+            let (state, from) = (states[position.state], position.from);
+            let remaining = limit - page.callbacks.len();
             let (tenant, filter) = (tenant.to_owned(), filter.clone());
-            let found = self.inner.ask(at.partition, move |turn| {
-                find(turn.state, &tenant, filter.as_ref(), state, from, room)
+            let reply = self.inner.run_in_turn(position.partition, move |turn| {
+                find_callbacks(turn.state, &tenant, filter.as_ref(), state, from, remaining)
             });
-            let next = match found.await {
+            let next = match reply.await {
                 Err(error) if error.failed_partition().is_some() => {
-                    if !page.unavailable.contains(&at.partition) {
-                        page.unavailable.push(at.partition);
+                    if !page.unavailable.contains(&position.partition) {
+                        page.unavailable.push(position.partition);
                     }
                     None
                 }
-                found => {
-                    let (found, next) = found?;
-                    let callbacks = self.callback_views(at.partition, found).await?;
+                result => {
+                    let (rows, next) = result?;
+                    let callbacks = self.callback_views(position.partition, rows).await?;
                     page.callbacks.extend(callbacks);
                     next
                 }
             };
-            at = match next {
-                Some(from) => Cursor { from, ..at },
-                None => at.onward(partitions),
+            position = match next {
+                Some(from) => Cursor { from, ..position },
+                None => position.next_partition(partitions),
             };
-            if (next.is_some() || page.callbacks.len() == limit) && at.state < states.len() {
-                page.next = Some(at.write());
+            if (next.is_some() || page.callbacks.len() == limit) && position.state < states.len() {
+                page.next = Some(position.to_text());
                 return Ok(page);
             }
         }
@@ -124,18 +118,18 @@ impl Queues {
     async fn callback_views(
         &self,
         partition: usize,
-        found: Vec<(TaskSnapshot, Subject)>,
+        rows: Vec<(TaskSnapshot, Subject)>,
     ) -> Result<Vec<CallbackView>, QueueError> {
-        let mut callbacks = Vec::with_capacity(found.len());
-        for (sight, subject) in found {
-            let view = self.views(partition, vec![sight], Detail::Brief).await?;
-            callbacks.extend(view.into_iter().map(|view| shown(view, &subject)));
+        let mut callbacks = Vec::with_capacity(rows.len());
+        for (snapshot, subject) in rows {
+            let view = self.build_views(partition, vec![snapshot], Detail::Brief).await?;
+            callbacks.extend(view.into_iter().map(|view| callback_view(view, &subject)));
         }
         Ok(callbacks)
     }
 }
 
-fn find(
+fn find_callbacks(
     state: &State,
     tenant: &str,
     filter: Option<&QueueFilter>,
@@ -144,27 +138,25 @@ fn find(
     limit: usize,
 ) -> (Vec<(TaskSnapshot, Subject)>, Option<u64>) {
     let subject = |entry: &Entry| {
-        let about = state.callback_about(entry.number)?;
-        let queue = state.queue_with(about.queue)?;
+        let ended_task = state.callback_subject(entry.number)?;
+        let queue = state.queue_by_id(ended_task.queue)?;
         let is_allowed =
             *queue.tenant == *tenant && filter.is_none_or(|allows| allows(&queue.name));
         is_allowed.then(|| Subject {
-            task: state.id(about.task),
-            state: about.state,
+            task: state.task_id(ended_task.task),
+            state: ended_task.state,
             queue: queue.name.to_string(),
         })
     };
-    let page = state.page(CALLBACKS, kind, from, limit, |entry| {
-        subject(entry).is_some()
+    let page = state.list_page(CALLBACK_QUEUE, kind, from, limit, |entry| subject(entry).is_some());
+    let rows = page.slots.iter().filter_map(|slot| {
+        let subject = subject(state.entry(*slot))?;
+        Some((TaskSnapshot::from_state(state, *slot)?, subject))
     });
-    let found = page.places.iter().filter_map(|place| {
-        let subject = subject(state.entry(*place))?;
-        Some((TaskSnapshot::of(state, *place)?, subject))
-    });
-    (found.collect(), page.next)
+    (rows.collect(), page.next)
 }
 
-fn shown(view: TaskView, subject: &Subject) -> CallbackView {
+fn callback_view(view: TaskView, subject: &Subject) -> CallbackView {
     CallbackView {
         id: view.id,
         task: subject.task,

@@ -16,7 +16,7 @@ use crate::worker::reports::Reports;
 use crate::worker::session::WorkSpec;
 use crate::worker::sinks::{ReportSink, TaskAssignment, WorkSink};
 use crate::worker::submission::{ReportKind, Submission};
-use crate::worker::worker_handle::{Worker, answer};
+use crate::worker::worker_handle::{Worker, reply_channel};
 
 /// Bytes of tasks in one claim after which it takes no more. With what is read at once before that
 /// is noticed, an answer keeps within the 4 MiB that a gRPC client takes unless told otherwise.
@@ -35,62 +35,62 @@ impl Queues {
         &self,
         tenant: &str,
         spec: &WorkSpec,
-        most: u32,
-        patience: Duration,
+        tasks_max: u32,
+        timeout: Duration,
     ) -> Result<Vec<OwnedTask>, QueueError> {
-        let basket = Arc::new(ClaimSink {
+        let sink = Arc::new(ClaimSink {
             queues: self.clone(),
             tenant: tenant.into(),
-            kept: Mutex::default(),
+            buffer: Mutex::default(),
             filled: Notify::new(),
         });
-        let claiming = ClaimGuard(&basket);
-        let (worker, _) = self.worker(tenant, spec, basket.clone()).await?;
+        let guard = ClaimGuard(&sink);
+        let (worker, _) = self.register_worker(tenant, spec, sink.clone()).await?;
         for _ in 0..ROUNDS_MAX {
-            let before = basket.len();
-            self.claim_from_all(&worker, &basket, most).await?;
+            let count_before = sink.len();
+            self.claim_from_partitions(&worker, &sink, tasks_max).await?;
             // With several priorities a partition hands out only tasks that rank no lower than
             // those of other partitions.
-            if !worker.has_priorities || basket.len() == before {
+            if !worker.has_priorities || sink.len() == count_before {
                 break;
             }
         }
-        if basket.len() == 0 && !patience.is_zero() {
-            worker.add_credits(most)?;
+        if sink.len() == 0 && !timeout.is_zero() {
+            worker.add_credits(tasks_max)?;
             // After a timeout too, what has arrived is taken below.
-            let _ = tokio::time::timeout(patience, basket.filled.notified()).await;
+            let _ = tokio::time::timeout(timeout, sink.filled.notified()).await;
             worker.leave().await?;
         }
-        let tasks = basket.close();
-        drop(claiming);
+        let tasks = sink.close();
+        drop(guard);
         Ok(tasks)
     }
 }
 
 impl Queues {
     /// Asks one partition after the other for ready tasks.
-    async fn claim_from_all(
+    async fn claim_from_partitions(
         &self,
         worker: &Worker,
-        basket: &ClaimSink,
-        most: u32,
+        sink: &ClaimSink,
+        tasks_max: u32,
     ) -> Result<(), QueueError> {
         let partitions = self.inner.partitions()?.len();
         for partition in self.partitions_to_claim(worker).await? {
-            let room = most - basket.len();
-            if room == 0 || basket.is_full() {
+            let remaining = tasks_max - sink.len();
+            if remaining == 0 || sink.is_full() {
                 break;
             }
             // Each partition gets a session of its own: none may hand out for credits that another
             // one uses.
-            let once = Arc::new(worker.session.alike(partitions));
-            once.add_credits(room);
-            let (answer, told) = answer();
-            let submission = Submission::Once(once, answer);
+            let session = Arc::new(worker.session.clone_for_claim(partitions));
+            session.add_credits(remaining);
+            let (on_commit, reply) = reply_channel();
+            let submission = Submission::Claim(session, on_commit);
             self.inner.submit(partition, submission)?;
-            match told.await.unwrap_or(Err(QueueError::Stopping)) {
+            match reply.await.unwrap_or(Err(QueueError::Stopping)) {
                 // A partition that fails meanwhile does not hide the tasks of the others.
-                Err(_) if self.inner.failed().contains(&partition) => {}
+                Err(_) if self.inner.failed_partitions().contains(&partition) => {}
                 outcome => outcome?,
             }
         }
@@ -102,7 +102,7 @@ impl Queues {
     /// task, otherwise those with ready tasks come first. The first partition rotates from claim to
     /// claim.
     async fn partitions_to_claim(&self, worker: &Worker) -> Result<Vec<usize>, QueueError> {
-        let mut partitions = self.inner.running()?;
+        let mut partitions = self.inner.running_partitions()?;
         let start = self.inner.next_partition.fetch_add(1, Ordering::Relaxed) as usize;
         let first = start % partitions.len();
         partitions.rotate_left(first);
@@ -113,19 +113,20 @@ impl Queues {
             let shared = self.inner.partitions()?;
             let queues = || worker.session.queues.iter().map(|(queue, _)| *queue);
             // The sort is stable: it keeps the rotation.
-            partitions.sort_by_cached_key(|partition| !shared[*partition].ready.has_any(queues()));
+            partitions
+                .sort_by_cached_key(|partition| !shared[*partition].ready_queues.has_any(queues()));
             return Ok(partitions);
         }
         let queues: Arc<[u32]> = worker.session.queues.iter().map(|(id, _)| *id).collect();
         let mut ranked = Vec::with_capacity(partitions.len());
         for partition in partitions {
             let queues = queues.clone();
-            let asked = self.inner.ask(partition, move |turn| {
-                let ranks = queues.iter();
-                ranks.filter_map(|queue| turn.state.next_rank(*queue)).max()
+            let reply = self.inner.run_in_turn(partition, move |turn| {
+                let queue_ids = queues.iter();
+                queue_ids.filter_map(|queue| turn.state.next_rank(*queue)).max()
             });
             // One that fails meanwhile comes last.
-            ranked.push((partition, asked.await.unwrap_or_default()));
+            ranked.push((partition, reply.await.unwrap_or_default()));
         }
         ranked.sort_by_key(|(_, rank)| std::cmp::Reverse(*rank));
         Ok(ranked.into_iter().map(|(partition, _)| partition).collect())
@@ -137,9 +138,9 @@ struct ClaimGuard<'a>(&'a ClaimSink);
 
 impl Drop for ClaimGuard<'_> {
     fn drop(&mut self) {
-        let left = self.0.close();
+        let leftover = self.0.close();
         // Each task is returned to the front: the last one first, which keeps their order.
-        self.0.give_back(left.iter().rev().map(|task| task.lease));
+        self.0.release_leases(leftover.iter().rev().map(|task| task.lease));
     }
 }
 
@@ -147,7 +148,7 @@ impl Drop for ClaimGuard<'_> {
 struct ClaimSink {
     queues: Queues,
     tenant: Box<str>,
-    kept: Mutex<ClaimBuffer>,
+    buffer: Mutex<ClaimBuffer>,
     filled: Notify,
 }
 
@@ -187,7 +188,7 @@ pub struct OwnedTask {
 
 impl OwnedTask {
     /// Borrows the task as [`TaskAssignment`].
-    pub fn assigned(&self) -> TaskAssignment<'_> {
+    pub fn as_assignment(&self) -> TaskAssignment<'_> {
         TaskAssignment {
             id: self.id,
             queue: &self.queue,
@@ -201,7 +202,7 @@ impl OwnedTask {
             tags: &self.tags,
             content: &self.content,
             private: &[],
-            about: None,
+            subject: None,
         }
     }
 
@@ -214,37 +215,34 @@ impl OwnedTask {
     ///
     /// # Errors
     /// [`QueueError::Malformed`].
-    pub fn carried(&self) -> Result<Content<'_>, QueueError> {
-        Ok(content::take_for_workers(&self.content)?)
+    pub fn parse_content(&self) -> Result<Content<'_>, QueueError> {
+        Ok(content::decode_for_workers(&self.content)?)
     }
 }
 
 impl ClaimSink {
     fn len(&self) -> u32 {
-        lock(&self.kept).tasks.len() as u32
+        lock(&self.buffer).tasks.len() as u32
     }
 
     /// Takes all tasks; leases that arrive later are released.
     fn close(&self) -> Vec<OwnedTask> {
-        let mut kept = lock(&self.kept);
-        kept.closed = true;
-        std::mem::take(&mut kept.tasks)
+        let mut buffer = lock(&self.buffer);
+        buffer.closed = true;
+        std::mem::take(&mut buffer.tasks)
     }
 
-    fn give_back(&self, leases: impl Iterator<Item = Lease>) {
+    fn release_leases(&self, leases: impl Iterator<Item = Lease>) {
         let Ok(mut reports) = Reports::new(&self.queues, &self.tenant) else {
             return;
         };
-        let said = ReportKind::Defer {
-            delay_ms: 0,
-            how: Defer::Release,
-        };
+        let kind = ReportKind::Defer { delay_ms: 0, mode: Defer::Release };
         for (number, lease) in (0..).zip(leases) {
             // A lease that is not released expires.
-            let _ = reports.add(number, &lease.to_bytes(), said, &[], Format::Bytes);
+            let _ = reports.add(number, &lease.to_bytes(), kind, &[], Format::Bytes);
         }
-        let nobody: Arc<dyn ReportSink> = Arc::new(DiscardingReportSink);
-        reports.submit(&nobody);
+        let discard_sink: Arc<dyn ReportSink> = Arc::new(DiscardingReportSink);
+        reports.submit(&discard_sink);
     }
 }
 
@@ -252,16 +250,16 @@ impl ClaimSink {
 struct DiscardingReportSink;
 
 impl ReportSink for DiscardingReportSink {
-    fn reported(&self, _: &[(u64, Result<(), QueueError>)]) {}
+    fn deliver_outcomes(&self, _: &[(u64, Result<(), QueueError>)]) {}
 }
 
 impl ReportSink for ClaimSink {
-    fn reported(&self, _: &[(u64, Result<(), QueueError>)]) {}
+    fn deliver_outcomes(&self, _: &[(u64, Result<(), QueueError>)]) {}
 }
 
 impl WorkSink for ClaimSink {
-    fn assigned(&self, tasks: &mut dyn Iterator<Item = TaskAssignment<'_>>) {
-        let owned = tasks.map(|task| OwnedTask {
+    fn deliver_tasks(&self, tasks: &mut dyn Iterator<Item = TaskAssignment<'_>>) {
+        let owned_tasks = tasks.map(|task| OwnedTask {
             id: task.id,
             queue: task.queue.to_owned(),
             lease: task.lease,
@@ -274,39 +272,39 @@ impl WorkSink for ClaimSink {
             tags: task.tags.to_vec(),
             content: task.content.to_vec(),
         });
-        let mut kept = lock(&self.kept);
-        if kept.closed {
-            drop(kept);
-            return self.give_back(owned.map(|task| task.lease));
+        let mut buffer = lock(&self.buffer);
+        if buffer.closed {
+            drop(buffer);
+            return self.release_leases(owned_tasks.map(|task| task.lease));
         }
-        let mut too_much = Vec::new();
-        for task in owned {
+        let mut excess_leases = Vec::new();
+        for task in owned_tasks {
             // Several partitions hand out at the same time: each may have seen free capacity.
-            if kept.bytes >= CLAIM_BYTES_MAX {
-                too_much.push(task.lease);
+            if buffer.bytes >= CLAIM_BYTES_MAX {
+                excess_leases.push(task.lease);
                 continue;
             }
-            kept.bytes += task.content.len() + task.tags.len();
-            kept.tasks.push(task);
+            buffer.bytes += task.content.len() + task.tags.len();
+            buffer.tasks.push(task);
         }
-        drop(kept);
+        drop(buffer);
         self.filled.notify_one();
-        if !too_much.is_empty() {
-            self.give_back(too_much.into_iter().rev());
+        if !excess_leases.is_empty() {
+            self.release_leases(excess_leases.into_iter().rev());
         }
     }
 
     fn is_full(&self) -> bool {
-        lock(&self.kept).bytes >= CLAIM_BYTES_MAX
+        lock(&self.buffer).bytes >= CLAIM_BYTES_MAX
     }
 
-    fn not_taken(&self, leases: &mut dyn Iterator<Item = Lease>) {
-        self.give_back(leases);
+    fn return_leases(&self, leases: &mut dyn Iterator<Item = Lease>) {
+        self.release_leases(leases);
     }
 
-    fn lost(&self, _: TaskId, _: Lease, _: AttemptEnd) {}
+    fn notify_lost_lease(&self, _: TaskId, _: Lease, _: AttemptEnd) {}
 
-    fn ended(&self, _: QueueError) {
+    fn notify_end(&self, _: QueueError) {
         self.filled.notify_one();
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use egret_base::lifecycle::{BoxFuture, FailedPart, Readiness, Service, StartError};
 use egret_base::sync::lock;
-use egret_postgres::databases::is_gone;
+use egret_postgres::databases::is_database_missing;
 use egret_postgres::tokio_postgres::Client;
 use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::{DatabasesError, PostgresError};
@@ -14,7 +14,7 @@ use egret_postgres::{DatabasesError, PostgresError};
 use crate::error::QueueError;
 use crate::store::outbox::{self as store, OutboxCounts};
 use crate::worker::outbox::handle::Outbox;
-use crate::worker::outbox::watch_over;
+use crate::worker::outbox::run_readers;
 
 /// An outbox as operators see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct OutboxViews {
     /// One entry for each outbox.
     pub outboxes: Vec<OutboxView>,
     /// Whether there are no others, in databases in which no session can be opened.
-    pub are_all: bool,
+    pub is_complete: bool,
 }
 
 impl Outbox {
@@ -57,7 +57,7 @@ impl Outbox {
         let database = self.inner.databases.choose(database).await?;
         let mut client = self.inner.databases.client(&database).await?;
         // Checked first, so that an unknown role changes nothing.
-        if let Some(unknown) = store::unknown_roles(&client, grant).await? {
+        if let Some(unknown) = store::find_unknown_roles(&client, grant).await? {
             return Err(QueueError::Invalid {
                 what: "grant",
                 reason: format!("there is no role {unknown}"),
@@ -66,9 +66,9 @@ impl Outbox {
         store::install(&mut client).await?;
         store::set_limits(&client, self.size_limits()).await?;
         let granted = store::grant(&mut client, grant).await;
-        granted.map_err(unknown_role)?;
+        granted.map_err(map_role_error)?;
         tracing::info!(database, "the outbox is installed");
-        self.inner.changed.notify_one();
+        self.inner.outboxes_changed.notify_one();
         Ok(database)
     }
 
@@ -83,7 +83,7 @@ impl Outbox {
         database: Option<&str>,
         force: bool,
     ) -> Result<(String, u64), QueueError> {
-        let (database, mut client) = self.installed(database).await?;
+        let (database, mut client) = self.connect_to_installed(database).await?;
         let held = store::uninstall(&mut client, |held| {
             if force || held.waiting + held.rejected == 0 {
                 return Ok(());
@@ -96,7 +96,7 @@ impl Outbox {
         })
         .await?;
         tracing::info!(database, "the outbox is removed");
-        self.inner.changed.notify_one();
+        self.inner.outboxes_changed.notify_one();
         Ok((database, held.waiting + held.rejected))
     }
 
@@ -108,8 +108,8 @@ impl Outbox {
         &self,
         database: Option<&str>,
     ) -> Result<(String, u64), QueueError> {
-        let (database, client) = self.installed(database).await?;
-        let rows = store::retry(&client).await?;
+        let (database, client) = self.connect_to_installed(database).await?;
+        let rows = store::retry_rejected_rows(&client).await?;
         Ok((database, rows))
     }
 
@@ -117,16 +117,16 @@ impl Outbox {
     pub async fn list(&self) -> Result<OutboxViews, QueueError> {
         let databases = &self.inner.databases;
         let mut views = OutboxViews {
-            are_all: databases.closed().await?.is_empty(),
+            is_complete: databases.closed_names().await?.is_empty(),
             outboxes: Vec::new(),
         };
         for database in databases.names().await? {
-            match self.show(&database).await {
+            match self.view(&database).await {
                 Ok(view) => views.outboxes.extend(view),
                 Err(QueueError::Postgres(error))
                     if matches!(*error, PostgresError::NoSession { .. }) =>
                 {
-                    views.are_all = false;
+                    views.is_complete = false;
                 }
                 Err(error) => return Err(error),
             }
@@ -135,18 +135,18 @@ impl Outbox {
     }
 
     /// The outbox of a database, if that has one.
-    pub async fn show(&self, database: &str) -> Result<Option<OutboxView>, QueueError> {
-        let Some(mut client) = self.outbox_in(database).await? else {
+    pub async fn view(&self, database: &str) -> Result<Option<OutboxView>, QueueError> {
+        let Some(mut client) = self.connect_if_installed(database).await? else {
             return Ok(None);
         };
-        let counts = match store::check(&client).await {
-            Ok(()) => store::counts(&mut client).await?,
+        let counts = match store::check_outbox_owner(&client).await {
+            Ok(()) => store::count_rows(&mut client).await?,
             // The status of its reader says why.
             Err(PostgresError::ForeignSchema { .. }) => OutboxCounts::default(),
             Err(error) => return Err(error.into()),
         };
         let (reader, held) = match lock(&self.inner.readers).get(database) {
-            Some(reader) => reader.told(),
+            Some(reader) => reader.status(),
             None => ("starting".to_owned(), BTreeMap::new()),
         };
         Ok(Some(OutboxView {
@@ -160,11 +160,11 @@ impl Outbox {
     }
 
     /// A session in a database, if that has an outbox.
-    async fn outbox_in(&self, database: &str) -> Result<Option<Client>, QueueError> {
+    async fn connect_if_installed(&self, database: &str) -> Result<Option<Client>, QueueError> {
         let client = match self.inner.databases.client(database).await {
             Ok(client) => client,
             // It was dropped meanwhile.
-            Err(error) if is_gone(&error) => return Ok(None),
+            Err(error) if is_database_missing(&error) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         let installed = store::is_installed(&client).await?;
@@ -172,7 +172,10 @@ impl Outbox {
     }
 
     /// The database of this name, or the only one with an outbox.
-    async fn installed(&self, database: Option<&str>) -> Result<(String, Client), QueueError> {
+    async fn connect_to_installed(
+        &self,
+        database: Option<&str>,
+    ) -> Result<(String, Client), QueueError> {
         let databases = &self.inner.databases;
         let names = match database {
             Some(_) => vec![databases.choose(database).await?],
@@ -180,34 +183,29 @@ impl Outbox {
         };
         let mut found = Vec::new();
         for name in names {
-            if let Some(client) = self.outbox_in(&name).await? {
+            if let Some(client) = self.connect_if_installed(&name).await? {
                 found.push((name, client));
             }
         }
         let names: Vec<String> = found.iter().map(|(name, _)| name.clone()).collect();
         match (found.pop(), found.is_empty()) {
             (Some((name, client)), true) => {
-                store::check(&client).await?;
+                store::check_outbox_owner(&client).await?;
                 Ok((name, client))
             }
             (Some(_), false) => Err(DatabasesError::Several { names }.into()),
-            (None, _) => Err(QueueError::OutboxNotFound {
-                database: database.map(str::to_owned),
-            }),
+            (None, _) => Err(QueueError::OutboxNotFound { database: database.map(str::to_owned) }),
         }
     }
 }
 
 /// A role that does not exist is the caller's mistake.
-fn unknown_role(error: PostgresError) -> QueueError {
-    if let PostgresError::Server { error: refusal, .. } = &error
-        && let Some(answer) = refusal.as_db_error()
-        && *answer.code() == SqlState::UNDEFINED_OBJECT
+fn map_role_error(error: PostgresError) -> QueueError {
+    if let PostgresError::Server { error: server_error, .. } = &error
+        && let Some(db_error) = server_error.as_db_error()
+        && *db_error.code() == SqlState::UNDEFINED_OBJECT
     {
-        return QueueError::Invalid {
-            what: "grant",
-            reason: answer.message().to_owned(),
-        };
+        return QueueError::Invalid { what: "grant", reason: db_error.message().to_owned() };
     }
     error.into()
 }
@@ -220,7 +218,7 @@ impl Service for Outbox {
     /// Outboxes are found and read in the background; a start does not wait for them.
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
         Box::pin(async move {
-            let watcher = tokio::spawn(watch_over(self.clone()));
+            let watcher = tokio::spawn(run_readers(self.clone()));
             *lock(&self.inner.watcher) = Some(watcher);
             Ok(())
         })

@@ -9,7 +9,7 @@ use crate::core::command::{Command, Refusal};
 use crate::core::state::StateCounts;
 use crate::error::QueueError;
 use crate::model::{QueueSettings, TaskState};
-use crate::worker::engine_state::unbroken;
+use crate::worker::engine_state::run_to_completion;
 use crate::worker::queues::Queues;
 use crate::worker::submission::Submission;
 
@@ -47,14 +47,11 @@ impl Queues {
     /// # Errors
     /// When no partition is running.
     pub async fn list_queues(&self, tenant: &str) -> Result<Vec<QueueView>, QueueError> {
-        self.inner.running()?;
+        self.inner.running_partitions()?;
         let mut names: Vec<String> = {
             let queues = read_lock(&self.inner.queues);
-            let of_tenant = queues
-                .get(tenant)
-                .into_iter()
-                .flat_map(|known| known.keys());
-            of_tenant.map(ToString::to_string).collect()
+            let tenant_queues = queues.get(tenant).into_iter().flat_map(|known| known.keys());
+            tenant_queues.map(ToString::to_string).collect()
         };
         names.sort_unstable();
         let mut views = Vec::with_capacity(names.len());
@@ -73,31 +70,25 @@ impl Queues {
     ///
     /// # Errors
     /// [`QueueError::QueueNotFound`].
-    pub async fn set_flow(
+    pub async fn set_queue_flags(
         &self,
         tenant: &str,
         name: &str,
         paused: Option<bool>,
         draining: Option<bool>,
     ) -> Result<(), QueueError> {
-        let _one_at_a_time = self.inner.making.lock().await;
-        let queue = self.existing_queue(tenant, name)?.id;
-        self.inner.require_all()?;
+        let _definition_guard = self.inner.definition_lock.lock().await;
+        let queue = self.require_queue(tenant, name)?.id;
+        self.inner.require_all_running()?;
         for partition in 0..self.inner.partitions()?.len() {
-            let asked = self.inner.ask(partition, move |turn| {
-                let row = turn.state.queue_with(queue).ok_or(Refusal::QueueUnknown)?;
-                let (paused, draining) = (
-                    paused.unwrap_or(row.paused),
-                    draining.unwrap_or(row.draining),
-                );
-                turn.run(&Command::SetFlow {
-                    queue,
-                    paused,
-                    draining,
-                })
+            let reply = self.inner.run_in_turn(partition, move |turn| {
+                let row = turn.state.queue_by_id(queue).ok_or(Refusal::QueueUnknown)?;
+                let (paused, draining) =
+                    (paused.unwrap_or(row.paused), draining.unwrap_or(row.draining));
+                turn.run(&Command::SetFlow { queue, paused, draining })
             });
-            asked.await??;
-            self.inner.tell(partition, Submission::Consider(queue))?;
+            reply.await??;
+            self.inner.submit_always(partition, Submission::ReconsiderQueue(queue))?;
         }
         Ok(())
     }
@@ -113,11 +104,11 @@ impl Queues {
         name: &str,
         force: bool,
     ) -> Result<(), QueueError> {
-        let one_at_a_time = self.inner.making.clone().lock_owned().await;
-        let queue = self.existing_queue(tenant, name)?;
-        self.inner.require_all()?;
+        let definition_guard = self.inner.definition_lock.clone().lock_owned().await;
+        let queue = self.require_queue(tenant, name)?;
+        self.inner.require_all_running()?;
         let tasks: u64 = self.view_queue(tenant, name).await?.counts.iter().sum();
-        let schedules = self.count_schedules_of(queue.id).await?;
+        let schedules = self.count_schedules_of_queue(queue.id).await?;
         if tasks + schedules > 0 && !force {
             return Err(QueueError::QueueInUse {
                 name: name.to_owned(),
@@ -125,28 +116,28 @@ impl Queues {
             });
         }
         let queues = self.clone();
-        unbroken(async move {
-            let _one_at_a_time = one_at_a_time;
-            queues.delete_schedules_of(queue.id).await?;
+        run_to_completion(async move {
+            let _definition_guard = definition_guard;
+            queues.delete_schedules_of_queue(queue.id).await?;
             // Lookups by name fail from here on; partition 0 deletes the queue last.
-            queues.forget_handle(&queue.tenant, &queue.name);
+            queues.remove_handle(&queue.tenant, &queue.name);
             queue.set_deleted();
             let id = queue.id;
             for partition in (0..queues.inner.partitions()?.len()).rev() {
-                let asked = queues.inner.ask(partition, move |turn| {
+                let reply = queues.inner.run_in_turn(partition, move |turn| {
                     turn.run(&Command::DeleteQueue { queue: id })
                 });
-                asked.await??;
+                reply.await??;
             }
             Ok(())
         })
         .await
     }
 
-    fn forget_handle(&self, tenant: &str, name: &str) {
+    fn remove_handle(&self, tenant: &str, name: &str) {
         let mut queues = write_lock(&self.inner.queues);
-        if let Some(of_tenant) = queues.get_mut(tenant) {
-            of_tenant.remove(name);
+        if let Some(tenant_queues) = queues.get_mut(tenant) {
+            tenant_queues.remove(name);
         }
     }
 
@@ -155,18 +146,16 @@ impl Queues {
     /// # Errors
     /// [`QueueError::QueueNotFound`].
     pub async fn view_queue(&self, tenant: &str, name: &str) -> Result<QueueView, QueueError> {
-        let not_found = || QueueError::QueueNotFound {
-            name: name.to_owned(),
-        };
-        self.inner.running()?;
-        let id = self.known_queue(tenant, name).ok_or_else(not_found)?.id;
-        let mut whole: Option<QueueView> = None;
+        let not_found = || QueueError::QueueNotFound { name: name.to_owned() };
+        self.inner.running_partitions()?;
+        let id = self.find_queue(tenant, name).ok_or_else(not_found)?.id;
+        let mut total: Option<QueueView> = None;
         let mut unavailable = Vec::new();
         for partition in 0..self.inner.partitions()?.len() {
-            let asked = self.inner.ask(partition, move |turn| {
+            let reply = self.inner.run_in_turn(partition, move |turn| {
                 let state = &*turn.state;
                 let now_ms = turn.now.as_millis_unsigned();
-                let row = state.queue_with(id)?;
+                let row = state.queue_by_id(id)?;
                 let oldest = row.oldest_ready_ms(state);
                 Some(QueueView {
                     name: row.name.to_string(),
@@ -179,15 +168,15 @@ impl Queues {
                     unavailable: Vec::new(),
                 })
             });
-            let part = match asked.await {
+            let part = match reply.await {
                 Err(error) if error.failed_partition().is_some() => {
                     unavailable.push(partition);
                     continue;
                 }
                 part => part?.ok_or_else(not_found)?,
             };
-            match &mut whole {
-                None => whole = Some(part),
+            match &mut total {
+                None => total = Some(part),
                 Some(whole) => {
                     for (sum, count) in whole.counts.iter_mut().zip(part.counts) {
                         *sum += count;
@@ -196,7 +185,7 @@ impl Queues {
                 }
             }
         }
-        let mut whole = whole.ok_or_else(not_found)?;
+        let mut whole = total.ok_or_else(not_found)?;
         whole.unavailable = unavailable;
         Ok(whole)
     }

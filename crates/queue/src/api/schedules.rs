@@ -1,7 +1,7 @@
 //! Schedules: a task per tick of a cron expression. A schedule lives in the partition of its tasks,
 //! so that a tick and its task are one record: it comes exactly once.
 
-mod place;
+mod placement;
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::model::{MissedTickPolicy, TaskId, TaskOptions};
 use crate::store::content::{self, Format};
 use crate::store::record;
 use crate::store::schedule::Description;
-use crate::worker::engine_state::unbroken;
+use crate::worker::engine_state::run_to_completion;
 use crate::worker::new_task::NewTask;
 use crate::worker::queues::Queues;
 use crate::worker::schedule_runner::{NEVER_MS, tick_after};
@@ -104,16 +104,13 @@ impl ScheduleView {
 const LIST_BYTES_MAX: usize = 8 << 20;
 
 impl ScheduleView {
-    fn carried_bytes(&self) -> usize {
-        let metadata = self
-            .metadata
-            .iter()
-            .map(|(name, value)| name.len() + value.len());
+    fn content_bytes(&self) -> usize {
+        let metadata = self.metadata.iter().map(|(name, value)| name.len() + value.len());
         let tags = self.tags.iter().map(String::len);
         self.payload.len() + tags.sum::<usize>() + metadata.sum::<usize>()
     }
 
-    fn leave_out(&mut self) {
+    fn strip_content(&mut self) {
         self.payload = Vec::new();
         self.tags = Vec::new();
         self.metadata = BTreeMap::new();
@@ -121,15 +118,16 @@ impl ScheduleView {
     }
 
     /// The next ticks, at most `count`, in Unix milliseconds; none while the schedule is paused.
-    pub fn upcoming(&self, count: usize) -> Vec<u64> {
+    pub fn upcoming_ticks(&self, count: usize) -> Vec<u64> {
         if self.paused || self.next_ms == 0 {
             return Vec::new();
         }
         // An expression that can no longer be parsed has no ticks.
-        let Ok(rhythm) = CronSchedule::new(&self.cron, &self.time_zone) else {
+        let Ok(cron_schedule) = CronSchedule::new(&self.cron, &self.time_zone) else {
             return Vec::new();
         };
-        let ticks = std::iter::successors(Some(self.next_ms), |tick| rhythm.after(*tick));
+        let ticks =
+            std::iter::successors(Some(self.next_ms), |tick| cron_schedule.next_after(*tick));
         ticks.take(count).collect()
     }
 }
@@ -143,22 +141,20 @@ struct KnownSchedule {
 }
 
 fn not_found(name: &str) -> QueueError {
-    QueueError::ScheduleNotFound {
-        name: name.to_owned(),
-    }
+    QueueError::ScheduleNotFound { name: name.to_owned() }
 }
 
 /// Refuses fields that the task of a schedule cannot have.
 fn check(schedule: &NewSchedule<'_>) -> Result<(), QueueError> {
     crate::worker::name::check_name(schedule.name)?;
     let task = &schedule.task;
-    let wrong = [
+    let unsupported = [
         ("run_at_ms", task.run_at_ms > 0),
         ("delay_ms", task.delay_ms > 0),
         ("unique_key", !task.unique_key.is_empty()),
         ("after", !task.after.is_empty()),
     ];
-    match wrong.into_iter().find(|(_, given)| *given) {
+    match unsupported.into_iter().find(|(_, is_set)| *is_set) {
         None => Ok(()),
         Some((what, _)) => Err(QueueError::Invalid {
             what,
@@ -173,22 +169,22 @@ impl Queues {
     /// # Errors
     /// [`QueueError::ScheduleNotFound`].
     pub async fn schedule(&self, tenant: &str, name: &str) -> Result<ScheduleView, QueueError> {
-        let partition = self.place_of_schedule(tenant, name)?.at;
+        let partition = self.schedule_location(tenant, name)?.partition;
         let (owner, asked_name) = (tenant.to_owned(), name.to_owned());
-        let asked = self.inner.ask(partition, move |turn| {
+        let reply = self.inner.run_in_turn(partition, move |turn| {
             let schedule = turn.state.schedule(&owner, &asked_name)?.clone();
-            let queue = turn.state.queue_with(schedule.queue);
-            let last = schedule.last;
+            let queue = turn.state.queue_by_id(schedule.queue);
+            let last = schedule.last_task;
             Some(KnownSchedule {
                 queue: queue.map_or_else(String::new, |queue| queue.name.to_string()),
-                last_task: (last.number > 0).then(|| turn.state.id(last)),
+                last_task: (last.number > 0).then(|| turn.state.task_id(last)),
                 schedule,
                 now_ms: turn.now.as_millis_unsigned(),
             })
         });
-        let known = asked.await?.ok_or_else(|| not_found(name))?;
-        let bytes = self.read(partition, known.schedule.record).await?;
-        view(name, known, &bytes)
+        let known = reply.await?.ok_or_else(|| not_found(name))?;
+        let bytes = self.read_record(partition, known.schedule.record).await?;
+        build_view(name, known, &bytes)
     }
 
     /// Every schedule of a tenant, in order of names; beyond 8 MiB of payloads, tags and metadata
@@ -197,7 +193,7 @@ impl Queues {
     /// # Errors
     /// When a partition is not running: each has some of them.
     pub async fn schedules(&self, tenant: &str) -> Result<Vec<ScheduleView>, QueueError> {
-        self.inner.require_all()?;
+        self.inner.require_all_running()?;
         let names: Vec<Box<str>> = {
             let known = lock(&self.inner.schedules);
             let of_tenant = known.keys().filter(|key| *key.tenant == *tenant);
@@ -208,9 +204,9 @@ impl Queues {
         for name in names {
             match self.schedule(tenant, &name).await {
                 Ok(mut view) => {
-                    bytes += view.carried_bytes();
+                    bytes += view.content_bytes();
                     if bytes > LIST_BYTES_MAX {
-                        view.leave_out();
+                        view.strip_content();
                     }
                     views.push(view);
                 }
@@ -227,14 +223,14 @@ impl Queues {
     /// # Errors
     /// [`QueueError::ScheduleNotFound`].
     pub async fn delete_schedule(&self, tenant: &str, name: &str) -> Result<(), QueueError> {
-        let one_at_a_time = self.inner.making.clone().lock_owned().await;
-        let place = self.place_of_schedule(tenant, name)?;
+        let definition_guard = self.inner.definition_lock.clone().lock_owned().await;
+        let location = self.schedule_location(tenant, name)?;
         let (queues, tenant, name) = (self.clone(), tenant.to_owned(), name.to_owned());
-        unbroken(async move {
-            let _one_at_a_time = one_at_a_time;
+        run_to_completion(async move {
+            let _definition_guard = definition_guard;
             // The valid copy goes last, so that no duplicate takes its place.
-            for partition in place.also.into_iter().chain([place.at]) {
-                queues.drop_schedule(partition, &tenant, &name).await?;
+            for partition in location.duplicates.into_iter().chain([location.partition]) {
+                queues.remove_schedule(partition, &tenant, &name).await?;
             }
             lock(&queues.inner.schedules).remove(&ScheduleKey::new(&tenant, &name));
             Ok(())
@@ -247,20 +243,20 @@ impl Queues {
     ///
     /// # Errors
     /// [`QueueError::ScheduleNotFound`].
-    pub async fn pause_schedule(
+    pub async fn set_schedule_paused(
         &self,
         tenant: &str,
         name: &str,
         paused: bool,
     ) -> Result<ScheduleView, QueueError> {
-        let one_at_a_time = self.inner.making.clone().lock_owned().await;
-        let partition = self.place_of_schedule(tenant, name)?.at;
+        let definition_guard = self.inner.definition_lock.clone().lock_owned().await;
+        let partition = self.schedule_location(tenant, name)?.partition;
         let known = self.schedule(tenant, name).await?;
-        let rhythm = CronSchedule::new(&known.cron, &known.time_zone)?;
+        let cron_schedule = CronSchedule::new(&known.cron, &known.time_zone)?;
         let (queues, owner, asked_name) = (self.clone(), tenant.to_owned(), name.to_owned());
-        unbroken(async move {
-            let _one_at_a_time = one_at_a_time;
-            let asked = queues.inner.ask(partition, move |turn| {
+        run_to_completion(async move {
+            let _definition_guard = definition_guard;
+            let reply = queues.inner.run_in_turn(partition, move |turn| {
                 let known = turn.state.schedule(&owner, &asked_name);
                 if known.is_some_and(|known| !known.paused && !paused) {
                     return Ok(());
@@ -271,44 +267,44 @@ impl Queues {
                     tenant: &owner,
                     name: &asked_name,
                     paused,
-                    next_ms: tick_after(&rhythm, now_ms),
+                    next_ms: tick_after(&cron_schedule, now_ms),
                 })
             });
-            Ok(asked.await??)
+            Ok(reply.await??)
         })
         .await?;
         self.schedule(tenant, name).await
     }
 }
 
-fn view(name: &str, known: KnownSchedule, bytes: &[u8]) -> Result<ScheduleView, QueueError> {
+fn build_view(name: &str, known: KnownSchedule, bytes: &[u8]) -> Result<ScheduleView, QueueError> {
     let Command::PutSchedule(put) = record::decode(bytes)? else {
         return Err(not_found(name));
     };
-    let carried = content::take(put.task.content)?;
-    let description = Description::take(carried.private.schedule)?;
+    let task_content = content::decode(put.task.content)?;
+    let description = Description::decode(task_content.private.schedule)?;
     let schedule = known.schedule;
     let waits_for_room = schedule.waits_for_room() && schedule.last_ms <= known.now_ms;
     let next_ms = if waits_for_room {
-        let rhythm = CronSchedule::new(description.cron, description.time_zone);
-        rhythm.map_or(NEVER_MS, |rhythm| tick_after(&rhythm, known.now_ms))
+        let cron_schedule = CronSchedule::new(description.cron, description.time_zone);
+        cron_schedule.map_or(NEVER_MS, |rhythm| tick_after(&rhythm, known.now_ms))
     } else {
         schedule.next_ms
     };
-    let owned = |(name, value): (&&str, &&str)| ((*name).to_owned(), (*value).to_owned());
+    let to_owned_pair = |(name, value): (&&str, &&str)| ((*name).to_owned(), (*value).to_owned());
     Ok(ScheduleView {
         name: name.to_owned(),
         cron: description.cron.to_owned(),
         time_zone: description.time_zone.to_owned(),
         queue: known.queue,
-        payload: carried.payload.to_vec(),
-        format: carried.format,
+        payload: task_content.payload.to_vec(),
+        format: task_content.format,
         priority: schedule.priority,
-        ordering_key: carried.ordering_key.to_owned(),
+        ordering_key: task_content.ordering_key.to_owned(),
         options: schedule.options,
         tags: content::tags(&schedule.tags).map(str::to_owned).collect(),
-        metadata: carried.metadata.iter().map(owned).collect(),
-        callback_url: carried.private.callback_url.to_owned(),
+        metadata: task_content.metadata.iter().map(to_owned_pair).collect(),
+        callback_url: task_content.private.callback_url.to_owned(),
         missed: description.missed,
         paused: schedule.paused,
         next_ms: match next_ms {

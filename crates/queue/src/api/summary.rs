@@ -1,7 +1,7 @@
 //! State of the engine, summed over all tenants.
 
 use crate::core::entry::TaskState;
-use crate::core::state::{CALLBACKS, StateCounts};
+use crate::core::state::{CALLBACK_QUEUE, StateCounts};
 use crate::error::QueueError;
 use crate::worker::queues::Queues;
 
@@ -34,15 +34,12 @@ impl Queues {
     /// When the engine is not running.
     pub async fn summary(&self) -> Result<Summary, QueueError> {
         let partitions = self.inner.partitions()?.len();
-        let mut sum = Summary {
-            partitions: partitions as u64,
-            ..Summary::default()
-        };
+        let mut sum = Summary { partitions: partitions as u64, ..Summary::default() };
         for partition in 0..partitions {
-            let asked = self.inner.ask(partition, |turn| {
+            let reply = self.inner.run_in_turn(partition, |turn| {
                 let now_ms = turn.now.as_millis_unsigned();
                 let mut part = Summary::default();
-                for (_, queue) in turn.state.queues().filter(|(id, _)| *id != CALLBACKS) {
+                for (_, queue) in turn.state.queues().filter(|(id, _)| *id != CALLBACK_QUEUE) {
                     part.queues += 1;
                     part.add(&queue.counts());
                     let oldest = queue.oldest_ready_ms(turn.state);
@@ -51,7 +48,7 @@ impl Queues {
                 }
                 part
             });
-            match asked.await {
+            match reply.await {
                 Ok(part) => {
                     // Every partition knows every queue.
                     sum.queues = sum.queues.max(part.queues);

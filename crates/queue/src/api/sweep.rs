@@ -1,13 +1,13 @@
 //! Operations on many tasks of a queue, in several turns so that other requests get theirs in
 //! between.
 
-use super::tasks::put_back;
+use super::tasks::requeue_task;
 use crate::error::QueueError;
 use crate::model::TaskState;
 use crate::worker::queues::Queues;
 
 /// Tasks that one turn deletes or requeues.
-const SWEEP: u32 = 1_000;
+const TASKS_PER_TURN: u32 = 1_000;
 
 impl Queues {
     /// Deletes the tasks of a queue in some states (empty: all but leased ones). Returns how many.
@@ -20,20 +20,18 @@ impl Queues {
         name: &str,
         states: &[TaskState],
     ) -> Result<u64, QueueError> {
-        let queue = self.existing_queue(tenant, name)?.id;
-        let mask = states
-            .iter()
-            .fold(0, |mask, state| mask | 1 << *state as u8);
+        let queue = self.require_queue(tenant, name)?.id;
+        let mask = states.iter().fold(0, |mask, state| mask | 1 << *state as u8);
         let states = if mask == 0 { u8::MAX } else { mask };
         let mut deleted = 0;
         for partition in 0..self.inner.partitions()?.len() {
             loop {
-                let asked = self
+                let reply = self
                     .inner
-                    .ask(partition, move |turn| turn.purge(queue, states, SWEEP));
-                let purged = asked.await??;
+                    .run_in_turn(partition, move |turn| turn.purge(queue, states, TASKS_PER_TURN));
+                let purged = reply.await??;
                 deleted += u64::from(purged.tasks);
-                if !purged.more {
+                if !purged.has_more {
                     break;
                 }
             }
@@ -53,25 +51,26 @@ impl Queues {
         name: &str,
         limit: u64,
     ) -> Result<u64, QueueError> {
-        let queue = self.existing_queue(tenant, name)?.id;
-        let mut left = if limit == 0 { u64::MAX } else { limit };
+        let queue = self.require_queue(tenant, name)?.id;
+        let mut remaining = if limit == 0 { u64::MAX } else { limit };
         let shares = *self.inner.task_shares(self.inner.partitions()?.len());
         let mut requeued = 0;
         for partition in 0..self.inner.partitions()?.len() {
             let mut from = Some(0);
-            while let Some(at) = from.filter(|_| left > 0) {
-                let room = left.min(u64::from(SWEEP)) as usize;
-                let asked = self.inner.ask(partition, move |turn| {
-                    let page = turn.state.page(queue, TaskState::Dead, at, room, |_| true);
-                    let entries = page.places.iter().map(|place| *turn.state.entry(*place));
+            while let Some(position) = from.filter(|_| remaining > 0) {
+                let page_max = remaining.min(u64::from(TASKS_PER_TURN)) as usize;
+                let reply = self.inner.run_in_turn(partition, move |turn| {
+                    let page =
+                        turn.state.list_page(queue, TaskState::Dead, position, page_max, |_| true);
+                    let entries = page.slots.iter().map(|place| *turn.state.entry(*place));
                     (entries.collect::<Vec<_>>(), page.next)
                 });
-                let (entries, next) = asked.await?;
-                let keys = self.keys(partition, entries).await?;
-                let asked = self.inner.ask(partition, move |turn| {
+                let (entries, next) = reply.await?;
+                let keys = self.ordering_keys(partition, entries).await?;
+                let asked = self.inner.run_in_turn(partition, move |turn| {
                     let mut count = 0;
                     for (number, key) in keys {
-                        match put_back(turn, &shares, number, key) {
+                        match requeue_task(turn, &shares, number, key) {
                             Ok(()) => count += 1,
                             Err(error @ QueueError::Limit(_)) => return Err(error),
                             // It was deleted or requeued meanwhile.
@@ -83,7 +82,7 @@ impl Queues {
                 let count: Result<u64, QueueError> = asked.await?;
                 let count = count?;
                 requeued += count;
-                left = left.saturating_sub(count);
+                remaining = remaining.saturating_sub(count);
                 from = next;
             }
         }

@@ -16,7 +16,7 @@ use crate::store::content;
 use crate::worker::queues::Queues;
 use crate::worker::read_task::not_found;
 use crate::worker::task_shares::TaskShares;
-use crate::worker::task_view::{Detail, TaskSnapshot, TaskView, task_of};
+use crate::worker::task_view::{Detail, TaskSnapshot, TaskView, task_in_record};
 use crate::worker::turn::BatchTurn;
 pub(crate) use cursor::Cursor;
 
@@ -48,36 +48,34 @@ impl Queues {
         id: TaskId,
         detail: Detail,
     ) -> Result<TaskView, QueueError> {
-        let sight = self
-            .with_task(tenant, id, |turn, place| {
-                TaskSnapshot::of(turn.state, place)
-            })
+        let snapshot = self
+            .run_with_task(tenant, id, |turn, slot| TaskSnapshot::from_state(turn.state, slot))
             .await?
             .ok_or_else(|| not_found(id))?;
-        self.views(self.inner.partition_of(id.shard())?, vec![sight], detail)
+        self.build_views(self.inner.partition_of(id.shard())?, vec![snapshot], detail)
             .await?
             .pop()
             .ok_or_else(|| not_found(id))
     }
 
     /// Runs an action on a task of this tenant, in its partition's turn.
-    async fn with_task<R: Send + 'static>(
+    async fn run_with_task<R: Send + 'static>(
         &self,
         tenant: &str,
         id: TaskId,
-        ask: impl FnOnce(&mut BatchTurn<'_>, SlotIndex) -> R + Send + 'static,
+        action: impl FnOnce(&mut BatchTurn<'_>, SlotIndex) -> R + Send + 'static,
     ) -> Result<R, QueueError> {
         let tenant = tenant.to_owned();
         let partition = self.inner.partition_of(id.shard())?;
-        let asked = self.inner.ask(partition, move |turn| {
-            let place = turn.state.find(id)?;
-            let queue = turn.state.queue_with(turn.state.entry(place).queue)?;
+        let reply = self.inner.run_in_turn(partition, move |turn| {
+            let slot = turn.state.find_task(id)?;
+            let queue = turn.state.queue_by_id(turn.state.entry(slot).queue)?;
             if *queue.tenant != *tenant {
                 return None;
             }
-            Some(ask(turn, place))
+            Some(action(turn, slot))
         });
-        asked.await?.ok_or_else(|| not_found(id))
+        reply.await?.ok_or_else(|| not_found(id))
     }
 
     /// Waits until a task has ended or the timeout is over, and returns its state then.
@@ -88,20 +86,20 @@ impl Queues {
         &self,
         tenant: &str,
         id: TaskId,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<TaskView, QueueError> {
-        let (tell, told) = tokio::sync::oneshot::channel();
-        let ended = self.with_task(tenant, id, move |turn, place| {
-            let entry = turn.state.entry(place);
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let ended = self.run_with_task(tenant, id, move |turn, slot| {
+            let entry = turn.state.entry(slot);
             if entry.state.has_ended() {
                 return true;
             }
-            turn.wait(id.number(), tell);
+            turn.notify_when_ended(id.number(), sender);
             false
         });
         if !ended.await? {
             // After a timeout too, the current state is returned.
-            let _ = tokio::time::timeout(patience, told).await;
+            let _ = tokio::time::timeout(timeout, receiver).await;
         }
         self.task(tenant, id, Detail::Whole).await
     }
@@ -112,9 +110,8 @@ impl Queues {
     /// [`QueueError::TaskNotFound`] and [`QueueError::WrongState`].
     pub async fn cancel(&self, tenant: &str, id: TaskId) -> Result<(), QueueError> {
         let number = id.number();
-        let cancelled = self.with_task(tenant, id, move |turn, _| {
-            turn.run(&Command::Cancel { number })
-        });
+        let cancelled =
+            self.run_with_task(tenant, id, move |turn, _| turn.run(&Command::Cancel { number }));
         Ok(cancelled.await??)
     }
 
@@ -126,8 +123,8 @@ impl Queues {
         let number = id.number();
         let tenant = tenant.to_owned();
         let partition = self.inner.partition_of(id.shard())?;
-        let deleted = self.inner.ask(partition, move |turn| {
-            operators_of(turn.state, &tenant, id)?;
+        let deleted = self.inner.run_in_turn(partition, move |turn| {
+            operator_queue(turn.state, &tenant, id)?;
             Some(turn.run(&Command::Delete { number }))
         });
         Ok(deleted.await?.ok_or_else(|| not_found(id))??)
@@ -141,10 +138,10 @@ impl Queues {
     pub async fn queue_to_delete_in(&self, tenant: &str, id: TaskId) -> Result<String, QueueError> {
         let tenant = tenant.to_owned();
         let partition = self.inner.partition_of(id.shard())?;
-        let asked = self.inner.ask(partition, move |turn| {
-            operators_of(turn.state, &tenant, id).map(str::to_owned)
+        let reply = self.inner.run_in_turn(partition, move |turn| {
+            operator_queue(turn.state, &tenant, id).map(str::to_owned)
         });
-        asked.await?.ok_or_else(|| not_found(id))
+        reply.await?.ok_or_else(|| not_found(id))
     }
 
     /// Requeues a dead or cancelled task, with its attempts at zero.
@@ -153,24 +150,21 @@ impl Queues {
     /// [`QueueError::TaskNotFound`], [`QueueError::WrongState`], and [`QueueError::Limit`] when
     /// there is no room for its callback.
     pub async fn requeue(&self, tenant: &str, id: TaskId) -> Result<(), QueueError> {
-        let entry = self
-            .with_task(tenant, id, |turn, place| *turn.state.entry(place))
-            .await?;
+        let entry = self.run_with_task(tenant, id, |turn, slot| *turn.state.entry(slot)).await?;
         let partition = self.inner.partition_of(id.shard())?;
-        let keys = self.keys(partition, vec![entry]).await?;
+        let keys = self.ordering_keys(partition, vec![entry]).await?;
         let Some((number, key)) = keys.first().copied() else {
             return Err(not_found(id));
         };
         let shares = *self.inner.task_shares(self.inner.partitions()?.len());
-        let requeued = self.with_task(tenant, id, move |turn, _| {
-            put_back(turn, &shares, number, key)
-        });
+        let requeued =
+            self.run_with_task(tenant, id, move |turn, _| requeue_task(turn, &shares, number, key));
         requeued.await?
     }
 
     /// Hashes of ordering keys by task number, read from the log: the index does not keep those of
     /// ended tasks.
-    pub(crate) async fn keys(
+    pub(crate) async fn ordering_keys(
         &self,
         partition: usize,
         entries: Vec<Entry>,
@@ -179,13 +173,13 @@ impl Queues {
         let reading = tokio::task::spawn_blocking(move || {
             let mut keys = Vec::with_capacity(entries.len());
             for entry in entries {
-                let record = match (shared.read)(Seq(entry.record)) {
+                let record = match (shared.read_record)(Seq(entry.record)) {
                     Ok(record) => record,
                     // It was deleted meanwhile.
                     Err(LogError::Truncated { .. } | LogError::Compacted { .. }) => continue,
                     Err(error) => return Err(QueueError::Log(error)),
                 };
-                let key = task_of(&record)?.map_or(0, |task| task.key);
+                let key = task_in_record(&record)?.map_or(0, |task| task.key);
                 keys.push((entry.number, key));
             }
             Ok(keys)
@@ -208,49 +202,47 @@ impl Queues {
         limit: usize,
         cursor: &str,
     ) -> Result<TaskPage, QueueError> {
-        let id = self.existing_queue(tenant, queue)?.id;
+        let id = self.require_queue(tenant, queue)?.id;
         let states = match state {
             Some(state) => vec![state],
             None => TaskState::ALL.to_vec(),
         };
-        let mut at = Cursor::read(cursor, &states)?;
+        let mut position = Cursor::parse(cursor, &states)?;
         let partitions = self.inner.partitions()?.len();
         let mut bytes = 0;
-        let mut page = TaskPage {
-            unavailable: self.inner.failed(),
-            ..TaskPage::default()
-        };
-        while at.state < states.len() && at.partition < partitions {
-            let (state, from, tag) = (states[at.state], at.from, tag.to_owned());
-            let room = (limit - page.tasks.len()).min(SLICE_MAX);
-            let asked = self.inner.ask(at.partition, move |turn| {
-                let known = &*turn.state;
-                let keeps = |entry: &Entry| {
-                    let tags = known.tags(entry.tags);
-                    tag.is_empty() || content::tags(tags).any(|one| one == tag)
+        let mut page =
+            TaskPage { unavailable: self.inner.failed_partitions(), ..TaskPage::default() };
+        while position.state < states.len() && position.partition < partitions {
+            let (state, from, tag) = (states[position.state], position.from, tag.to_owned());
+            let slice_max = (limit - page.tasks.len()).min(SLICE_MAX);
+            let reply = self.inner.run_in_turn(position.partition, move |turn| {
+                let partition_state = &*turn.state;
+                let has_tag = |entry: &Entry| {
+                    let tags = partition_state.tags(entry.tags);
+                    tag.is_empty() || content::tags(tags).any(|own_tag| own_tag == tag)
                 };
-                let found = known.page(id, state, from, room, keeps);
-                let sights = found
-                    .places
+                let rows = partition_state.list_page(id, state, from, slice_max, has_tag);
+                let snapshots = rows
+                    .slots
                     .iter()
-                    .filter_map(|place| TaskSnapshot::of(known, *place));
-                let is_filled = found.places.len() == room;
-                (sights.collect::<Vec<_>>(), is_filled, found.next)
+                    .filter_map(|slot| TaskSnapshot::from_state(partition_state, *slot));
+                let is_filled = rows.slots.len() == slice_max;
+                (snapshots.collect::<Vec<_>>(), is_filled, rows.next)
             });
-            let asked = match asked.await {
+            let slice = match reply.await {
                 Err(error) if error.failed_partition().is_some() => {
-                    let partition = at.partition;
+                    let partition = position.partition;
                     if !page.unavailable.contains(&partition) {
                         page.unavailable.push(partition);
                     }
-                    at = at.onward(partitions);
+                    position = position.next_partition(partitions);
                     continue;
                 }
-                asked => asked?,
+                result => result?,
             };
-            let (sights, is_filled, next) = asked;
-            let views = self.views(at.partition, sights, Detail::Brief).await?;
-            bytes += views.iter().map(TaskView::carried_bytes).sum::<usize>();
+            let (sights, is_filled, next) = slice;
+            let views = self.build_views(position.partition, sights, Detail::Brief).await?;
+            bytes += views.iter().map(TaskView::text_bytes).sum::<usize>();
             page.tasks.extend(views);
             // A slice that is not filled means that the partition has scanned as many tasks as it
             // does at once.
@@ -258,11 +250,11 @@ impl Queues {
                 || bytes >= PAGE_BYTES_MAX
                 || (next.is_some() && !is_filled);
             match next {
-                Some(from) => at.from = from,
-                None => at = at.onward(partitions),
+                Some(from) => position.from = from,
+                None => position = position.next_partition(partitions),
             }
-            if is_full && at.state < states.len() {
-                page.next = Some(at.write());
+            if is_full && position.state < states.len() {
+                page.next = Some(position.to_text());
                 return Ok(page);
             }
         }
@@ -271,15 +263,16 @@ impl Queues {
 }
 
 /// Requeues an ended task. If it has a callback, its next end causes another one, which needs room.
-pub(crate) fn put_back(
+pub(crate) fn requeue_task(
     turn: &mut BatchTurn<'_>,
     shares: &TaskShares,
     number: u64,
     key: u128,
 ) -> Result<(), QueueError> {
-    let entry = turn.state.place_of(number);
-    let entry = entry.map(|place| turn.state.entry(place));
-    if let Some(entry) = entry.filter(|entry| entry.has(flag::CALLBACK) && entry.state.has_ended())
+    let entry = turn.state.slot_of(number);
+    let entry = entry.map(|slot| turn.state.entry(slot));
+    if let Some(entry) =
+        entry.filter(|entry| entry.has_flag(flag::CALLBACK) && entry.state.has_ended())
     {
         let callback = TaskLoad { tasks: 1, bytes: 0 };
         shares.check(turn.state, entry.queue, callback)?;
@@ -287,13 +280,13 @@ pub(crate) fn put_back(
     Ok(turn.run(&Command::Requeue { number, key })?)
 }
 
-fn operators_of<'s>(state: &'s State, tenant: &str, id: TaskId) -> Option<&'s str> {
-    let entry = state.entry(state.find(id)?);
-    let Some(about) = state.callback_about(entry.number) else {
-        let queue = state.queue_with(entry.queue)?;
+fn operator_queue<'s>(state: &'s State, tenant: &str, id: TaskId) -> Option<&'s str> {
+    let entry = state.entry(state.find_task(id)?);
+    let Some(ended_task) = state.callback_subject(entry.number) else {
+        let queue = state.queue_by_id(entry.queue)?;
         return (*queue.tenant == *tenant).then_some(&*queue.name);
     };
-    let is_own = state.tenant_of_shared(entry.record) == Some(tenant);
-    let queue = state.queue_with(about.queue);
+    let is_own = state.tenant_of_shared_record(entry.record) == Some(tenant);
+    let queue = state.queue_by_id(ended_task.queue);
     is_own.then(|| queue.map_or("", |queue| &*queue.name))
 }

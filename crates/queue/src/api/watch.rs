@@ -24,31 +24,25 @@ impl Queues {
     ) -> Result<(), QueueError> {
         let mut names = std::collections::BTreeSet::new();
         for name in queues {
-            names.insert(self.existing_queue(tenant, name)?.name.clone());
+            names.insert(self.require_queue(tenant, name)?.name.clone());
         }
-        let mask = states
-            .iter()
-            .fold(0, |mask, state| mask | 1 << *state as u8);
+        let mask = states.iter().fold(0, |mask, state| mask | 1 << *state as u8);
         let config = &self.inner.config;
         let share = TenantShare::new(
             Limit::new("queue.watchers_max", u64::from(config.watchers_max)),
-            Limit::new(
-                "queue.tenant_watchers_max",
-                u64::from(config.tenant_watchers_max),
-            ),
+            Limit::new("queue.tenant_watchers_max", u64::from(config.tenant_watchers_max)),
         );
         // A partition that is restarted later delivers only to subscriptions made from then on.
-        for partition in self.inner.running()? {
+        for partition in self.inner.running_partitions()? {
             let subscription = Subscription {
                 tenant: tenant.into(),
                 queues: names.clone(),
                 states: if mask == 0 { u8::MAX } else { mask },
                 sink: sink.clone(),
             };
-            let asked = self
-                .inner
-                .ask(partition, move |turn| turn.subscribe(subscription, &share));
-            asked.await??;
+            let reply =
+                self.inner.run_in_turn(partition, move |turn| turn.subscribe(subscription, &share));
+            reply.await??;
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ impl Queues {
     ///
     /// # Errors
     /// [`QueueError`] when a queue does not exist or the lease time is out of range.
-    pub async fn worker(
+    pub async fn register_worker(
         &self,
         tenant: &str,
         spec: &WorkSpec,
@@ -34,31 +34,29 @@ impl Queues {
         if let Some(lease_ms) = spec.lease_ms {
             check_lease(lease_ms)?;
         }
-        let mut known = Vec::with_capacity(spec.queues.len());
+        let mut queue_leases = Vec::with_capacity(spec.queues.len());
         let mut handles = Vec::with_capacity(spec.queues.len());
         for name in &spec.queues {
-            let queue = self.queue(tenant, name).await?;
+            let queue = self.get_or_create_queue(tenant, name).await?;
             let lease_ms = spec.lease_ms.unwrap_or(queue.settings().lease_ms);
-            if !known.iter().any(|(id, _)| *id == queue.id) {
-                known.push((queue.id, lease_ms));
+            if !queue_leases.iter().any(|(id, _)| *id == queue.id) {
+                queue_leases.push((queue.id, lease_ms));
                 handles.push(queue);
             }
         }
-        let shortest = known.iter().map(|(_, lease_ms)| *lease_ms).min();
+        let lease_ms_min = queue_leases.iter().map(|(_, lease_ms)| *lease_ms).min();
         let partitions = self.inner.partitions()?.len();
-        let session = WorkSession::new(&spec.worker, known, sink, partitions);
+        let session = WorkSession::new(&spec.worker, queue_leases, sink, partitions);
         let mut worker = Worker::new(self.clone(), session);
         worker.has_priorities = handles.iter().any(|queue| queue.has_priorities());
         for queue in &handles {
-            queue.note_worker(&worker.session);
+            queue.add_worker(&worker.session);
         }
         // A queue deleted before this point has not notified us: its list of workers did not
         // include this session yet.
         if let Some(queue) = handles.iter().find(|queue| queue.is_deleted()) {
-            return Err(QueueError::QueueNotFound {
-                name: queue.name.to_string(),
-            });
+            return Err(QueueError::QueueNotFound { name: queue.name.to_string() });
         }
-        Ok((worker, shortest.unwrap_or_default()))
+        Ok((worker, lease_ms_min.unwrap_or_default()))
     }
 }

@@ -84,23 +84,23 @@ pub enum Command<'a> {
     /// An attempt failed; the error follows in the record.
     Fail {
         /// The task, its lease and the error.
-        held: TaskReport<'a>,
+        report: TaskReport<'a>,
         /// No further attempt can help: the task is dead at once.
         permanent: bool,
     },
     /// A worker gives a task back.
     Defer {
         /// The task, its lease and the reason.
-        held: TaskReport<'a>,
+        report: TaskReport<'a>,
         /// Delay before the task is ready again, in milliseconds.
         delay_ms: u64,
         /// Whether the attempt counts.
-        how: Defer,
+        mode: Defer,
     },
     /// A worker extends its lease.
     Heartbeat {
         /// The task, and the lease that holds it.
-        held: TaskReport<'a>,
+        report: TaskReport<'a>,
         /// New duration of the lease from now, in milliseconds.
         lease_ms: u64,
     },

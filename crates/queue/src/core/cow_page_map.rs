@@ -18,10 +18,7 @@ pub struct CowPageMap<V> {
 
 impl<V> Default for CowPageMap<V> {
     fn default() -> Self {
-        Self {
-            pages: BTreeMap::new(),
-            len: 0,
-        }
+        Self { pages: BTreeMap::new(), len: 0 }
     }
 }
 
@@ -46,15 +43,14 @@ impl<V: Clone> CowPageMap<V> {
         if self.get(number).is_none() {
             self.insert(number, V::default());
         }
-        self.get_mut(number)
-            .expect("it was there or just put there")
+        self.get_mut(number).expect("it was there or just put there")
     }
 
     /// Gives a number a value.
     pub fn insert(&mut self, number: u64, value: V) {
         let page = self.pages.entry(number >> PAGE_BITS).or_default();
-        let before = Arc::make_mut(page).insert(number, value);
-        self.len += usize::from(before.is_none());
+        let previous = Arc::make_mut(page).insert(number, value);
+        self.len += usize::from(previous.is_none());
     }
 
     /// Takes a number's value away.
@@ -82,11 +78,11 @@ impl<V: Clone> CowPageMap<V> {
 
     /// Every number with its value, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
-        self.from(0)
+        self.range_from(0)
     }
 
     /// Numbers from this one on with their values, in order.
-    pub fn from(&self, number: u64) -> impl Iterator<Item = (u64, &V)> {
+    pub(crate) fn range_from(&self, number: u64) -> impl Iterator<Item = (u64, &V)> {
         let pages = self.pages.range(number >> PAGE_BITS..);
         let values = pages.flat_map(move |(_, page)| page.range(number..));
         values.map(|(number, value)| (*number, value))
@@ -95,11 +91,11 @@ impl<V: Clone> CowPageMap<V> {
 
 impl<V: Clone> FromIterator<(u64, V)> for CowPageMap<V> {
     fn from_iter<I: IntoIterator<Item = (u64, V)>>(values: I) -> Self {
-        let mut numbered = Self::default();
+        let mut map = Self::default();
         for (number, value) in values {
-            numbered.insert(number, value);
+            map.insert(number, value);
         }
-        numbered
+        map
     }
 }
 

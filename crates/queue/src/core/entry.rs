@@ -1,6 +1,6 @@
 //! The index entry of a task, of fixed size. Payload and result are in the log.
 
-use super::slab::{NOWHERE, Row, SlotIndex};
+use super::slab::{NO_SLOT, Row, SlotIndex};
 use super::wheel::{Links, TimerRow};
 
 /// Where a task is in its life.
@@ -60,15 +60,8 @@ impl TaskState {
     }
 
     /// Every name, in order of the states' numbers.
-    pub const TEXTS: [&str; 7] = [
-        "waiting",
-        "delayed",
-        "ready",
-        "leased",
-        "completed",
-        "dead",
-        "cancelled",
-    ];
+    pub const TEXTS: [&str; 7] =
+        ["waiting", "delayed", "ready", "leased", "completed", "dead", "cancelled"];
 }
 
 impl std::str::FromStr for TaskState {
@@ -150,7 +143,7 @@ pub struct Entry {
     /// Place in the order of its state's list.
     pub ordinal: u64,
     /// Of its state's list.
-    pub list: Links,
+    pub list_links: Links,
     /// Of its lane when ready, of the wheel when delayed or leased.
     pub links: Links,
     /// Id of the task's queue.
@@ -164,7 +157,7 @@ pub struct Entry {
     /// Number of the worker that holds it or held it last.
     pub worker: u32,
     /// The latest of its past attempts.
-    pub past: SlotIndex,
+    pub past_attempts: SlotIndex,
     /// Bytes of what records hold of it: payload and what goes with it, result, words of past
     /// attempts.
     pub bytes: u32,
@@ -190,14 +183,14 @@ impl Default for Entry {
             started_ms: CompactMillis::default(),
             created_ms: CompactMillis::default(),
             ordinal: 0,
-            list: Links::default(),
+            list_links: Links::default(),
             links: Links::default(),
             queue: 0,
-            lane: NOWHERE,
+            lane: NO_SLOT,
             options: 0,
             tags: 0,
             worker: 0,
-            past: NOWHERE,
+            past_attempts: NO_SLOT,
             bytes: 0,
             attempts: 0,
             shard: 0,
@@ -211,43 +204,40 @@ impl Default for Entry {
 impl Entry {
     /// Notes the record of the outcome, and the lease that caused it: the token goes where the
     /// links were, which nothing uses any longer.
-    pub fn note_end(&mut self, record: u64) {
-        self.links = Links {
-            next: self.token as u32,
-            prev: (self.token >> 32) as u32,
-        };
+    pub(crate) fn set_outcome_record(&mut self, record: u64) {
+        self.links = Links { next: self.token as u32, prev: (self.token >> 32) as u32 };
         self.token = record;
     }
 
     /// The token of the lease that ended the task, where one did.
-    pub(crate) fn ended_by(&self) -> u64 {
+    pub(crate) fn ending_token(&self) -> u64 {
         u64::from(self.links.prev) << 32 | u64::from(self.links.next)
     }
 
     /// Whether the lease with this token ended the task.
     pub(crate) fn was_ended_by(&self, token: u64) -> bool {
-        token != 0 && self.ended_by() == token
+        token != 0 && self.ending_token() == token
     }
 
     /// Whether a bit of [`flag`] is set.
-    pub fn has(&self, bit: u16) -> bool {
+    pub(crate) fn has_flag(&self, bit: u16) -> bool {
         self.flags & bit != 0
     }
 
     /// Sets a bit of [`flag`].
-    pub fn set(&mut self, bit: u16) {
+    pub(crate) fn set_flag(&mut self, bit: u16) {
         self.flags |= bit;
     }
 
     /// Clears a bit of [`flag`].
-    pub fn clear(&mut self, bit: u16) {
+    pub(crate) fn clear_flag(&mut self, bit: u16) {
         self.flags &= !bit;
     }
 }
 
 impl Row for Entry {
     fn is_free(&self) -> bool {
-        !self.has(flag::USED)
+        !self.has_flag(flag::USED)
     }
 }
 

@@ -17,7 +17,7 @@ const PAGE_VALUES: usize = 512;
 pub struct Values<T> {
     pages: Vec<Arc<[Value<T>]>>,
     /// Numbers that have been in use at least once, 0 included.
-    used: u32,
+    numbers_used: u32,
 }
 
 #[derive(Debug)]
@@ -28,32 +28,26 @@ struct Value<T> {
 
 impl<T> Clone for Value<T> {
     fn clone(&self) -> Self {
-        Self {
-            value: self.value.clone(),
-            uses: self.uses,
-        }
+        Self { value: self.value.clone(), uses: self.uses }
     }
 }
 
 impl<T: Default> Default for Values<T> {
     /// Values with number 0 only.
     fn default() -> Self {
-        let mut values = Self {
-            pages: Vec::new(),
-            used: 0,
-        };
+        let mut values = Self { pages: Vec::new(), numbers_used: 0 };
         values.set(0, T::default(), 1);
         values
     }
 }
 
 impl<T: Default> Values<T> {
-    fn at(&self, number: u32) -> &Value<T> {
+    fn entry(&self, number: u32) -> &Value<T> {
         let number = number as usize;
         &self.pages[number / PAGE_VALUES][number % PAGE_VALUES]
     }
 
-    fn at_mut(&mut self, number: u32) -> &mut Value<T> {
+    fn entry_mut(&mut self, number: u32) -> &mut Value<T> {
         let number = number as usize;
         let page = &mut self.pages[number / PAGE_VALUES];
         &mut Arc::make_mut(page)[number % PAGE_VALUES]
@@ -61,22 +55,16 @@ impl<T: Default> Values<T> {
 
     fn set(&mut self, number: u32, value: T, uses: u64) {
         while self.pages.len() <= number as usize / PAGE_VALUES {
-            let unused = Value {
-                value: Arc::default(),
-                uses: 0,
-            };
+            let unused = Value { value: Arc::default(), uses: 0 };
             self.pages.push(vec![unused; PAGE_VALUES].into());
         }
-        self.used = self.used.max(number + 1);
-        *self.at_mut(number) = Value {
-            value: Arc::new(value),
-            uses,
-        };
+        self.numbers_used = self.numbers_used.max(number + 1);
+        *self.entry_mut(number) = Value { value: Arc::new(value), uses };
     }
 
     /// Values in use with their numbers and counts, without number 0's.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T, u64)> {
-        let numbered = (1..self.used).map(|number| (number, self.at(number)));
+        let numbered = (1..self.numbers_used).map(|number| (number, self.entry(number)));
         numbered
             .filter(|(_, value)| value.uses > 0)
             .map(|(number, value)| (number, &*value.value, value.uses))
@@ -117,10 +105,10 @@ impl<T: Default + Eq + Hash> Interner<T> {
             free: BTreeSet::new(),
             values,
         };
-        for number in 0..interner.values.used {
-            match interner.values.at(number).uses {
+        for number in 0..interner.values.numbers_used {
+            match interner.values.entry(number).uses {
                 0 => drop(interner.free.insert(number)),
-                _ => interner.note(number),
+                _ => interner.index_value(number),
             }
         }
         interner
@@ -132,9 +120,9 @@ impl<T: Default + Eq + Hash> Interner<T> {
     }
 
     /// Adds a value to the index by hash.
-    fn note(&mut self, number: u32) {
+    fn index_value(&mut self, number: u32) {
         let (values, hasher) = (&self.values, &self.hasher);
-        let hash = |number: &u32| hasher.hash_one(&*values.at(*number).value);
+        let hash = |number: &u32| hasher.hash_one(&*values.entry(*number).value);
         self.numbers.insert_unique(hash(&number), number, hash);
     }
 
@@ -145,24 +133,24 @@ impl<T: Default + Eq + Hash> Interner<T> {
         Q: Eq + Hash + ?Sized,
     {
         let values = &self.values;
-        let is_it = |number: &u32| T::borrow(&values.at(*number).value) == value;
-        let found = self.numbers.find(self.hasher.hash_one(value), is_it);
+        let is_match = |number: &u32| T::borrow(&values.entry(*number).value) == value;
+        let found = self.numbers.find(self.hasher.hash_one(value), is_match);
         if let Some(number) = found.copied() {
-            self.hold(number, 1);
+            self.add_uses(number, 1);
             return number;
         }
-        let number = self.free.pop_first().unwrap_or(self.values.used);
+        let number = self.free.pop_first().unwrap_or(self.values.numbers_used);
         self.values.set(number, T::from(value), 1);
-        self.note(number);
+        self.index_value(number);
         number
     }
 
     /// Counts uses of a known number.
-    pub(crate) fn hold(&mut self, number: u32, uses: u64) {
+    pub(crate) fn add_uses(&mut self, number: u32, uses: u64) {
         if number == 0 {
             return;
         }
-        self.values.at_mut(number).uses += uses;
+        self.values.entry_mut(number).uses += uses;
     }
 
     /// Subtracts uses of a number; a value without uses is removed.
@@ -170,7 +158,7 @@ impl<T: Default + Eq + Hash> Interner<T> {
         if number == 0 {
             return;
         }
-        let value = self.values.at_mut(number);
+        let value = self.values.entry_mut(number);
         value.uses -= uses;
         if value.uses > 0 {
             return;
@@ -184,6 +172,6 @@ impl<T: Default + Eq + Hash> Interner<T> {
 
     /// The value with this number.
     pub(crate) fn get(&self, number: u32) -> &T {
-        &self.values.at(number).value
+        &self.values.entry(number).value
     }
 }

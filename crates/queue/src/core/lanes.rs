@@ -7,11 +7,11 @@
 //! order.
 
 use super::entry::Entry;
-use super::slab::{NOWHERE, Row, Slab, SlotIndex};
+use super::slab::{NO_SLOT, Row, Slab, SlotIndex};
 use super::wheel::Links;
 
 /// Priorities are 0 to 9.
-pub const PRIORITIES: usize = 10;
+pub const PRIORITY_COUNT: usize = 10;
 
 /// The priority of a task without an explicit one.
 pub const PRIORITY_DEFAULT: u8 = 5;
@@ -24,24 +24,17 @@ pub struct Flow {
     /// Id of the queue.
     pub queue: u32,
     /// Tasks that hold the key: leased, or between two attempts.
-    pub under_way: u32,
+    pub in_flight: u32,
     /// Tasks that have not ended.
     pub tasks: u32,
     /// The first of its lanes.
-    pub lanes: SlotIndex,
+    pub first_lane: SlotIndex,
     used: bool,
 }
 
 impl Default for Flow {
     fn default() -> Self {
-        Self {
-            key: 0,
-            queue: 0,
-            under_way: 0,
-            tasks: 0,
-            lanes: NOWHERE,
-            used: false,
-        }
+        Self { key: 0, queue: 0, in_flight: 0, tasks: 0, first_lane: NO_SLOT, used: false }
     }
 }
 
@@ -54,12 +47,7 @@ impl Row for Flow {
 impl Flow {
     /// A flow without tasks.
     pub fn new(queue: u32, key: u128) -> Self {
-        Self {
-            key,
-            queue,
-            used: true,
-            ..Self::default()
-        }
+        Self { key, queue, used: true, ..Self::default() }
     }
 }
 
@@ -85,20 +73,20 @@ pub struct Lane {
 impl Default for Lane {
     fn default() -> Self {
         Self {
-            flow: NOWHERE,
+            flow: NO_SLOT,
             priority: 0,
             in_ring: false,
-            head: NOWHERE,
-            tail: NOWHERE,
+            head: NO_SLOT,
+            tail: NO_SLOT,
             ring: Links::default(),
-            sibling: NOWHERE,
+            sibling: NO_SLOT,
         }
     }
 }
 
 impl Row for Lane {
     fn is_free(&self) -> bool {
-        self.flow == NOWHERE
+        self.flow == NO_SLOT
     }
 }
 
@@ -106,62 +94,56 @@ impl Row for Lane {
 #[derive(Clone, Debug)]
 pub struct Rings {
     /// First and last lane of each ring.
-    pub ends: [Links; PRIORITIES],
+    pub ends: [Links; PRIORITY_COUNT],
     /// Which rings have a lane.
     pub occupied: u16,
 }
 
 impl Default for Rings {
     fn default() -> Self {
-        Self {
-            ends: [Links::default(); PRIORITIES],
-            occupied: 0,
-        }
+        Self { ends: [Links::default(); PRIORITY_COUNT], occupied: 0 }
     }
 }
 
 impl Rings {
     /// Appends a lane to its ring, unless it is there already.
-    pub fn enter(&mut self, lanes: &mut Slab<Lane>, place: SlotIndex) {
-        let lane = lanes.get(place);
+    pub(crate) fn push_lane(&mut self, lanes: &mut Slab<Lane>, slot: SlotIndex) {
+        let lane = lanes.get(slot);
         if lane.in_ring {
             return;
         }
         let priority = usize::from(lane.priority);
         let last = self.ends[priority].prev;
-        let lane = lanes.get_mut(place);
+        let lane = lanes.get_mut(slot);
         lane.in_ring = true;
-        lane.ring = Links {
-            next: NOWHERE,
-            prev: last,
-        };
+        lane.ring = Links { next: NO_SLOT, prev: last };
         match last {
-            NOWHERE => self.ends[priority].next = place,
-            last => lanes.get_mut(last).ring.next = place,
+            NO_SLOT => self.ends[priority].next = slot,
+            last => lanes.get_mut(last).ring.next = slot,
         }
-        self.ends[priority].prev = place;
+        self.ends[priority].prev = slot;
         self.occupied |= 1 << priority;
     }
 
     /// Removes a lane from its ring, if it is there.
-    pub fn leave(&mut self, lanes: &mut Slab<Lane>, place: SlotIndex) {
-        let lane = lanes.get(place);
+    pub(crate) fn remove_lane(&mut self, lanes: &mut Slab<Lane>, slot: SlotIndex) {
+        let lane = lanes.get(slot);
         if !lane.in_ring {
             return;
         }
         let (priority, ring) = (usize::from(lane.priority), lane.ring);
         match ring.prev {
-            NOWHERE => self.ends[priority].next = ring.next,
+            NO_SLOT => self.ends[priority].next = ring.next,
             prev => lanes.get_mut(prev).ring.next = ring.next,
         }
         match ring.next {
-            NOWHERE => self.ends[priority].prev = ring.prev,
+            NO_SLOT => self.ends[priority].prev = ring.prev,
             next => lanes.get_mut(next).ring.prev = ring.prev,
         }
-        let lane = lanes.get_mut(place);
+        let lane = lanes.get_mut(slot);
         lane.in_ring = false;
         lane.ring = Links::default();
-        if self.ends[priority].next == NOWHERE {
+        if self.ends[priority].next == NO_SLOT {
             self.occupied &= !(1 << priority);
         }
     }
@@ -187,11 +169,9 @@ impl Rings {
         let score = |priority: &usize| {
             let first = lanes.get(self.ends[*priority].next).head;
             let waited = now_ms.saturating_sub(entries.get(first).at_ms);
-            (*priority as u64)
-                .saturating_mul(aging_ms)
-                .saturating_add(waited)
+            (*priority as u64).saturating_mul(aging_ms).saturating_add(waited)
         };
-        let occupied = (0..PRIORITIES).filter(|priority| self.occupied >> priority & 1 == 1);
+        let occupied = (0..PRIORITY_COUNT).filter(|priority| self.occupied >> priority & 1 == 1);
         let best = occupied.max_by_key(score)?;
         Some(self.ends[best].next)
     }
@@ -206,14 +186,11 @@ pub fn push_back(
 ) {
     let row = lanes.get_mut(lane);
     let tail = std::mem::replace(&mut row.tail, task);
-    if row.head == NOWHERE {
+    if row.head == NO_SLOT {
         row.head = task;
     }
-    entries.get_mut(task).links = Links {
-        next: NOWHERE,
-        prev: tail,
-    };
-    if tail != NOWHERE {
+    entries.get_mut(task).links = Links { next: NO_SLOT, prev: tail };
+    if tail != NO_SLOT {
         entries.get_mut(tail).links.next = task;
     }
 }
@@ -227,20 +204,17 @@ pub fn push_front(
 ) {
     let row = lanes.get_mut(lane);
     let head = std::mem::replace(&mut row.head, task);
-    if row.tail == NOWHERE {
+    if row.tail == NO_SLOT {
         row.tail = task;
     }
-    entries.get_mut(task).links = Links {
-        next: head,
-        prev: NOWHERE,
-    };
-    if head != NOWHERE {
+    entries.get_mut(task).links = Links { next: head, prev: NO_SLOT };
+    if head != NO_SLOT {
         entries.get_mut(head).links.prev = task;
     }
 }
 
 /// Removes a task from its lane.
-pub(crate) fn take_out(
+pub(crate) fn remove_task(
     lanes: &mut Slab<Lane>,
     entries: &mut Slab<Entry>,
     lane: SlotIndex,
@@ -248,11 +222,11 @@ pub(crate) fn take_out(
 ) {
     let links = std::mem::take(&mut entries.get_mut(task).links);
     match links.prev {
-        NOWHERE => lanes.get_mut(lane).head = links.next,
+        NO_SLOT => lanes.get_mut(lane).head = links.next,
         prev => entries.get_mut(prev).links.next = links.next,
     }
     match links.next {
-        NOWHERE => lanes.get_mut(lane).tail = links.prev,
+        NO_SLOT => lanes.get_mut(lane).tail = links.prev,
         next => entries.get_mut(next).links.prev = links.prev,
     }
 }

@@ -3,7 +3,7 @@
 pub mod command;
 pub(crate) mod cow_page_map;
 pub mod entry;
-pub mod hash_index;
+pub(crate) mod hash_index;
 pub(crate) mod intern;
 pub mod lanes;
 pub mod list;

@@ -5,9 +5,9 @@ use crate::model::{Backoff, Jitter, RetryPolicy};
 /// The delay in milliseconds after so many failed attempts, given 64 random bits.
 ///
 /// Jitter as in Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015).
-pub fn delay_ms(policy: &RetryPolicy, failed: u16, random: u64) -> u64 {
-    let failed = u64::from(failed.max(1));
-    let grown = match policy.backoff {
+pub fn delay_ms(policy: &RetryPolicy, failed_attempts: u16, random: u64) -> u64 {
+    let failed = u64::from(failed_attempts.max(1));
+    let backoff_ms = match policy.backoff {
         Backoff::Fixed => policy.base_ms,
         Backoff::Linear => policy.base_ms.saturating_mul(failed),
         Backoff::Exponential => {
@@ -15,17 +15,17 @@ pub fn delay_ms(policy: &RetryPolicy, failed: u16, random: u64) -> u64 {
             policy.base_ms.saturating_mul(factor)
         }
     };
-    let delay = grown.min(policy.max_ms);
+    let delay = backoff_ms.min(policy.max_ms);
     match policy.jitter {
         Jitter::None => delay,
-        Jitter::Full => up_to(delay, random),
-        Jitter::Equal => delay / 2 + up_to(delay - delay / 2, random),
+        Jitter::Full => uniform_up_to(delay, random),
+        Jitter::Equal => delay / 2 + uniform_up_to(delay - delay / 2, random),
     }
 }
 
 /// Scales 64 random bits to a number from 0 to `max`, uniformly.
-fn up_to(most: u64, random: u64) -> u64 {
-    ((u128::from(random) * (u128::from(most) + 1)) >> 64) as u64
+fn uniform_up_to(max: u64, random: u64) -> u64 {
+    ((u128::from(random) * (u128::from(max) + 1)) >> 64) as u64
 }
 
 /// 64 well-mixed bits from a seed and what they are for (the finaliser of SplitMix64).

@@ -15,7 +15,7 @@ const PAGE_BYTES: usize = 56 << 10;
 pub type SlotIndex = u32;
 
 /// Stands for no slot.
-pub const NOWHERE: SlotIndex = u32::MAX;
+pub(crate) const NO_SLOT: SlotIndex = u32::MAX;
 
 /// A row that can be kept in a slab. Its default marks a free slot.
 pub trait Row: Clone + Default {
@@ -24,39 +24,39 @@ pub trait Row: Clone + Default {
 }
 
 /// Free slots in a full chunk.
-const CHUNK_PLACES: usize = 4_096;
+const CHUNK_SLOTS: usize = 4_096;
 
 /// Free slots, used last in, first out. All but the last few are in chunks that never change, so
 /// that a clone is short however many there are.
 #[derive(Clone, Debug, Default)]
 struct Free {
-    full: Vec<Arc<[SlotIndex]>>,
-    last: Vec<SlotIndex>,
+    full_chunks: Vec<Arc<[SlotIndex]>>,
+    last_chunk: Vec<SlotIndex>,
 }
 
 impl Free {
-    fn push(&mut self, place: SlotIndex) {
-        if self.last.len() == CHUNK_PLACES {
-            self.full.push(self.last.as_slice().into());
-            self.last.clear();
+    fn push(&mut self, slot: SlotIndex) {
+        if self.last_chunk.len() == CHUNK_SLOTS {
+            self.full_chunks.push(self.last_chunk.as_slice().into());
+            self.last_chunk.clear();
         }
-        self.last.push(place);
+        self.last_chunk.push(slot);
     }
 
     fn pop(&mut self) -> Option<SlotIndex> {
-        if self.last.is_empty() {
-            self.last.extend_from_slice(&self.full.pop()?);
+        if self.last_chunk.is_empty() {
+            self.last_chunk.extend_from_slice(&self.full_chunks.pop()?);
         }
-        self.last.pop()
+        self.last_chunk.pop()
     }
 
     fn len(&self) -> usize {
-        self.full.len() * CHUNK_PLACES + self.last.len()
+        self.full_chunks.len() * CHUNK_SLOTS + self.last_chunk.len()
     }
 
     fn iter(&self) -> impl Iterator<Item = SlotIndex> {
-        let full = self.full.iter().flat_map(|chunk| chunk.iter());
-        full.chain(&self.last).copied()
+        let full = self.full_chunks.iter().flat_map(|chunk| chunk.iter());
+        full.chain(&self.last_chunk).copied()
     }
 }
 
@@ -79,7 +79,7 @@ impl<R: Clone> SlabPage<R> {
     /// The rows, for changes; a shared page is copied first.
     fn rows_mut(&mut self) -> &mut [R] {
         if let SlabPage::Shared(_) = self {
-            self.part();
+            self.make_own();
         }
         match self {
             SlabPage::Own(rows) => rows,
@@ -88,7 +88,7 @@ impl<R: Clone> SlabPage<R> {
     }
 
     #[cold]
-    fn part(&mut self) {
+    fn make_own(&mut self) {
         if let SlabPage::Shared(rows) = std::mem::replace(self, SlabPage::Own(Box::default())) {
             *self = SlabPage::Own(Arc::unwrap_or_clone(rows));
         }
@@ -110,16 +110,12 @@ pub struct Slab<R> {
     pages: Vec<SlabPage<R>>,
     free: Free,
     /// Slots that have been in use at least once.
-    used: SlotIndex,
+    slots_used: SlotIndex,
 }
 
 impl<R> Default for Slab<R> {
     fn default() -> Self {
-        Self {
-            pages: Vec::new(),
-            free: Free::default(),
-            used: 0,
-        }
+        Self { pages: Vec::new(), free: Free::default(), slots_used: 0 }
     }
 }
 
@@ -128,20 +124,20 @@ impl<R: Row> Slab<R> {
     const PAGE_ROWS: SlotIndex = (PAGE_BYTES / size_of::<R>()) as SlotIndex;
 
     /// Page and row of a slot.
-    fn split(place: SlotIndex) -> (usize, usize) {
-        let page = place / Self::PAGE_ROWS;
-        (page as usize, (place - page * Self::PAGE_ROWS) as usize)
+    fn locate(slot: SlotIndex) -> (usize, usize) {
+        let page = slot / Self::PAGE_ROWS;
+        (page as usize, (slot - page * Self::PAGE_ROWS) as usize)
     }
 
     /// The row of a slot in use.
-    pub fn get(&self, place: SlotIndex) -> &R {
-        let (page, row) = Self::split(place);
+    pub fn get(&self, slot: SlotIndex) -> &R {
+        let (page, row) = Self::locate(slot);
         &self.pages[page].rows()[row]
     }
 
     /// The row of a slot in use, for changes.
-    pub fn get_mut(&mut self, place: SlotIndex) -> &mut R {
-        let (page, row) = Self::split(place);
+    pub fn get_mut(&mut self, slot: SlotIndex) -> &mut R {
+        let (page, row) = Self::locate(slot);
         &mut self.pages[page].rows_mut()[row]
     }
 
@@ -150,24 +146,24 @@ impl<R: Row> Slab<R> {
     /// # Panics
     /// When all 2^32 − 1 slots are in use; limits refuse tasks long before.
     pub fn insert(&mut self, row: R) -> SlotIndex {
-        let place = self.free.pop().unwrap_or_else(|| {
-            let place = self.used;
-            assert!(place < NOWHERE, "the slab is full");
-            self.used += 1;
+        let slot = self.free.pop().unwrap_or_else(|| {
+            let place = self.slots_used;
+            assert!(place < NO_SLOT, "the slab is full");
+            self.slots_used += 1;
             place
         });
-        if Self::split(place).0 == self.pages.len() {
+        if Self::locate(slot).0 == self.pages.len() {
             let rows = (0..Self::PAGE_ROWS).map(|_| R::default());
             self.pages.push(SlabPage::Own(rows.collect()));
         }
-        *self.get_mut(place) = row;
-        place
+        *self.get_mut(slot) = row;
+        slot
     }
 
     /// Frees a slot and returns its row.
-    pub fn remove(&mut self, place: SlotIndex) -> R {
-        self.free.push(place);
-        std::mem::take(self.get_mut(place))
+    pub fn remove(&mut self, slot: SlotIndex) -> R {
+        self.free.push(slot);
+        std::mem::take(self.get_mut(slot))
     }
 
     /// A copy of the present rows, which shares its pages with this slab.
@@ -175,13 +171,13 @@ impl<R: Row> Slab<R> {
         Self {
             pages: self.pages.iter_mut().map(SlabPage::share).collect(),
             free: self.free.clone(),
-            used: self.used,
+            slots_used: self.slots_used,
         }
     }
 
     /// Number of rows in use.
     pub fn len(&self) -> usize {
-        self.used as usize - self.free.len()
+        self.slots_used as usize - self.free.len()
     }
 
     /// Whether no row is in use.
@@ -190,28 +186,28 @@ impl<R: Row> Slab<R> {
     }
 
     /// Free slots that were in use, the next to be used last.
-    pub fn free(&self) -> impl Iterator<Item = SlotIndex> {
+    pub fn free_slots(&self) -> impl Iterator<Item = SlotIndex> {
         self.free.iter()
     }
 
     /// Number of slots that have ever been in use.
     pub fn extent(&self) -> SlotIndex {
-        self.used
+        self.slots_used
     }
 
     /// Every slot that has been in use, free ones as `None`, in order.
-    pub fn places(&self) -> impl Iterator<Item = Option<&R>> + Clone {
-        (0..self.used).map(|place| Some(self.get(place)).filter(|row| !row.is_free()))
+    pub fn slots(&self) -> impl Iterator<Item = Option<&R>> + Clone {
+        (0..self.slots_used).map(|slot| Some(self.get(slot)).filter(|row| !row.is_free()))
     }
 
     /// Rebuilds a slab from its slots and its free slots: it then behaves exactly as the one that
     /// they were taken from.
-    pub fn restore(places: impl Iterator<Item = Option<R>>, free: Vec<SlotIndex>) -> Self {
+    pub fn restore(slots: impl Iterator<Item = Option<R>>, free: Vec<SlotIndex>) -> Self {
         let mut slab = Self::default();
-        for row in places {
+        for row in slots {
             slab.insert(row.unwrap_or_default());
         }
-        free.into_iter().for_each(|place| slab.free.push(place));
+        free.into_iter().for_each(|slot| slab.free.push(slot));
         slab
     }
 }

@@ -42,7 +42,7 @@ pub use rows::{
     EndedTask, EnqueueOutcome, LostLease, PastAttempt, Queue, QueueTable, StateChange, StateEvents,
     TaskRef, Unique,
 };
-pub use schedule::{CALLBACKS, NEVER_MS, Schedule, ScheduleKey, callback_key};
+pub use schedule::{CALLBACK_QUEUE, NEVER_MS, Schedule, ScheduleKey, callback_key};
 pub use shared_record::{RecordOwner, SharedRecord};
 pub use snapshot::StateSnapshot;
 pub use tenants::{TaskLoad, Tenants};

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use hashbrown::HashTable;
 
 use super::retry::mix;
-use super::slab::{NOWHERE, SlotIndex};
+use super::slab::{NO_SLOT, SlotIndex};
 
 /// Numbers in a page, as a power of two.
 const PAGE_BITS: u32 = 10;
@@ -26,27 +26,23 @@ struct IndexPage {
     prefix: u64,
     /// Number of its tasks.
     tasks: u16,
-    places: Box<[SlotIndex; PAGE_NUMBERS]>,
+    slots: Box<[SlotIndex; PAGE_NUMBERS]>,
 }
 
 impl IndexPage {
     fn new(prefix: u64) -> Self {
-        Self {
-            prefix,
-            tasks: 0,
-            places: Box::new([NOWHERE; PAGE_NUMBERS]),
-        }
+        Self { prefix, tasks: 0, slots: Box::new([NO_SLOT; PAGE_NUMBERS]) }
     }
 
-    fn set(&mut self, number: u64, place: SlotIndex) {
-        let before = std::mem::replace(&mut self.places[at(number)], place);
-        self.tasks += u16::from(before == NOWHERE);
-        self.tasks -= u16::from(place == NOWHERE);
+    fn set(&mut self, number: u64, slot: SlotIndex) {
+        let previous = std::mem::replace(&mut self.slots[page_offset(number)], slot);
+        self.tasks += u16::from(previous == NO_SLOT);
+        self.tasks -= u16::from(slot == NO_SLOT);
     }
 }
 
 /// Offset of a number in its page.
-fn at(number: u64) -> usize {
+fn page_offset(number: u64) -> usize {
     number as usize % PAGE_NUMBERS
 }
 
@@ -61,27 +57,25 @@ pub(crate) struct TaskIndex {
     /// The latest page: it is still being filled, and is kept however few tasks it has.
     latest: Option<u64>,
     /// Tasks whose pages are freed.
-    few: BTreeMap<u64, SlotIndex>,
+    sparse: BTreeMap<u64, SlotIndex>,
 }
 
 impl TaskIndex {
     /// An index of numbers in any order, each once.
-    pub(crate) fn of(numbers: impl Iterator<Item = (u64, SlotIndex)> + Clone) -> Self {
+    pub(crate) fn from_numbers(numbers: impl Iterator<Item = (u64, SlotIndex)> + Clone) -> Self {
         let mut tasks: BTreeMap<u64, u16> = BTreeMap::new();
         for (number, _) in numbers.clone() {
             *tasks.entry(number >> PAGE_BITS).or_default() += 1;
         }
-        let mut places = Self {
-            latest: tasks.last_key_value().map(|(prefix, _)| *prefix),
-            ..Self::default()
-        };
+        let mut index =
+            Self { latest: tasks.last_key_value().map(|(prefix, _)| *prefix), ..Self::default() };
         for (prefix, tasks) in tasks {
-            if tasks >= PAGE_TASKS_MIN || Some(prefix) == places.latest {
-                places.add(prefix);
+            if tasks >= PAGE_TASKS_MIN || Some(prefix) == index.latest {
+                index.add_page(prefix);
             }
         }
-        numbers.for_each(|(number, place)| places.insert(number, place));
-        places
+        numbers.for_each(|(number, slot)| index.insert(number, slot));
+        index
     }
 
     fn page(&self, prefix: u64) -> Option<&IndexPage> {
@@ -89,37 +83,34 @@ impl TaskIndex {
     }
 
     fn page_mut(&mut self, prefix: u64) -> Option<&mut IndexPage> {
-        let same = |page: &IndexPage| page.prefix == prefix;
-        self.pages.find_mut(hash(prefix), same)
+        let is_match = |page: &IndexPage| page.prefix == prefix;
+        self.pages.find_mut(hash(prefix), is_match)
     }
 
-    fn add(&mut self, prefix: u64) {
+    fn add_page(&mut self, prefix: u64) {
         let rehash = |page: &IndexPage| hash(page.prefix);
-        self.pages
-            .insert_unique(hash(prefix), IndexPage::new(prefix), rehash);
+        self.pages.insert_unique(hash(prefix), IndexPage::new(prefix), rehash);
     }
 
     /// Adds the slot of a number that has none.
-    pub(crate) fn insert(&mut self, number: u64, place: SlotIndex) {
+    pub(crate) fn insert(&mut self, number: u64, slot: SlotIndex) {
         let prefix = number >> PAGE_BITS;
         if Some(prefix) > self.latest {
-            let before = self.latest.replace(prefix);
-            self.add(prefix);
-            before
-                .into_iter()
-                .for_each(|before| self.free_if_few(before));
+            let previous = self.latest.replace(prefix);
+            self.add_page(prefix);
+            previous.into_iter().for_each(|before| self.free_page_if_sparse(before));
         }
         match self.page_mut(prefix) {
-            Some(page) => page.set(number, place),
-            None => drop(self.few.insert(number, place)),
+            Some(page) => page.set(number, slot),
+            None => drop(self.sparse.insert(number, slot)),
         }
     }
 
     /// The slot of a number.
     pub(crate) fn get(&self, number: u64) -> Option<SlotIndex> {
         match self.page(number >> PAGE_BITS) {
-            Some(page) => Some(page.places[at(number)]).filter(|place| *place != NOWHERE),
-            None => self.few.get(&number).copied(),
+            Some(page) => Some(page.slots[page_offset(number)]).filter(|slot| *slot != NO_SLOT),
+            None => self.sparse.get(&number).copied(),
         }
     }
 
@@ -128,25 +119,25 @@ impl TaskIndex {
         let prefix = number >> PAGE_BITS;
         match self.page_mut(prefix) {
             Some(page) => {
-                page.set(number, NOWHERE);
+                page.set(number, NO_SLOT);
                 if page.tasks < PAGE_TASKS_MIN {
-                    self.free_if_few(prefix);
+                    self.free_page_if_sparse(prefix);
                 }
             }
-            None => drop(self.few.remove(&number)),
+            None => drop(self.sparse.remove(&number)),
         }
     }
 
-    fn free_if_few(&mut self, prefix: u64) {
-        let few = |page: &IndexPage| page.prefix == prefix && page.tasks < PAGE_TASKS_MIN;
+    fn free_page_if_sparse(&mut self, prefix: u64) {
+        let is_sparse = |page: &IndexPage| page.prefix == prefix && page.tasks < PAGE_TASKS_MIN;
         if Some(prefix) == self.latest {
             return;
         }
-        if let Ok(found) = self.pages.find_entry(hash(prefix), few) {
+        if let Ok(found) = self.pages.find_entry(hash(prefix), is_sparse) {
             let (page, _) = found.remove();
             let numbers = (prefix << PAGE_BITS)..;
-            let left = numbers.zip(*page.places);
-            self.few.extend(left.filter(|(_, place)| *place != NOWHERE));
+            let remaining = numbers.zip(*page.slots);
+            self.sparse.extend(remaining.filter(|(_, slot)| *slot != NO_SLOT));
         }
     }
 }

@@ -7,12 +7,12 @@
 //! in one second are spread over as many calls as it takes. Timers that are due at the same time
 //! fire in the order in which they were inserted, also then.
 
-use super::slab::{NOWHERE, Row, Slab, SlotIndex};
+use super::slab::{NO_SLOT, Row, Slab, SlotIndex};
 
 const LEVELS: usize = 8;
 const SLOT_BITS: u32 = 6;
-const SLOTS: usize = 1 << SLOT_BITS;
-const ALL_SLOTS: usize = LEVELS * SLOTS;
+const SLOTS_PER_LEVEL: usize = 1 << SLOT_BITS;
+const SLOT_COUNT: usize = LEVELS * SLOTS_PER_LEVEL;
 
 /// The last moment a wheel can tell apart: some nine thousand years after 1970.
 pub(crate) const TIME_MAX_MS: u64 = (1 << (SLOT_BITS as u64 * LEVELS as u64)) - 1;
@@ -28,10 +28,7 @@ pub struct Links {
 
 impl Default for Links {
     fn default() -> Self {
-        Self {
-            next: NOWHERE,
-            prev: NOWHERE,
-        }
+        Self { next: NO_SLOT, prev: NO_SLOT }
     }
 }
 
@@ -53,7 +50,7 @@ pub struct Wheel {
     /// Everything due before this time has been handed out. Unix milliseconds.
     now_ms: u64,
     /// The first row of each slot, and then the last of each.
-    ends: Box<[SlotIndex; 2 * ALL_SLOTS]>,
+    ends: Box<[SlotIndex; 2 * SLOT_COUNT]>,
     /// Which slots of a level have timers.
     occupied: [u64; LEVELS],
     len: u64,
@@ -62,12 +59,7 @@ pub struct Wheel {
 impl Wheel {
     /// A wheel that stands at `now_ms`.
     pub fn new(now_ms: u64) -> Self {
-        Self {
-            now_ms,
-            ends: Box::new([NOWHERE; 2 * ALL_SLOTS]),
-            occupied: [0; LEVELS],
-            len: 0,
-        }
+        Self { now_ms, ends: Box::new([NO_SLOT; 2 * SLOT_COUNT]), occupied: [0; LEVELS], len: 0 }
     }
 
     /// Number of timers that wait.
@@ -82,66 +74,59 @@ impl Wheel {
 
     /// Adds a timer, after those that are due at the same time. One whose time has passed is due at
     /// once.
-    pub fn insert<R: TimerRow>(&mut self, rows: &mut Slab<R>, place: SlotIndex) {
-        let due = self.reachable(rows.get(place).due_ms());
-        let slot = self.entrance_of(due);
-        self.push_last(rows, place, slot);
+    pub fn insert<R: TimerRow>(&mut self, rows: &mut Slab<R>, row: SlotIndex) {
+        let due = self.clamp_due(rows.get(row).due_ms());
+        let slot = self.insertion_slot(due);
+        self.push_last(rows, row, slot);
     }
 
     /// Adds a timer before those that are due at the same time.
-    pub(crate) fn insert_first<R: TimerRow>(&mut self, rows: &mut Slab<R>, place: SlotIndex) {
-        let slot = self.slot_of(self.reachable(rows.get(place).due_ms()));
+    pub(crate) fn insert_first<R: TimerRow>(&mut self, rows: &mut Slab<R>, row: SlotIndex) {
+        let slot = self.slot_for_due(self.clamp_due(rows.get(row).due_ms()));
         let head = self.ends[slot];
-        if head == NOWHERE {
-            return self.push_last(rows, place, slot);
+        if head == NO_SLOT {
+            return self.push_last(rows, row, slot);
         }
-        *rows.get_mut(place).links_mut() = Links {
-            next: head,
-            prev: name_of(slot),
-        };
-        rows.get_mut(head).links_mut().prev = place;
-        self.ends[slot] = place;
+        *rows.get_mut(row).links_mut() = Links { next: head, prev: slot_link(slot) };
+        rows.get_mut(head).links_mut().prev = row;
+        self.ends[slot] = row;
         self.len += 1;
     }
 
-    fn push_last<R: TimerRow>(&mut self, rows: &mut Slab<R>, place: SlotIndex, slot: usize) {
-        let tail = std::mem::replace(&mut self.ends[ALL_SLOTS + slot], place);
+    fn push_last<R: TimerRow>(&mut self, rows: &mut Slab<R>, row: SlotIndex, slot: usize) {
+        let tail = std::mem::replace(&mut self.ends[SLOT_COUNT + slot], row);
         let prev = match tail {
-            NOWHERE => {
-                self.ends[slot] = place;
-                self.occupied[slot / SLOTS] |= 1 << (slot % SLOTS);
-                name_of(slot)
+            NO_SLOT => {
+                self.ends[slot] = row;
+                self.occupied[slot / SLOTS_PER_LEVEL] |= 1 << (slot % SLOTS_PER_LEVEL);
+                slot_link(slot)
             }
             tail => {
-                rows.get_mut(tail).links_mut().next = place;
+                rows.get_mut(tail).links_mut().next = row;
                 tail
             }
         };
-        let next = name_of(slot);
-        *rows.get_mut(place).links_mut() = Links { next, prev };
+        let next = slot_link(slot);
+        *rows.get_mut(row).links_mut() = Links { next, prev };
         self.len += 1;
     }
 
     /// Removes a timer from the wheel.
-    pub fn remove<R: TimerRow>(&mut self, rows: &mut Slab<R>, place: SlotIndex) {
-        let links = std::mem::take(rows.get_mut(place).links_mut());
-        let (before, after) = (slot_named(links.prev), slot_named(links.next));
+    pub fn remove<R: TimerRow>(&mut self, rows: &mut Slab<R>, row: SlotIndex) {
+        let links = std::mem::take(rows.get_mut(row).links_mut());
+        let (before, after) = (linked_slot(links.prev), linked_slot(links.next));
         match before {
-            Some(slot) => self.ends[slot] = if after.is_some() { NOWHERE } else { links.next },
+            Some(slot) => self.ends[slot] = if after.is_some() { NO_SLOT } else { links.next },
             None => rows.get_mut(links.prev).links_mut().next = links.next,
         }
         match after {
             Some(slot) => {
-                self.ends[ALL_SLOTS + slot] = if before.is_some() {
-                    NOWHERE
-                } else {
-                    links.prev
-                };
+                self.ends[SLOT_COUNT + slot] = if before.is_some() { NO_SLOT } else { links.prev };
             }
             None => rows.get_mut(links.next).links_mut().prev = links.prev,
         }
         if let (Some(slot), Some(_)) = (before, after) {
-            self.occupied[slot / SLOTS] &= !(1 << (slot % SLOTS));
+            self.occupied[slot / SLOTS_PER_LEVEL] &= !(1 << (slot % SLOTS_PER_LEVEL));
         }
         self.len -= 1;
     }
@@ -158,13 +143,13 @@ impl Wheel {
             return WheelStep::Idle;
         }
         self.now_ms = self.now_ms.max(start_ms);
-        let place = self.ends[slot];
-        self.remove(rows, place);
-        if slot < SLOTS {
-            return WheelStep::Due(place);
+        let row = self.ends[slot];
+        self.remove(rows, row);
+        if slot < SLOTS_PER_LEVEL {
+            return WheelStep::Due(row);
         }
-        let finer = self.slot_of(self.reachable(rows.get(place).due_ms()));
-        self.push_last(rows, place, finer);
+        let finer_slot = self.slot_for_due(self.clamp_due(rows.get(row).due_ms()));
+        self.push_last(rows, row, finer_slot);
         WheelStep::Moved
     }
 
@@ -179,7 +164,7 @@ impl Wheel {
         for level in 1..LEVELS {
             let digit = self.digit(level);
             if self.occupied[level] >> digit & 1 == 1 {
-                return Some((level * SLOTS + digit as usize, self.now_ms));
+                return Some((level * SLOTS_PER_LEVEL + digit as usize, self.now_ms));
             }
         }
         for level in 0..LEVELS {
@@ -192,48 +177,48 @@ impl Wheel {
             let shift = SLOT_BITS * level as u32;
             let above = self.now_ms >> shift >> SLOT_BITS << SLOT_BITS << shift;
             let start_ms = above + ((first as u64) << shift);
-            return Some((level * SLOTS + first, start_ms.max(self.now_ms)));
+            return Some((level * SLOTS_PER_LEVEL + first, start_ms.max(self.now_ms)));
         }
         None
     }
 
     fn digit(&self, level: usize) -> u64 {
-        self.now_ms >> (SLOT_BITS * level as u32) & (SLOTS as u64 - 1)
+        self.now_ms >> (SLOT_BITS * level as u32) & (SLOTS_PER_LEVEL as u64 - 1)
     }
 
-    fn reachable(&self, due_ms: u64) -> u64 {
+    fn clamp_due(&self, due_ms: u64) -> u64 {
         due_ms.clamp(self.now_ms, TIME_MAX_MS)
     }
 
     /// The slot for a new timer: its own, unless a coarser one that is due is not empty yet. Timers
     /// there that are due at the same time fire first.
-    fn entrance_of(&self, due_ms: u64) -> usize {
-        let slot = self.slot_of(due_ms);
-        for level in (slot / SLOTS + 1..LEVELS).rev() {
+    fn insertion_slot(&self, due_ms: u64) -> usize {
+        let slot = self.slot_for_due(due_ms);
+        for level in (slot / SLOTS_PER_LEVEL + 1..LEVELS).rev() {
             let digit = self.digit(level);
             if self.occupied[level] >> digit & 1 == 1 {
-                return level * SLOTS + digit as usize;
+                return level * SLOTS_PER_LEVEL + digit as usize;
             }
         }
         slot
     }
 
-    fn slot_of(&self, due_ms: u64) -> usize {
+    fn slot_for_due(&self, due_ms: u64) -> usize {
         let differs = due_ms ^ self.now_ms;
         let level = ((63 - (differs | 1).leading_zeros()) / SLOT_BITS).min(LEVELS as u32 - 1);
-        let digit = due_ms >> (SLOT_BITS * level) & (SLOTS as u64 - 1);
-        level as usize * SLOTS + digit as usize
+        let digit = due_ms >> (SLOT_BITS * level) & (SLOTS_PER_LEVEL as u64 - 1);
+        level as usize * SLOTS_PER_LEVEL + digit as usize
     }
 
     /// The rows with timers, those that are due at the same time in order.
-    pub fn waiting<R: TimerRow>(&self, rows: &Slab<R>) -> Vec<SlotIndex> {
+    pub(crate) fn waiting_rows<R: TimerRow>(&self, rows: &Slab<R>) -> Vec<SlotIndex> {
         let mut waiting = Vec::with_capacity(usize::try_from(self.len).unwrap_or(0));
         // Of those that are due at the same time, the first ones have moved to finer slots.
-        for head in &self.ends[..ALL_SLOTS] {
-            let mut place = *head;
-            while place != NOWHERE && slot_named(place).is_none() {
-                waiting.push(place);
-                place = rows.get(place).links().next;
+        for head in &self.ends[..SLOT_COUNT] {
+            let mut row = *head;
+            while row != NO_SLOT && linked_slot(row).is_none() {
+                waiting.push(row);
+                row = rows.get(row).links().next;
             }
         }
         waiting
@@ -248,9 +233,9 @@ impl Wheel {
     pub fn restore(now_ms: u64, ends: &[SlotIndex], len: u64) -> Option<Self> {
         let mut wheel = Self::new(now_ms);
         *wheel.ends = ends.try_into().ok()?;
-        for (slot, head) in wheel.ends[..ALL_SLOTS].iter().enumerate() {
-            if *head != NOWHERE {
-                wheel.occupied[slot / SLOTS] |= 1 << (slot % SLOTS);
+        for (slot, head) in wheel.ends[..SLOT_COUNT].iter().enumerate() {
+            if *head != NO_SLOT {
+                wheel.occupied[slot / SLOTS_PER_LEVEL] |= 1 << (slot % SLOTS_PER_LEVEL);
             }
         }
         wheel.len = len;
@@ -270,14 +255,14 @@ pub enum WheelStep {
 }
 
 /// The value of a link that refers to a slot.
-fn name_of(slot: usize) -> SlotIndex {
-    NOWHERE - 1 - slot as SlotIndex
+fn slot_link(slot: usize) -> SlotIndex {
+    NO_SLOT - 1 - slot as SlotIndex
 }
 
 /// The slot that a link refers to when it refers to no row.
-fn slot_named(link: SlotIndex) -> Option<usize> {
-    let slot = (NOWHERE - 1).wrapping_sub(link) as usize;
-    (slot < ALL_SLOTS).then_some(slot)
+fn linked_slot(link: SlotIndex) -> Option<usize> {
+    let slot = (NO_SLOT - 1).wrapping_sub(link) as usize;
+    (slot < SLOT_COUNT).then_some(slot)
 }
 
 #[cfg(test)]

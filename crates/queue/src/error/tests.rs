@@ -34,35 +34,19 @@ fn databases_are_refused_by_name() {
         ],
     );
     check(
-        DatabasesError::Unknown {
-            asked: "ship".to_owned(),
-            names: names(),
-        },
+        DatabasesError::Unknown { asked: "ship".to_owned(), names: names() },
         expect!["database_not_found: database: `ship` does not exist; there are: shop, weather"],
     );
 }
 
 #[test]
 fn only_limits_of_what_goes_by_itself_are_worth_another_attempt() {
-    let of = |name: &'static str| {
-        QueueError::Limit(LimitExceeded {
-            name,
-            max: 1,
-            asked: 2,
-        })
-    };
-    for name in LASTING_LIMITS {
+    let of = |name: &'static str| QueueError::Limit(LimitExceeded { name, max: 1, asked: 2 });
+    for name in PERMANENT_LIMITS {
         let error = of(name);
-        assert_eq!(
-            (error.kind(), error.retryable()),
-            (Kind::LimitReached, false)
-        );
+        assert_eq!((error.kind(), error.retryable()), (Kind::LimitReached, false));
     }
-    for name in [
-        "queue.tasks_max",
-        "queue.tenant_tasks_max",
-        "queue.waiting_max",
-    ] {
+    for name in ["queue.tasks_max", "queue.tenant_tasks_max", "queue.waiting_max"] {
         assert!(of(name).retryable(), "{name}");
     }
 }

@@ -48,10 +48,10 @@ pub struct Attachment {
 /// [`QueueError::Invalid`].
 pub fn check_name(name: &str) -> Result<(), QueueError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let is_one = (1..=NAME_BYTES_MAX).contains(&name.len())
+    let is_valid = (1..=NAME_BYTES_MAX).contains(&name.len())
         && !name.starts_with('.')
         && name.bytes().all(plain);
-    is_one.then_some(()).ok_or_else(|| QueueError::Invalid {
+    is_valid.then_some(()).ok_or_else(|| QueueError::Invalid {
         what: "attachment",
         reason: format!(
             "`{name}` is not a valid name: use 1 to {NAME_BYTES_MAX} letters, digits and `-_.`, \
@@ -66,9 +66,9 @@ pub fn check_name(name: &str) -> Result<(), QueueError> {
 /// [`QueueError::Invalid`].
 pub fn check_content_type(content_type: &str) -> Result<(), QueueError> {
     let visible = |byte: u8| (b' '..=b'~').contains(&byte);
-    let is_one = (1..=CONTENT_TYPE_BYTES_MAX).contains(&content_type.len())
+    let is_valid = (1..=CONTENT_TYPE_BYTES_MAX).contains(&content_type.len())
         && content_type.bytes().all(visible);
-    is_one.then_some(()).ok_or_else(|| QueueError::Invalid {
+    is_valid.then_some(()).ok_or_else(|| QueueError::Invalid {
         what: "content_type",
         reason: format!("it must have 1 to {CONTENT_TYPE_BYTES_MAX} visible ASCII characters"),
     })
@@ -98,11 +98,15 @@ pub fn take_tail(end: &[u8], file_bytes: u64, name: &str) -> Result<Attachment, 
     let mut from = Reader::new(tail, WHAT);
     let (size_bytes, crc32c, length) = (from.u64()?, from.u32()?, from.u16()?);
     let (version, crc, magic) = (from.u16()?, from.u32()?, from.take(8)?);
-    let at = rest.len().checked_sub(usize::from(length));
-    let content_type = rest.get(at.ok_or(malformed)?..).ok_or(malformed)?;
-    let known = crc32c::crc32c_append(crc32c::crc32c(content_type), &tail[..16]);
-    let whole = size_bytes.checked_add(u64::from(length) + TAIL_BYTES as u64);
-    if magic != MAGIC || version != VERSION || crc != known || whole != Some(file_bytes) {
+    let type_start = rest.len().checked_sub(usize::from(length));
+    let content_type = rest.get(type_start.ok_or(malformed)?..).ok_or(malformed)?;
+    let expected_crc = crc32c::crc32c_append(crc32c::crc32c(content_type), &tail[..16]);
+    let total_bytes = size_bytes.checked_add(u64::from(length) + TAIL_BYTES as u64);
+    if magic != MAGIC
+        || version != VERSION
+        || crc != expected_crc
+        || total_bytes != Some(file_bytes)
+    {
         return Err(malformed);
     }
     let content_type = std::str::from_utf8(content_type).map_err(|_| malformed)?;
@@ -118,12 +122,12 @@ pub fn take_tail(end: &[u8], file_bytes: u64, name: &str) -> Result<Attachment, 
 ///
 /// # Errors
 /// Those of the file; `InvalidData` when it is not an attachment's, or not whole.
-pub fn describe(file: &mut File, name: &str) -> std::io::Result<Attachment> {
+pub(crate) fn read_description(file: &mut File, name: &str) -> std::io::Result<Attachment> {
     let file_bytes = file.metadata()?.len();
-    let most = (TAIL_BYTES + CONTENT_TYPE_BYTES_MAX) as u64;
-    file.seek(SeekFrom::Start(file_bytes.saturating_sub(most)))?;
+    let tail_bytes_max = (TAIL_BYTES + CONTENT_TYPE_BYTES_MAX) as u64;
+    file.seek(SeekFrom::Start(file_bytes.saturating_sub(tail_bytes_max)))?;
     let mut end = Vec::new();
-    file.take(most).read_to_end(&mut end)?;
+    file.take(tail_bytes_max).read_to_end(&mut end)?;
     file.rewind()?;
     take_tail(&end, file_bytes, name)
         .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))

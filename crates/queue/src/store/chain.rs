@@ -54,15 +54,15 @@ pub fn decode(file: &[u8]) -> Result<Vec<Member>, DecodeError> {
         return Err(whole.malformed());
     }
     let mut from = Reader::new(members, WHAT);
-    let count: u32 = from.small()?;
+    let count: u32 = from.varint_as()?;
     let mut members = Vec::new();
-    for place in 0..count {
+    for index in 0..count {
         let record = from.bytes()?.to_vec();
         let mut links = Vec::new();
         for _ in 0..from.varint()? {
             // Only earlier members, as they are made in this order.
-            let link = from.small()?;
-            if link >= place {
+            let link = from.varint_as()?;
+            if link >= index {
                 return Err(from.malformed());
             }
             links.push(link);
@@ -98,20 +98,18 @@ pub fn list(directory: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let mut found = Vec::new();
+    let mut chains = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        let is_chain = path
-            .extension()
-            .is_some_and(|extension| extension == SUFFIX);
+        let is_chain = path.extension().is_some_and(|extension| extension == SUFFIX);
         let stem = path.file_stem().and_then(|stem| stem.to_str());
         let number = stem.and_then(|stem| u64::from_str_radix(stem, 16).ok());
         if is_chain && let Some(number) = number {
-            found.push((number, path));
+            chains.push((number, path));
         }
     }
-    found.sort_unstable();
-    Ok(found)
+    chains.sort_unstable();
+    Ok(chains)
 }
 
 #[cfg(test)]
@@ -121,14 +119,8 @@ mod tests {
     #[test]
     fn what_was_laid_out_is_read_and_nothing_else() {
         let members = [
-            Member {
-                record: b"one".to_vec(),
-                links: Vec::new(),
-            },
-            Member {
-                record: b"two".to_vec(),
-                links: vec![0],
-            },
+            Member { record: b"one".to_vec(), links: Vec::new() },
+            Member { record: b"two".to_vec(), links: vec![0] },
         ];
         let file = encode(&members);
         assert_eq!(decode(&file).unwrap(), members);
@@ -142,10 +134,7 @@ mod tests {
 
     #[test]
     fn a_member_waits_for_earlier_ones_only() {
-        let member = Member {
-            record: Vec::new(),
-            links: vec![0],
-        };
+        let member = Member { record: Vec::new(), links: vec![0] };
         assert!(decode(&encode(&[member])).is_err());
     }
 }

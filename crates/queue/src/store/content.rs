@@ -26,7 +26,7 @@ mod field {
 /// Wire types of Protocol Buffers.
 const VARINT: u64 = 0;
 const EIGHT_BYTES: u64 = 1;
-const LENGTH: u64 = 2;
+const LENGTH_DELIMITED: u64 = 2;
 const FOUR_BYTES: u64 = 5;
 
 /// Format of a payload or a result.
@@ -87,12 +87,12 @@ fn put_text(out: &mut Vec<u8>, number: u64, text: &str) {
 }
 
 fn put_field(out: &mut Vec<u8>, number: u64, bytes: &[u8]) {
-    put_varint(out, number << 3 | LENGTH);
+    put_varint(out, number << 3 | LENGTH_DELIMITED);
     put_bytes(out, bytes);
 }
 
 /// Appends the encoded content to `out`.
-pub fn put(out: &mut Vec<u8>, content: &Content<'_>) {
+pub fn encode(out: &mut Vec<u8>, content: &Content<'_>) {
     let private = &content.private;
     if *private == Private::default() {
         out.push(0);
@@ -125,7 +125,7 @@ pub fn put(out: &mut Vec<u8>, content: &Content<'_>) {
 ///
 /// # Errors
 /// [`DecodeError`] for malformed bytes.
-pub fn parts(content: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
+pub fn split(content: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     let mut from = Reader::new(content, WHAT);
     Ok((from.bytes()?, from.rest()))
 }
@@ -134,16 +134,12 @@ pub fn parts(content: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
 ///
 /// # Errors
 /// [`DecodeError`] for malformed bytes.
-pub fn private(bytes: &[u8]) -> Result<Private<'_>, DecodeError> {
+pub fn decode_private(bytes: &[u8]) -> Result<Private<'_>, DecodeError> {
     if bytes.is_empty() {
         return Ok(Private::default());
     }
     let mut from = Reader::new(bytes, WHAT);
-    Ok(Private {
-        callback_url: from.text()?,
-        unique_key: from.text()?,
-        schedule: from.bytes()?,
-    })
+    Ok(Private { callback_url: from.text()?, unique_key: from.text()?, schedule: from.bytes()? })
 }
 
 const WHAT: &str = "a task's content";
@@ -152,33 +148,30 @@ const WHAT: &str = "a task's content";
 ///
 /// # Errors
 /// [`DecodeError`] for malformed bytes.
-pub fn take(content: &[u8]) -> Result<Content<'_>, DecodeError> {
-    let (private_part, rest) = parts(content)?;
-    Ok(Content {
-        private: private(private_part)?,
-        ..take_for_workers(rest)?
-    })
+pub fn decode(content: &[u8]) -> Result<Content<'_>, DecodeError> {
+    let (private_part, rest) = split(content)?;
+    Ok(Content { private: decode_private(private_part)?, ..decode_for_workers(rest)? })
 }
 
 /// Decodes the part for workers, without anything private.
 ///
 /// # Errors
 /// [`DecodeError`] for malformed bytes.
-pub(crate) fn take_for_workers(fields: &[u8]) -> Result<Content<'_>, DecodeError> {
+pub(crate) fn decode_for_workers(fields: &[u8]) -> Result<Content<'_>, DecodeError> {
     let mut from = Reader::new(fields, WHAT);
     let mut result = Content::default();
     while !from.rest().is_empty() {
         let tag = from.varint()?;
         match (tag >> 3, tag & 7) {
-            (field::PAYLOAD, LENGTH) => result.payload = from.bytes()?,
+            (field::PAYLOAD, LENGTH_DELIMITED) => result.payload = from.bytes()?,
             (field::FORMAT, VARINT) => result.format = take_format(&mut from)?,
-            (field::ORDERING_KEY, LENGTH) => result.ordering_key = from.text()?,
-            (field::METADATA, LENGTH) => {
+            (field::ORDERING_KEY, LENGTH_DELIMITED) => result.ordering_key = from.text()?,
+            (field::METADATA, LENGTH_DELIMITED) => {
                 let (name, value) = take_entry(from.bytes()?)?;
                 result.metadata.insert(name, value);
             }
-            (field::TRACEPARENT, LENGTH) => result.traceparent = from.text()?,
-            (field::TRACESTATE, LENGTH) => result.tracestate = from.text()?,
+            (field::TRACEPARENT, LENGTH_DELIMITED) => result.traceparent = from.text()?,
+            (field::TRACESTATE, LENGTH_DELIMITED) => result.tracestate = from.text()?,
             (_, wire_type) => skip(&mut from, wire_type)?,
         }
     }
@@ -198,7 +191,7 @@ fn skip(from: &mut Reader<'_>, wire_type: u64) -> Result<(), DecodeError> {
     match wire_type {
         VARINT => drop(from.varint()?),
         EIGHT_BYTES => drop(from.take(8)?),
-        LENGTH => drop(from.bytes()?),
+        LENGTH_DELIMITED => drop(from.bytes()?),
         FOUR_BYTES => drop(from.take(4)?),
         _ => return Err(from.malformed()),
     }
@@ -210,8 +203,8 @@ fn take_entry(entry: &[u8]) -> Result<(&str, &str), DecodeError> {
     let (mut name, mut value) = ("", "");
     while !from.rest().is_empty() {
         match from.varint()? {
-            tag if tag == 1 << 3 | LENGTH => name = from.text()?,
-            tag if tag == 2 << 3 | LENGTH => value = from.text()?,
+            tag if tag == 1 << 3 | LENGTH_DELIMITED => name = from.text()?,
+            tag if tag == 2 << 3 | LENGTH_DELIMITED => value = from.text()?,
             tag => skip(&mut from, tag & 7)?,
         }
     }
@@ -230,6 +223,6 @@ pub fn tags(bytes: &[u8]) -> impl Iterator<Item = &str> {
     let mut from = Reader::new(bytes, WHAT);
     std::iter::from_fn(move || {
         let tag = from.varint().ok()?;
-        (tag == field::TAGS << 3 | LENGTH).then(|| from.text().ok())?
+        (tag == field::TAGS << 3 | LENGTH_DELIMITED).then(|| from.text().ok())?
     })
 }

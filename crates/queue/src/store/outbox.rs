@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use egret_postgres::PostgresError;
-use egret_postgres::error::server;
+use egret_postgres::error::server_error;
 use egret_postgres::listen::quote_identifier;
 use egret_postgres::lock_owner::{LockOutcome, LockOwner};
-use egret_postgres::migrate::{Migration, check_owner, migrate, remove};
+use egret_postgres::migrate::{Migration, check_schema_owner, migrate, remove_engine};
 use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::tokio_postgres::{Client, Row, Transaction};
 
@@ -17,22 +17,10 @@ const ENGINE: &str = "queue";
 
 /// Its schema, step by step.
 const MIGRATIONS: [Migration; 4] = [
-    Migration {
-        name: "outbox",
-        sql: include_str!("outbox/migration_1.sql"),
-    },
-    Migration {
-        name: "chains",
-        sql: include_str!("outbox/migration_2.sql"),
-    },
-    Migration {
-        name: "chain bytes",
-        sql: include_str!("outbox/migration_3.sql"),
-    },
-    Migration {
-        name: "rows by role",
-        sql: include_str!("outbox/migration_4.sql"),
-    },
+    Migration { name: "outbox", sql: include_str!("outbox/migration_1.sql") },
+    Migration { name: "chains", sql: include_str!("outbox/migration_2.sql") },
+    Migration { name: "chain bytes", sql: include_str!("outbox/migration_3.sql") },
+    Migration { name: "rows by role", sql: include_str!("outbox/migration_4.sql") },
 ];
 
 /// Channel on which transactions notify that they have enqueued rows.
@@ -81,12 +69,12 @@ pub struct OutboxRow {
     /// The role whose session wrote it.
     pub enqueued_by: String,
     /// Its `ctid` when it was read.
-    pub place: String,
+    pub ctid: String,
 }
 
 /// A row that was read, or the reason why it was not.
 #[derive(Clone, Debug)]
-pub struct CheckedRow {
+pub(crate) struct CheckedRow {
     /// The row; of one with a defect only queue, key, chain and place.
     pub row: OutboxRow,
     /// Why the rest of the row was not read.
@@ -95,7 +83,7 @@ pub struct CheckedRow {
 
 /// Why a row was not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Defect {
+pub(crate) enum Defect {
     /// What it holds is no text, or no JSON.
     Unreadable(String),
     /// Its payload is larger than [`SizeLimits::payload_bytes_max`], or its chain than
@@ -127,7 +115,7 @@ impl SizeLimits {
 
 /// A row that the queue refused for good.
 #[derive(Clone, Debug)]
-pub struct RejectedRow<'a> {
+pub(crate) struct RejectedRow<'a> {
     pub row: &'a OutboxRow,
     /// The stable name of the error.
     pub code: &'static str,
@@ -159,8 +147,8 @@ pub async fn install(client: &mut Client) -> Result<(), QueueError> {
     let code = error.code();
     if code == Some(&SqlState::LOCK_NOT_AVAILABLE) {
         let sql = include_str!("outbox/transactions.sql");
-        let open = client.query_one(sql, &[]).await;
-        let open = text(&open.map_err(server("look for transactions"))?);
+        let open_transactions = client.query_one(sql, &[]).await;
+        let open = first_text(&open_transactions.map_err(server_error("look for transactions"))?);
         return Err(QueueError::OutboxBusy {
             transactions: open.unwrap_or_else(|| "they have ended by now".to_owned()),
         });
@@ -168,7 +156,7 @@ pub async fn install(client: &mut Client) -> Result<(), QueueError> {
     if code == Some(&SqlState::DEPENDENT_OBJECTS_STILL_EXIST) {
         let sql = include_str!("outbox/foreign_keys.sql");
         let keys = client.query_one(sql, &[]).await;
-        if let Some(commands) = text(&keys.map_err(server("look for foreign keys"))?) {
+        if let Some(commands) = first_text(&keys.map_err(server_error("look for foreign keys"))?) {
             return Err(QueueError::OutboxReferenced { commands });
         }
     }
@@ -177,7 +165,7 @@ pub async fn install(client: &mut Client) -> Result<(), QueueError> {
 
 /// The first column of a row as text; `None` where it is null or not UTF-8, as names may be in a
 /// database without an encoding.
-fn text(row: &Row) -> Option<String> {
+fn first_text(row: &Row) -> Option<String> {
     row.try_get(0).unwrap_or_default()
 }
 
@@ -185,16 +173,16 @@ fn text(row: &Row) -> Option<String> {
 pub async fn is_installed(client: &Client) -> Result<bool, PostgresError> {
     let sql = "SELECT pg_catalog.to_regclass('egret.outbox') IS NOT NULL";
     let row = client.query_one(sql, &[]).await;
-    Ok(row.map_err(server("look for egret.outbox"))?.get(0))
+    Ok(row.map_err(server_error("look for egret.outbox"))?.get(0))
 }
 
 /// Refuses an outbox that another role has made; must be called before any other read of it.
-pub async fn check(client: &Client) -> Result<(), PostgresError> {
-    check_owner(client).await
+pub(crate) async fn check_outbox_owner(client: &Client) -> Result<(), PostgresError> {
+    check_schema_owner(client).await
 }
 
 /// The names of roles that do not exist; `None` if all exist. `public` stands for every role.
-pub(crate) async fn unknown_roles(
+pub(crate) async fn find_unknown_roles(
     client: &Client,
     roles: &[String],
 ) -> Result<Option<String>, PostgresError> {
@@ -202,12 +190,12 @@ pub(crate) async fn unknown_roles(
                FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY AS asked (name, place) \
                WHERE asked.name <> 'public' AND NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = asked.name)";
     let row = client.query_one(sql, &[&roles]).await;
-    Ok(row.map_err(server("look for roles"))?.get(0))
+    Ok(row.map_err(server_error("look for roles"))?.get(0))
 }
 
 /// Lets a role enqueue; `public` stands for all roles.
 pub async fn grant(client: &mut Client, roles: &[String]) -> Result<(), PostgresError> {
-    let transaction = client.transaction().await.map_err(server("begin"))?;
+    let transaction = client.transaction().await.map_err(server_error("begin"))?;
     for role in roles {
         let role = match role.as_str() {
             "public" => "PUBLIC".to_owned(),
@@ -218,9 +206,9 @@ pub async fn grant(client: &mut Client, roles: &[String]) -> Result<(), Postgres
              GRANT EXECUTE ON FUNCTION egret.enqueue, egret.enqueue_bytes TO {role}"
         );
         let granted = transaction.batch_execute(&sql).await;
-        granted.map_err(server("grant egret.enqueue"))?;
+        granted.map_err(server_error("grant egret.enqueue"))?;
     }
-    transaction.commit().await.map_err(server("commit"))
+    transaction.commit().await.map_err(server_error("commit"))
 }
 
 /// Removes the outbox if `allow` accepts its counts; no row can be written meanwhile.
@@ -228,33 +216,30 @@ pub async fn uninstall<E: From<PostgresError>>(
     client: &mut Client,
     allow: impl FnOnce(OutboxCounts) -> Result<(), E>,
 ) -> Result<OutboxCounts, E> {
-    let transaction = client.transaction().await.map_err(server("begin"))?;
+    let transaction = client.transaction().await.map_err(server_error("begin"))?;
     let lock = "LOCK TABLE egret.outbox, egret.outbox_rejected IN ACCESS EXCLUSIVE MODE";
     let locked = transaction.batch_execute(lock).await;
-    locked.map_err(server("lock egret.outbox"))?;
-    let held = counts_in(&transaction).await?;
-    allow(held)?;
-    remove(&transaction, ENGINE, include_str!("outbox/remove.sql")).await?;
+    locked.map_err(server_error("lock egret.outbox"))?;
+    let counts = count_rows_in(&transaction).await?;
+    allow(counts)?;
+    remove_engine(&transaction, ENGINE, include_str!("outbox/remove.sql")).await?;
     // Ends the reader at once: its session would keep others from dropping the database.
     let notify = "SELECT pg_catalog.pg_notify($1, '')";
     let notified = transaction.execute(notify, &[&CHANNEL]).await;
-    notified.map_err(server("notify the reader of egret.outbox"))?;
-    transaction.commit().await.map_err(server("commit"))?;
-    Ok(held)
+    notified.map_err(server_error("notify the reader of egret.outbox"))?;
+    transaction.commit().await.map_err(server_error("commit"))?;
+    Ok(counts)
 }
 
 /// Counts the rows of the outbox.
-pub async fn counts(client: &mut Client) -> Result<OutboxCounts, PostgresError> {
-    let transaction = client.transaction().await.map_err(server("begin"))?;
-    counts_in(&transaction).await
+pub async fn count_rows(client: &mut Client) -> Result<OutboxCounts, PostgresError> {
+    let transaction = client.transaction().await.map_err(server_error("begin"))?;
+    count_rows_in(&transaction).await
 }
 
-async fn counts_in(transaction: &Transaction<'_>) -> Result<OutboxCounts, PostgresError> {
+async fn count_rows_in(transaction: &Transaction<'_>) -> Result<OutboxCounts, PostgresError> {
     let sql = include_str!("outbox/counts.sql");
-    let row = transaction
-        .query_one(sql, &[])
-        .await
-        .map_err(server("count egret.outbox"))?;
+    let row = transaction.query_one(sql, &[]).await.map_err(server_error("count egret.outbox"))?;
     let count = |number: i64| u64::try_from(number).unwrap_or(0);
     Ok(OutboxCounts {
         waiting: count(row.get(0)),
@@ -265,7 +250,7 @@ async fn counts_in(transaction: &Transaction<'_>) -> Result<OutboxCounts, Postgr
 
 /// Rows of an outbox that are not read at the moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HeldRows {
+pub(crate) struct HeldRows {
     /// Rows for these queues.
     pub queues: Vec<String>,
     /// Rows that these roles wrote, except for the queues `existing`.
@@ -277,28 +262,26 @@ pub struct HeldRows {
 }
 
 /// Takes the reader's lock until the session ends, unless another owner has it.
-pub(crate) async fn become_reader(
+pub(crate) async fn lock_as_reader(
     client: &Client,
     owner: &LockOwner,
 ) -> Result<LockOutcome, PostgresError> {
     let outcome = owner.try_lock(client, READER_KEY).await;
-    outcome.map_err(server("take the lock of the outbox"))
+    outcome.map_err(server_error("take the lock of the outbox"))
 }
 
 /// Configures a session for the query of rows.
 pub(crate) async fn set_up_reader(client: &Client) -> Result<(), PostgresError> {
     let set = client.batch_execute(include_str!("outbox/session.sql"));
-    set.await.map_err(server("set up the reader of an outbox"))
+    set.await.map_err(server_error("set up the reader of an outbox"))
 }
 
 /// Passes the limits on sizes to `egret.enqueue`.
 pub async fn set_limits(client: &Client, limits: SizeLimits) -> Result<(), PostgresError> {
     let sql = "UPDATE egret.outbox_limit SET payload_bytes_max = $1, chain_bytes_max = $2 \
                WHERE (payload_bytes_max, chain_bytes_max) <> ($1, $2)";
-    let set = client
-        .execute(sql, &[&limits.payload(), &limits.chain()])
-        .await;
-    set.map_err(server("set egret.outbox_limit"))?;
+    let set = client.execute(sql, &[&limits.payload(), &limits.chain()]).await;
+    set.map_err(server_error("set egret.outbox_limit"))?;
     Ok(())
 }
 
@@ -312,7 +295,7 @@ pub async fn set_limits(client: &Client, limits: SizeLimits) -> Result<(), Postg
 /// role that is held in one step. A second index would do the same and cost every writer. One that
 /// is made only while a role is held (`CREATE INDEX CONCURRENTLY`) would wait for the end of every
 /// open transaction, among them those of that role, and be invalid after an interruption.
-pub async fn next(
+pub(crate) async fn next_rows(
     client: &Client,
     held: &HeldRows,
     rows_max: i64,
@@ -336,18 +319,16 @@ pub async fn next(
             ],
         )
         .await
-        .map_err(server("read egret.outbox"))?;
-    Ok(rows.iter().map(found).collect())
+        .map_err(server_error("read egret.outbox"))?;
+    Ok(rows.iter().map(parse_row).collect())
 }
 
 /// Text in a database without an encoding may not be UTF-8.
-fn found(row: &Row) -> CheckedRow {
+fn parse_row(row: &Row) -> CheckedRow {
     let withheld: Option<i64> = row.try_get(17).unwrap_or_default();
     let content = match withheld {
-        Some(bytes) => Err(Defect::TooLarge {
-            size_bytes: u64::try_from(bytes).unwrap_or(0),
-        }),
-        None => read(row).map_err(Defect::Unreadable),
+        Some(bytes) => Err(Defect::TooLarge { size_bytes: u64::try_from(bytes).unwrap_or(0) }),
+        None => parse_fields(row).map_err(Defect::Unreadable),
     };
     match content {
         Ok(row) => CheckedRow { row, defect: None },
@@ -356,7 +337,7 @@ fn found(row: &Row) -> CheckedRow {
                 queue: row.try_get(0).unwrap_or_default(),
                 key: row.try_get(1).unwrap_or_default(),
                 chain: row.try_get(15).unwrap_or_default(),
-                place: row.try_get(19).unwrap_or_default(),
+                ctid: row.try_get(19).unwrap_or_default(),
                 ..OutboxRow::default()
             },
             defect: Some(defect),
@@ -364,13 +345,12 @@ fn found(row: &Row) -> CheckedRow {
     }
 }
 
-fn read(row: &Row) -> Result<OutboxRow, String> {
+fn parse_fields(row: &Row) -> Result<OutboxRow, String> {
     fn get<'r, T: egret_postgres::tokio_postgres::types::FromSql<'r>>(
         row: &'r Row,
-        at: usize,
+        column: usize,
     ) -> Result<T, String> {
-        row.try_get(at)
-            .map_err(|error| egret_base::error::chain(&error))
+        row.try_get(column).map_err(|error| egret_base::error::chain(&error))
     }
     let metadata: String = get(row, 12)?;
     Ok(OutboxRow {
@@ -392,46 +372,44 @@ fn read(row: &Row) -> Result<OutboxRow, String> {
         chain: get(row, 15)?,
         after: get(row, 16)?,
         enqueued_by: get(row, 18)?,
-        place: get(row, 19)?,
+        ctid: get(row, 19)?,
     })
 }
 
 /// Deletes rows that have become tasks.
-pub async fn taken(client: &Client, rows: &[&OutboxRow]) -> Result<(), PostgresError> {
-    let (places, keys) = addresses(rows.iter().copied());
+pub async fn delete_rows(client: &Client, rows: &[&OutboxRow]) -> Result<(), PostgresError> {
+    let (ctids, keys) = addresses(rows.iter().copied());
     let sql = include_str!("outbox/taken.sql");
-    let deleted = client.execute(sql, &[&places, &keys]).await;
-    deleted.map_err(server("delete from egret.outbox"))?;
+    let deleted = client.execute(sql, &[&ctids, &keys]).await;
+    deleted.map_err(server_error("delete from egret.outbox"))?;
     Ok(())
 }
 
 /// Moves rows that the queue rejected to `egret.outbox_rejected`.
-pub async fn rejected(client: &Client, refused: &[RejectedRow<'_>]) -> Result<(), PostgresError> {
-    let (places, keys) = addresses(refused.iter().map(|refused| refused.row));
+pub(crate) async fn move_rejected_rows(
+    client: &Client,
+    refused: &[RejectedRow<'_>],
+) -> Result<(), PostgresError> {
+    let (ctids, keys) = addresses(refused.iter().map(|refused| refused.row));
     let codes: Vec<&str> = refused.iter().map(|refused| refused.code).collect();
     // Text of PostgreSQL knows no zero byte.
-    let reasons: Vec<String> = refused
-        .iter()
-        .map(|refused| refused.reason.replace('\0', ""))
-        .collect();
+    let reasons: Vec<String> =
+        refused.iter().map(|refused| refused.reason.replace('\0', "")).collect();
     let sql = include_str!("outbox/rejected.sql");
-    let moved = client
-        .execute(sql, &[&places, &keys, &codes, &reasons])
-        .await;
-    moved.map_err(server("write to egret.outbox_rejected"))?;
+    let moved = client.execute(sql, &[&ctids, &keys, &codes, &reasons]).await;
+    moved.map_err(server_error("write to egret.outbox_rejected"))?;
     Ok(())
 }
 
 /// Addresses and keys of rows. The name of the role is not used: in a database without an encoding
 /// it may not be UTF-8.
 fn addresses<'r>(rows: impl Iterator<Item = &'r OutboxRow>) -> (Vec<&'r str>, Vec<&'r str>) {
-    rows.map(|row| (row.place.as_str(), row.key.as_str()))
-        .unzip()
+    rows.map(|row| (row.ctid.as_str(), row.key.as_str())).unzip()
 }
 
 /// Moves rejected rows back to the outbox. Returns their number.
-pub async fn retry(client: &Client) -> Result<u64, PostgresError> {
+pub(crate) async fn retry_rejected_rows(client: &Client) -> Result<u64, PostgresError> {
     let sql = include_str!("outbox/retry.sql");
     let moved = client.execute(sql, &[]).await;
-    moved.map_err(server("read egret.outbox_rejected"))
+    moved.map_err(server_error("read egret.outbox_rejected"))
 }

@@ -15,13 +15,13 @@ pub use encode::{encode, encode_enqueue, put_options};
 const WHAT: &str = "a record of the queue's log";
 
 mod kind {
-    pub const CLOCK: u8 = 1;
+    pub(crate) const CLOCK: u8 = 1;
     pub(crate) const EPOCH: u8 = 2;
     pub(crate) const PUT_QUEUE: u8 = 3;
     pub(crate) const SET_FLOW: u8 = 4;
     pub(crate) const DELETE_QUEUE: u8 = 5;
     pub const ENQUEUE: u8 = 6;
-    pub const CLAIM: u8 = 7;
+    pub(crate) const CLAIM: u8 = 7;
     pub const COMPLETE: u8 = 8;
     pub(crate) const FAIL: u8 = 9;
     pub(crate) const DEFER: u8 = 10;
@@ -32,12 +32,12 @@ mod kind {
     pub(crate) const PURGE: u8 = 15;
     pub(crate) const ADVANCE: u8 = 16;
     pub const AWAIT: u8 = 17;
-    pub const RESOLVE: u8 = 18;
+    pub(crate) const RESOLVE: u8 = 18;
     pub(crate) const DELIVERED: u8 = 19;
     pub(crate) const PUT_SCHEDULE: u8 = 20;
     pub(crate) const DELETE_SCHEDULE: u8 = 21;
     pub(crate) const PAUSE_SCHEDULE: u8 = 22;
-    pub const TICK: u8 = 23;
+    pub(crate) const TICK: u8 = 23;
     pub(crate) const COMPLETE_ATTACHED: u8 = 24;
     pub(crate) const CHAIN: u8 = 25;
     pub const STEP: u8 = 26;
@@ -66,61 +66,46 @@ pub fn decode(record: &[u8]) -> Result<Command<'_>, DecodeError> {
     let mut from = Reader::new(record, WHAT);
     let kind = from.u8()?;
     let command = match kind {
-        kind::CLOCK => Command::Clock {
-            now_ms: from.u64()?,
-            seed: from.u64()?,
-        },
-        kind::STEP => Command::Step {
-            by_ms: from.u64()?.cast_signed(),
-        },
-        kind::EPOCH => Command::Epoch {
-            epoch: from.u32()?,
-            instance: from.u16()?,
-            grace_ms: from.varint()?,
-        },
+        kind::CLOCK => Command::Clock { now_ms: from.u64()?, seed: from.u64()? },
+        kind::STEP => Command::Step { by_ms: from.u64()?.cast_signed() },
+        kind::EPOCH => {
+            Command::Epoch { epoch: from.u32()?, instance: from.u16()?, grace_ms: from.varint()? }
+        }
         kind::ENQUEUE => return take_task(from).map(Command::Enqueue),
-        kind::CHAIN => Command::Chain {
-            tasks: from.small()?,
-        },
+        kind::CHAIN => Command::Chain { tasks: from.varint_as()? },
         kind::CLAIM => Command::Claim {
-            queue: from.small()?,
+            queue: from.varint_as()?,
             worker: from.text()?,
-            count: from.small()?,
+            count: from.varint_as()?,
             lease_ms: from.varint()?,
         },
-        kind::COMPLETE => return take_held(from).map(Command::Complete),
-        kind::COMPLETE_ATTACHED => return take_held(from).map(Command::CompleteAttached),
+        kind::COMPLETE => return take_report(from).map(Command::Complete),
+        kind::COMPLETE_ATTACHED => return take_report(from).map(Command::CompleteAttached),
         kind::FAIL => {
             let permanent = from.bool()?;
-            let held = take_held(from)?;
-            return Ok(Command::Fail { held, permanent });
+            let report = take_report(from)?;
+            return Ok(Command::Fail { report, permanent });
         }
         kind::DEFER => {
-            let how = match from.u8()? {
+            let mode = match from.u8()? {
                 0 => Defer::Nack,
                 1 => Defer::Snooze,
                 2 => Defer::Release,
                 _ => return Err(from.malformed()),
             };
             let delay_ms = from.varint()?;
-            let held = take_held(from)?;
-            return Ok(Command::Defer {
-                held,
-                delay_ms,
-                how,
-            });
+            let held = take_report(from)?;
+            return Ok(Command::Defer { report: held, delay_ms, mode });
         }
         kind::HEARTBEAT => {
             let lease_ms = from.varint()?;
-            let held = take_held(from)?;
-            return Ok(Command::Heartbeat { held, lease_ms });
+            let held = take_report(from)?;
+            return Ok(Command::Heartbeat { report: held, lease_ms });
         }
-        kind::ADVANCE => Command::Advance {
-            budget: from.small()?,
-        },
+        kind::ADVANCE => Command::Advance { budget: from.varint_as()? },
         kind::AWAIT | kind::RESOLVE | kind::DELIVERED => decode_chain(kind, &mut from)?,
         kind::PUT_SCHEDULE => return take_schedule(from).map(Command::PutSchedule),
-        others => decode_asked(others, &mut from)?,
+        others => decode_admin(others, &mut from)?,
     };
     match from.rest() {
         [] => Ok(command),
@@ -130,57 +115,43 @@ pub fn decode(record: &[u8]) -> Result<Command<'_>, DecodeError> {
 
 fn decode_chain<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Command<'a>, DecodeError> {
     Ok(match kind {
-        kind::AWAIT => Command::Await {
-            task: take_id(from)?,
-            waiting: take_id(from)?,
-            tenant: from.u64()?,
-        },
+        kind::AWAIT => {
+            Command::Await { task: take_id(from)?, waiting: take_id(from)?, tenant: from.u64()? }
+        }
         kind::RESOLVE => Command::Resolve {
             completed: from.bool()?,
             waiting: take_id(from)?,
             task: take_id(from)?,
         },
-        _ => Command::Delivered {
-            message: from.varint()?,
-        },
+        _ => Command::Delivered { message: from.varint()? },
     })
 }
 
-fn decode_asked<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Command<'a>, DecodeError> {
+fn decode_admin<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Command<'a>, DecodeError> {
     Ok(match kind {
         kind::PUT_QUEUE => Command::PutQueue {
-            queue: from.small()?,
+            queue: from.varint_as()?,
             tenant: from.text()?,
             name: from.text()?,
-            settings: Box::new(settings::take(from)?),
+            settings: Box::new(settings::decode(from)?),
         },
         kind::SET_FLOW => Command::SetFlow {
             paused: from.bool()?,
             draining: from.bool()?,
-            queue: from.small()?,
+            queue: from.varint_as()?,
         },
-        kind::DELETE_QUEUE => Command::DeleteQueue {
-            queue: from.small()?,
-        },
-        kind::CANCEL => Command::Cancel {
-            number: from.varint()?,
-        },
-        kind::REQUEUE => Command::Requeue {
-            number: from.varint()?,
-            key: from.u128()?,
-        },
-        kind::DELETE => Command::Delete {
-            number: from.varint()?,
-        },
+        kind::DELETE_QUEUE => Command::DeleteQueue { queue: from.varint_as()? },
+        kind::CANCEL => Command::Cancel { number: from.varint()? },
+        kind::REQUEUE => Command::Requeue { number: from.varint()?, key: from.u128()? },
+        kind::DELETE => Command::Delete { number: from.varint()? },
         kind::PURGE => Command::Purge {
             states: from.u8()?,
-            queue: from.small()?,
-            count: from.small()?,
+            queue: from.varint_as()?,
+            count: from.varint_as()?,
         },
-        kind::DELETE_SCHEDULE => Command::DeleteSchedule {
-            tenant: from.text()?,
-            name: from.text()?,
-        },
+        kind::DELETE_SCHEDULE => {
+            Command::DeleteSchedule { tenant: from.text()?, name: from.text()? }
+        }
         kind::PAUSE_SCHEDULE => Command::PauseSchedule {
             paused: from.bool()?,
             tenant: from.text()?,
@@ -192,7 +163,7 @@ fn decode_asked<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Command<'a>, Deco
             name: from.text()?,
             tick_ms: from.varint()?,
             next_ms: from.varint()?,
-            tasks: from.small()?,
+            tasks: from.varint_as()?,
         },
         _ => return Err(from.malformed()),
     })
@@ -200,9 +171,7 @@ fn decode_asked<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Command<'a>, Deco
 
 fn take_id(from: &mut Reader<'_>) -> Result<TaskId, DecodeError> {
     let bytes = from.take(16)?;
-    Ok(TaskId::from_bytes(
-        bytes.try_into().expect("as many were taken"),
-    ))
+    Ok(TaskId::from_bytes(bytes.try_into().expect("as many were taken")))
 }
 
 fn take_task(mut from: Reader<'_>) -> Result<Enqueue<'_>, DecodeError> {
@@ -214,11 +183,11 @@ fn take_task(mut from: Reader<'_>) -> Result<Enqueue<'_>, DecodeError> {
     let mut task = Enqueue {
         priority: from.u8()?,
         shard: from.u16()?,
-        queue: from.small()?,
+        queue: from.varint_as()?,
         callback: has(part::CALLBACK),
         ..Enqueue::default()
     };
-    if usize::from(task.priority) >= crate::core::lanes::PRIORITIES {
+    if usize::from(task.priority) >= crate::core::lanes::PRIORITY_COUNT {
         return Err(from.malformed());
     }
     if has(part::RUN_AT) {
@@ -257,30 +226,26 @@ fn take_task(mut from: Reader<'_>) -> Result<Enqueue<'_>, DecodeError> {
 /// # Errors
 /// [`DecodeError`] for malformed bytes.
 pub(crate) fn take_options(from: &mut Reader<'_>) -> Result<TaskOptions, DecodeError> {
-    let there = from.u8()?;
-    if there > 7 {
+    let present = from.u8()?;
+    if present > 7 {
         return Err(from.malformed());
     }
     let mut options = TaskOptions::default();
-    if there & 1 != 0 {
-        options.max_attempts = Some(from.small()?);
+    if present & 1 != 0 {
+        options.max_attempts = Some(from.varint_as()?);
     }
-    if there & 2 != 0 {
+    if present & 2 != 0 {
         let retry: RetryPolicy = settings::take_retry(from)?;
         options.retry = Some(retry);
     }
-    if there & 4 != 0 {
+    if present & 4 != 0 {
         options.timeout_ms = Some(from.varint()?);
     }
     Ok(options)
 }
 
-fn take_held(mut from: Reader<'_>) -> Result<TaskReport<'_>, DecodeError> {
-    Ok(TaskReport {
-        number: from.varint()?,
-        token: from.u64()?,
-        content: from.rest(),
-    })
+fn take_report(mut from: Reader<'_>) -> Result<TaskReport<'_>, DecodeError> {
+    Ok(TaskReport { number: from.varint()?, token: from.u64()?, content: from.rest() })
 }
 
 fn take_schedule(mut from: Reader<'_>) -> Result<PutSchedule<'_>, DecodeError> {

@@ -17,7 +17,7 @@ pub(crate) struct Description<'a> {
 }
 
 impl<'a> Description<'a> {
-    pub(crate) fn put(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = vec![self.missed as u8];
         put_bytes(&mut out, self.cron.as_bytes());
         put_bytes(&mut out, self.time_zone.as_bytes());
@@ -25,7 +25,7 @@ impl<'a> Description<'a> {
         out
     }
 
-    pub(crate) fn take(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut from = Reader::new(bytes, "a schedule");
         let missed = match from.u8()? {
             0 => MissedTickPolicy::Skip,
@@ -51,9 +51,9 @@ pub(crate) fn put_ms(record: &[u8]) -> u64 {
     let Ok(Command::PutSchedule(put)) = record::decode(record) else {
         return 0;
     };
-    let carried = content::take(put.task.content);
-    carried.map_or(0, |carried| {
-        let described = Description::take(carried.private.schedule);
-        described.map_or(0, |described| described.put_ms)
+    let task_content = content::decode(put.task.content);
+    task_content.map_or(0, |carried| {
+        let description = Description::decode(carried.private.schedule);
+        description.map_or(0, |described| described.put_ms)
     })
 }

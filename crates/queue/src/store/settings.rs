@@ -4,7 +4,7 @@ use crate::model::{Backoff, Jitter, QueueSettings, Retention, RetryPolicy};
 use egret_base::codec::{DecodeError, Reader, put_varint};
 
 /// Appends encoded settings to `out`.
-pub fn put(out: &mut Vec<u8>, settings: &QueueSettings) {
+pub fn encode(out: &mut Vec<u8>, settings: &QueueSettings) {
     put_varint(out, u64::from(settings.max_attempts));
     put_retry(out, &settings.retry);
     put_varint(out, settings.lease_ms);
@@ -25,16 +25,16 @@ pub fn put(out: &mut Vec<u8>, settings: &QueueSettings) {
 ///
 /// # Errors
 /// [`DecodeError`] for malformed bytes.
-pub fn take(from: &mut Reader<'_>) -> Result<QueueSettings, DecodeError> {
+pub fn decode(from: &mut Reader<'_>) -> Result<QueueSettings, DecodeError> {
     Ok(QueueSettings {
-        max_attempts: from.small()?,
+        max_attempts: from.varint_as()?,
         retry: take_retry(from)?,
         lease_ms: from.varint()?,
         timeout_ms: from.varint()?,
-        concurrency: from.small()?,
-        key_concurrency: from.small()?,
+        concurrency: from.varint_as()?,
+        key_concurrency: from.varint_as()?,
         rate_per_second: f64::from_bits(from.u64()?),
-        rate_burst: from.small()?,
+        rate_burst: from.varint_as()?,
         completed: take_retention(from)?,
         dead: take_retention(from)?,
         cancelled: take_retention(from)?,
@@ -44,10 +44,7 @@ pub fn take(from: &mut Reader<'_>) -> Result<QueueSettings, DecodeError> {
 }
 
 fn take_retention(from: &mut Reader<'_>) -> Result<Retention, DecodeError> {
-    Ok(Retention {
-        age_ms: from.varint()?,
-        count: from.varint()?,
-    })
+    Ok(Retention { age_ms: from.varint()?, count: from.varint()? })
 }
 
 /// Appends a retry policy.
@@ -84,10 +81,5 @@ pub(crate) fn take_retry(from: &mut Reader<'_>) -> Result<RetryPolicy, DecodeErr
         2 => Jitter::Equal,
         _ => return Err(from.malformed()),
     };
-    Ok(RetryPolicy {
-        backoff,
-        jitter,
-        base_ms: from.varint()?,
-        max_ms: from.varint()?,
-    })
+    Ok(RetryPolicy { backoff, jitter, base_ms: from.varint()?, max_ms: from.varint()? })
 }

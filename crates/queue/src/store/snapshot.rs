@@ -10,7 +10,7 @@
 //! what they describe to be absent. A change that does not keep to this gets a new version number.
 
 mod rows;
-mod whole;
+mod state_items;
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Write};
@@ -20,7 +20,7 @@ use egret_base::durable;
 use egret_log::Seq;
 
 use crate::core::state::{State, StateSnapshot};
-use crate::error::{QueueError, io};
+use crate::error::{QueueError, io_error};
 use egret_base::codec::{DecodeError, Reader, put_bytes};
 
 const MAGIC: &[u8; 8] = b"EGRETQSN";
@@ -46,15 +46,15 @@ pub(crate) struct SnapshotFile {
 
 /// Writes items in blocks.
 struct BlockWriter<W> {
-    to: W,
+    output: W,
     block: Vec<u8>,
     /// Buffer for an item whose length is not known yet.
     item: Vec<u8>,
-    written: u64,
+    bytes_written: u64,
 }
 
 impl<W: Write> BlockWriter<W> {
-    fn item(&mut self, put: impl FnOnce(&mut Vec<u8>)) -> std::io::Result<()> {
+    fn write_item(&mut self, put: impl FnOnce(&mut Vec<u8>)) -> std::io::Result<()> {
         put(&mut self.block);
         if self.block.len() >= BLOCK_BYTES {
             self.flush()?;
@@ -63,10 +63,10 @@ impl<W: Write> BlockWriter<W> {
     }
 
     /// Writes an item after its length.
-    fn sized(&mut self, put: impl FnOnce(&mut Vec<u8>)) -> std::io::Result<()> {
+    fn write_sized_item(&mut self, put: impl FnOnce(&mut Vec<u8>)) -> std::io::Result<()> {
         let mut item = std::mem::take(&mut self.item);
         put(&mut item);
-        self.item(|out| put_bytes(out, &item))?;
+        self.write_item(|out| put_bytes(out, &item))?;
         item.clear();
         self.item = item;
         Ok(())
@@ -77,11 +77,10 @@ impl<W: Write> BlockWriter<W> {
             return Ok(());
         }
         let length = u32::try_from(self.block.len()).expect("a block is smaller");
-        self.to.write_all(&length.to_le_bytes())?;
-        self.to
-            .write_all(&crc32c::crc32c(&self.block).to_le_bytes())?;
-        self.to.write_all(&self.block)?;
-        self.written += 8 + u64::from(length);
+        self.output.write_all(&length.to_le_bytes())?;
+        self.output.write_all(&crc32c::crc32c(&self.block).to_le_bytes())?;
+        self.output.write_all(&self.block)?;
+        self.bytes_written += 8 + u64::from(length);
         self.block.clear();
         Ok(())
     }
@@ -89,39 +88,39 @@ impl<W: Write> BlockWriter<W> {
 
 /// Reads items from blocks.
 struct BlockReader<R> {
-    from: R,
+    input: R,
     block: Vec<u8>,
     /// Offset of the next item in the block.
-    at: usize,
+    offset: usize,
     path: PathBuf,
 }
 
 impl<R: Read> BlockReader<R> {
     /// Reads the next item.
-    fn item<T>(
+    fn read_item<T>(
         &mut self,
         take: impl FnOnce(&mut Reader<'_>) -> Result<T, DecodeError>,
     ) -> Result<T, QueueError> {
-        if self.at == self.block.len() {
+        if self.offset == self.block.len() {
             self.next_block()?;
         }
-        let mut reader = Reader::new(&self.block[self.at..], WHAT);
+        let mut reader = Reader::new(&self.block[self.offset..], WHAT);
         let item = take(&mut reader)?;
-        self.at = self.block.len() - reader.rest().len();
+        self.offset = self.block.len() - reader.rest().len();
         Ok(item)
     }
 
     /// Reads the next item that begins with its length.
-    fn sized<T>(
+    fn read_sized_item<T>(
         &mut self,
         take: impl FnOnce(&mut Reader<'_>) -> Result<T, DecodeError>,
     ) -> Result<T, QueueError> {
-        self.item(|reader| take(&mut reader.part()?))
+        self.read_item(|reader| take(&mut reader.part()?))
     }
 
     /// Whether there is no further item. Later versions add items at the end.
     fn is_at_end(&mut self) -> Result<bool, QueueError> {
-        if self.at == self.block.len() {
+        if self.offset == self.block.len() {
             self.next_block()?;
         }
         Ok(self.block.is_empty())
@@ -129,17 +128,17 @@ impl<R: Read> BlockReader<R> {
 
     fn next_block(&mut self) -> Result<(), QueueError> {
         let mut head = [0; 8];
-        let read = self.from.read_exact(&mut head);
-        read.map_err(unreadable(&self.path))?;
+        let read = self.input.read_exact(&mut head);
+        read.map_err(map_read_error(&self.path))?;
         let mut from = Reader::new(&head, WHAT);
         let (length, crc) = (from.u32()? as usize, from.u32()?);
         if length > BLOCK_BYTES_MAX {
             return Err(from.malformed().into());
         }
         self.block.resize(length, 0);
-        self.at = 0;
-        let read = self.from.read_exact(&mut self.block);
-        read.map_err(unreadable(&self.path))?;
+        self.offset = 0;
+        let read = self.input.read_exact(&mut self.block);
+        read.map_err(map_read_error(&self.path))?;
         if crc32c::crc32c(&self.block) != crc {
             return Err(from.malformed().into());
         }
@@ -147,7 +146,7 @@ impl<R: Read> BlockReader<R> {
     }
 }
 
-fn path_of(directory: &Path, seq: Seq) -> PathBuf {
+fn snapshot_path(directory: &Path, seq: Seq) -> PathBuf {
     directory.join(format!("{PREFIX}{:016x}", seq.0))
 }
 
@@ -160,37 +159,34 @@ pub(crate) fn write(
     directory: &Path,
     seq: Seq,
     image: &StateSnapshot,
-    holds: &mut dyn FnMut(Seq),
+    on_record: &mut dyn FnMut(Seq),
 ) -> Result<SnapshotFile, QueueError> {
     let temporary = directory.join("snapshot.new");
-    let written = write_file(&temporary, seq, image, holds).map_err(|error| {
+    let written = write_file(&temporary, seq, image, on_record).map_err(|error| {
         // A partial file takes space that may be missing. If it cannot be removed, the next
         // snapshot replaces it.
         let _ = std::fs::remove_file(&temporary);
-        io("writing", &temporary)(error)
+        io_error("writing", &temporary)(error)
     })?;
-    let path = path_of(directory, seq);
-    std::fs::rename(&temporary, &path).map_err(io("renaming", &temporary))?;
-    durable::sync_directory(directory).map_err(io("syncing", directory))?;
+    let path = snapshot_path(directory, seq);
+    std::fs::rename(&temporary, &path).map_err(io_error("renaming", &temporary))?;
+    durable::sync_directory(directory).map_err(io_error("syncing", directory))?;
     for (older, path) in list(directory)? {
         if older < seq {
-            std::fs::remove_file(&path).map_err(io("deleting", &path))?;
+            std::fs::remove_file(&path).map_err(io_error("deleting", &path))?;
         }
     }
-    Ok(SnapshotFile {
-        seq,
-        file_bytes: written,
-    })
+    Ok(SnapshotFile { seq, file_bytes: written })
 }
 
 fn write_file(
     path: &Path,
     seq: Seq,
-    image: &StateSnapshot,
-    holds: &mut dyn FnMut(Seq),
+    snapshot: &StateSnapshot,
+    on_record: &mut dyn FnMut(Seq),
 ) -> std::io::Result<u64> {
     let file = File::create(path)?;
-    let file_bytes = put(IncrementallySyncedFile(&file), seq, image, holds)?;
+    let file_bytes = write_to(IncrementallySyncedFile(&file), seq, snapshot, on_record)?;
     file.sync_all()?;
     Ok(file_bytes)
 }
@@ -217,32 +213,32 @@ impl Write for IncrementallySyncedFile<'_> {
 ///
 /// # Errors
 /// Those of the writer.
-pub fn put(
+pub fn write_to(
     mut to: impl Write,
     seq: Seq,
-    image: &StateSnapshot,
-    holds: &mut dyn FnMut(Seq),
+    snapshot: &StateSnapshot,
+    on_record: &mut dyn FnMut(Seq),
 ) -> std::io::Result<u64> {
     to.write_all(MAGIC)?;
     to.write_all(&VERSION.to_le_bytes())?;
     let mut to = BlockWriter {
-        to,
+        output: to,
         block: Vec::with_capacity(BLOCK_BYTES * 2),
         item: Vec::new(),
-        written: 12,
+        bytes_written: 12,
     };
-    to.item(|out| out.extend_from_slice(&seq.0.to_le_bytes()))?;
-    whole::put(&mut to, image, holds)?;
+    to.write_item(|out| out.extend_from_slice(&seq.0.to_le_bytes()))?;
+    state_items::write_state(&mut to, snapshot, on_record)?;
     to.flush()?;
-    to.to.write_all(&[0; 8])?;
-    Ok(to.written + 8)
+    to.output.write_all(&[0; 8])?;
+    Ok(to.bytes_written + 8)
 }
 
 /// Every snapshot in a directory.
 pub(crate) fn list(directory: &Path) -> Result<Vec<(Seq, PathBuf)>, QueueError> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(io("reading", directory))? {
-        let path = entry.map_err(io("reading", directory))?.path();
+    for entry in std::fs::read_dir(directory).map_err(io_error("reading", directory))? {
+        let path = entry.map_err(io_error("reading", directory))?.path();
         let name = path.file_name().and_then(|name| name.to_str());
         let seq = name.and_then(|name| name.strip_prefix(PREFIX));
         if let Some(Ok(seq)) = seq.map(|seq| u64::from_str_radix(seq, 16)) {
@@ -261,8 +257,8 @@ pub(crate) fn read(directory: &Path) -> Result<Option<(Seq, State, u64)>, QueueE
     let Some((_, path)) = list(directory)?.pop() else {
         return Ok(None);
     };
-    let (seq, image, file_bytes) = read_file(&path)?;
-    Ok(Some((seq, State::restore(image), file_bytes)))
+    let (seq, snapshot, file_bytes) = read_file(&path)?;
+    Ok(Some((seq, State::restore(snapshot), file_bytes)))
 }
 
 /// Reads one snapshot: the state before the record it is returned with, and the size of the file.
@@ -270,11 +266,11 @@ pub(crate) fn read(directory: &Path) -> Result<Option<(Seq, State, u64)>, QueueE
 /// # Errors
 /// As those of [`read`].
 pub(crate) fn read_file(path: &Path) -> Result<(Seq, StateSnapshot, u64), QueueError> {
-    let file = File::open(path).map_err(io("opening", path))?;
-    let file_bytes = file.metadata().map_err(io("examining", path))?.len();
+    let file = File::open(path).map_err(io_error("opening", path))?;
+    let file_bytes = file.metadata().map_err(io_error("examining", path))?.len();
     let from = BufReader::with_capacity(BLOCK_BYTES, file);
-    match take(from, path.to_owned()) {
-        Ok((seq, image)) => Ok((seq, image, file_bytes)),
+    match read_from(from, path.to_owned()) {
+        Ok((seq, snapshot)) => Ok((seq, snapshot, file_bytes)),
         Err(QueueError::Malformed(error)) => Err(QueueError::SnapshotDamaged {
             path: path.display().to_string(),
             reason: error.to_string(),
@@ -285,16 +281,13 @@ pub(crate) fn read_file(path: &Path) -> Result<(Seq, StateSnapshot, u64), QueueE
 
 /// Maps the error of a read: a snapshot is damaged where it ends too early, or where the disk has
 /// lost a part of it.
-fn unreadable(path: &Path) -> impl FnOnce(std::io::Error) -> QueueError {
+fn map_read_error(path: &Path) -> impl FnOnce(std::io::Error) -> QueueError {
     let path = path.to_owned();
     move |error| {
-        if error.kind() != ErrorKind::UnexpectedEof && !egret_log::is_lost(&error) {
-            return io("reading", &path)(error);
+        if error.kind() != ErrorKind::UnexpectedEof && !egret_log::is_media_error(&error) {
+            return io_error("reading", &path)(error);
         }
-        QueueError::SnapshotDamaged {
-            path: path.display().to_string(),
-            reason: error.to_string(),
-        }
+        QueueError::SnapshotDamaged { path: path.display().to_string(), reason: error.to_string() }
     }
 }
 
@@ -302,16 +295,11 @@ fn unreadable(path: &Path) -> impl FnOnce(std::io::Error) -> QueueError {
 ///
 /// # Errors
 /// As those of [`read`], and [`QueueError::DecodeError`] for bytes that are not what was written.
-pub fn take(from: impl Read, path: PathBuf) -> Result<(Seq, StateSnapshot), QueueError> {
-    let mut from = BlockReader {
-        from,
-        block: Vec::new(),
-        at: 0,
-        path,
-    };
+pub fn read_from(from: impl Read, path: PathBuf) -> Result<(Seq, StateSnapshot), QueueError> {
+    let mut from = BlockReader { input: from, block: Vec::new(), offset: 0, path };
     let mut head = [0; 12];
-    let read = from.from.read_exact(&mut head);
-    read.map_err(unreadable(&from.path))?;
+    let read = from.input.read_exact(&mut head);
+    read.map_err(map_read_error(&from.path))?;
     if head[..8] != *MAGIC {
         return Err(DecodeError { what: WHAT }.into());
     }
@@ -325,8 +313,8 @@ pub fn take(from: impl Read, path: PathBuf) -> Result<(Seq, StateSnapshot), Queu
             ),
         });
     }
-    let seq = from.item(|reader| reader.u64())?;
-    Ok((Seq(seq), whole::take(&mut from)?))
+    let seq = from.read_item(|reader| reader.u64())?;
+    Ok((Seq(seq), state_items::read_state(&mut from)?))
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ use serde_json::json;
 use sha2::Sha256;
 use tokio::sync::mpsc;
 
-use crate::core::state::CALLBACKS;
-use crate::error::{QueueError, io};
+use crate::core::state::CALLBACK_QUEUE;
+use crate::error::{QueueError, io_error};
 use crate::metrics::CallbackOutcome;
 use crate::model::{
     AttemptEnd, Backoff, Jitter, Lease, QueueSettings, Retention, RetryPolicy, TaskId, TaskState,
@@ -42,7 +42,7 @@ use crate::worker::worker_handle::Worker;
 const KEY_FILE: &str = "callback.key";
 
 /// The name of the callbacks' queue, for the log.
-const NAME: &str = "egret.callbacks";
+const CALLBACK_QUEUE_NAME: &str = "egret.callbacks";
 
 /// How long a lease of a callback lasts beyond its timeout, in milliseconds.
 const LEASE_MARGIN_MS: u64 = 20_000;
@@ -54,7 +54,7 @@ const RESULT_BYTES_MAX: usize = 64 << 10;
 struct Callback {
     lease: Lease,
     attempt: u16,
-    about: TaskId,
+    ended_task: TaskId,
     state: TaskState,
     tenant: String,
     queue: String,
@@ -64,7 +64,7 @@ struct Callback {
 struct Sink(mpsc::UnboundedSender<Callback>);
 
 impl ReportSink for Sink {
-    fn reported(&self, outcomes: &[(u64, Result<(), QueueError>)]) {
+    fn deliver_outcomes(&self, outcomes: &[(u64, Result<(), QueueError>)]) {
         for (_, outcome) in outcomes {
             if let Err(error) = outcome {
                 tracing::debug!(%error, "cannot record the outcome of a callback; it will be sent again");
@@ -74,25 +74,20 @@ impl ReportSink for Sink {
 }
 
 impl WorkSink for Sink {
-    fn assigned(&self, tasks: &mut dyn Iterator<Item = TaskAssignment<'_>>) {
+    fn deliver_tasks(&self, tasks: &mut dyn Iterator<Item = TaskAssignment<'_>>) {
         for task in tasks {
-            let Some(CallbackSubject {
-                task: about,
-                state,
-                queue,
-                tenant,
-            }) = task.about
+            let Some(CallbackSubject { task: ended_task, state, queue, tenant }) = task.subject
             else {
                 continue;
             };
-            let Ok(private) = content::private(task.private) else {
+            let Ok(private) = content::decode_private(task.private) else {
                 continue;
             };
             // Without a receiver the engine stops, and the lease expires. Credits bound the queue.
             let _ = self.0.send(Callback {
                 lease: task.lease,
                 attempt: task.attempt,
-                about,
+                ended_task,
                 state,
                 tenant: tenant.to_owned(),
                 queue: queue.to_owned(),
@@ -101,17 +96,14 @@ impl WorkSink for Sink {
         }
     }
 
-    fn lost(&self, _: TaskId, _: Lease, _: AttemptEnd) {}
+    fn notify_lost_lease(&self, _: TaskId, _: Lease, _: AttemptEnd) {}
 
-    fn ended(&self, _: QueueError) {}
+    fn notify_end(&self, _: QueueError) {}
 }
 
 /// Retries for about a day, with growing delays.
 fn settings(timeout_ms: u64) -> QueueSettings {
-    let kept = Retention {
-        age_ms: 3_600_000,
-        count: 10_000,
-    };
+    let retention = Retention { age_ms: 3_600_000, count: 10_000 };
     QueueSettings {
         max_attempts: 32,
         retry: RetryPolicy {
@@ -123,19 +115,16 @@ fn settings(timeout_ms: u64) -> QueueSettings {
         lease_ms: timeout_ms + LEASE_MARGIN_MS,
         // The keys are tenants, which take turns without a limit.
         key_concurrency: 0,
-        completed: kept,
-        dead: Retention {
-            age_ms: 7 * 86_400_000,
-            count: 100_000,
-        },
-        cancelled: kept,
+        completed: retention,
+        dead: Retention { age_ms: 7 * 86_400_000, count: 100_000 },
+        cancelled: retention,
         ..QueueSettings::default()
     }
 }
 
 impl Queues {
     /// Starts to send callbacks, including those from before.
-    pub(super) async fn begin_callbacks(&self) -> Result<(), QueueError> {
+    pub(super) async fn start_callbacks(&self) -> Result<(), QueueError> {
         let config = &self.inner.config;
         let timeout = config.callback_timeout;
         let settings = settings(timeout.0);
@@ -143,8 +132,14 @@ impl Queues {
         for partition in 0..self.inner.partitions()?.len() {
             // A partition that could not start makes none.
             if self.inner.partitions()?[partition].failure.get().is_none() {
-                self.define(partition, CALLBACKS, "", NAME, &settings)
-                    .await?;
+                self.define_in_partition(
+                    partition,
+                    CALLBACK_QUEUE,
+                    "",
+                    CALLBACK_QUEUE_NAME,
+                    &settings,
+                )
+                .await?;
             }
         }
         if !config.callbacks {
@@ -153,46 +148,30 @@ impl Queues {
         let key = match self.inner.callback_key() {
             Ok(key) => key,
             Err(error) => {
-                let lost = &self.inner.callback_key_lost;
-                lost.fail(
-                    error,
-                    "no callbacks are sent until egret is restarted with its key",
-                );
+                let condition = &self.inner.callback_key_lost;
+                condition
+                    .fail(error, "no callbacks are sent until egret is restarted with its key");
                 return Ok(());
             }
         };
-        self.inner.remember_callback_key(false);
-        let options = ClientOptions {
-            timeout: Some(timeout.duration()),
-            ..ClientOptions::default()
-        };
+        self.inner.record_callback_key(false);
+        let options =
+            ClientOptions { timeout: Some(timeout.duration()), ..ClientOptions::default() };
         let client =
             OutgoingClient::new(self.inner.destinations.clone(), &options).map_err(|error| {
-                QueueError::Invalid {
-                    what: "queue.callbacks",
-                    reason: error.to_string(),
-                }
+                QueueError::Invalid { what: "queue.callbacks", reason: error.to_string() }
             })?;
         let (sender, receiver) = mpsc::unbounded_channel();
         let sink: Arc<dyn WorkSink> = Arc::new(Sink(sender));
         let partitions = self.inner.partitions()?.len();
-        let session = WorkSession::new(
-            "egret",
-            vec![(CALLBACKS, lease_ms)],
-            sink.clone(),
-            partitions,
-        );
+        let session =
+            WorkSession::new("egret", vec![(CALLBACK_QUEUE, lease_ms)], sink.clone(), partitions);
         let worker = Worker::new(self.clone(), session);
         worker.add_credits(config.callback_concurrency)?;
-        let post = Arc::new(CallbackSender {
-            queues: self.clone(),
-            client,
-            key,
-            sink,
-            worker,
-        });
-        let sending = tokio::spawn(send::send_all(post, receiver));
-        *lock(&self.inner.callbacks) = Some(sending);
+        let callback_sender =
+            Arc::new(CallbackSender { queues: self.clone(), client, key, sink, worker });
+        let send_task = tokio::spawn(send::send_all(callback_sender, receiver));
+        *lock(&self.inner.callbacks) = Some(send_task);
         Ok(())
     }
 }
@@ -213,35 +192,26 @@ struct Failure {
 impl CallbackSender {
     /// Sends a callback and records the outcome. Returns how the receiver responded.
     async fn send(&self, callback: &Callback) -> Delivery {
-        let body = self.body(callback).await;
-        let begun = Instant::now();
+        let body = self.build_body(callback).await;
+        let started = Instant::now();
         let (delivery, outcome, failure) = match self.attempt(callback, body).await {
-            Ok(Ok(())) => (
-                Delivery::Answered(begun.elapsed()),
-                CallbackOutcome::Delivered,
-                None,
-            ),
-            Ok(Err(failure)) => (
-                Delivery::Answered(begun.elapsed()),
-                CallbackOutcome::Refused,
-                Some(failure),
-            ),
+            Ok(Ok(())) => (Delivery::Answered(started.elapsed()), CallbackOutcome::Delivered, None),
+            Ok(Err(failure)) => {
+                (Delivery::Answered(started.elapsed()), CallbackOutcome::Refused, Some(failure))
+            }
             Err(text) => (
                 Delivery::Unanswered(text.clone()),
                 CallbackOutcome::Unanswered,
                 // A name may resolve to another address the next time.
-                Some(Failure {
-                    text,
-                    permanent: false,
-                }),
+                Some(Failure { text, permanent: false }),
             ),
         };
         self.count(outcome);
         match failure {
-            None => self.note(callback, ReportKind::Complete, ""),
+            None => self.record_outcome(callback, ReportKind::Complete, ""),
             Some(Failure { text, permanent }) => {
-                tracing::debug!(task = %callback.about, attempt = callback.attempt, error = text, "a callback failed");
-                self.note(callback, ReportKind::Fail { permanent }, &text);
+                tracing::debug!(task = %callback.ended_task, attempt = callback.attempt, error = text, "a callback failed");
+                self.record_outcome(callback, ReportKind::Fail { permanent }, &text);
             }
         }
         delivery
@@ -254,31 +224,30 @@ impl CallbackSender {
         body: String,
     ) -> Result<Result<(), Failure>, String> {
         // It was allowed when the task was made; settings may have changed.
-        if let Err(error) = destination::check(&callback.url, &self.queues.inner.destinations) {
-            return Ok(Err(Failure {
-                text: error.to_string(),
-                permanent: true,
-            }));
+        if let Err(error) =
+            destination::check_callback_url(&callback.url, &self.queues.inner.destinations)
+        {
+            return Ok(Err(Failure { text: error.to_string(), permanent: true }));
         }
-        let failed = |error: OutgoingError| error.to_string();
-        let key = of_tenant(&self.key, &callback.tenant);
-        let at = self.queues.inner.clock.now().as_millis_unsigned() / 1_000;
+        let to_text = |error: OutgoingError| error.to_string();
+        let tenant_key = derive_tenant_key(&self.key, &callback.tenant);
+        let at_seconds = self.queues.inner.clock.now().as_millis_unsigned() / 1_000;
         let request = self
             .client
             .post(&callback.url)
-            .map_err(failed)?
+            .map_err(to_text)?
             .header("content-type", "application/json")
-            .header("egret-task", callback.about.to_string())
-            .header(SIGNATURE_HEADER, signature(&key, at, body.as_bytes()))
+            .header("egret-task", callback.ended_task.to_string())
+            .header(SIGNATURE_HEADER, signature(&tenant_key, at_seconds, body.as_bytes()))
             .body(body);
-        let answer = request.send().await.map_err(failed)?;
-        if answer.is_success() {
+        let response = request.send().await.map_err(to_text)?;
+        if response.is_success() {
             return Ok(Ok(()));
         }
         Ok(Err(Failure {
-            text: format!("the receiver answered {}", answer.status_text()),
+            text: format!("the receiver answered {}", response.status_text()),
             // The receiver is gone permanently.
-            permanent: answer.status() == 410,
+            permanent: response.status() == 410,
         }))
     }
 
@@ -286,20 +255,20 @@ impl CallbackSender {
         self.queues.inner.metrics.callbacks.count(outcome);
     }
 
-    fn note(&self, callback: &Callback, said: ReportKind, text: &str) {
-        if let Err(error) = self.report(callback, said, text) {
+    fn record_outcome(&self, callback: &Callback, kind: ReportKind, text: &str) {
+        if let Err(error) = self.report(callback, kind, text) {
             tracing::debug!(%error, "cannot record the outcome of a callback; it will be sent again");
         }
     }
 
     /// Body of the request: the task, or the remaining facts if its retention is over.
-    async fn body(&self, callback: &Callback) -> String {
-        let known = self.queues.any_task(callback.about, Detail::Whole).await;
-        match known {
-            Ok(view) => told(&view, &callback.tenant, callback.attempt),
+    async fn build_body(&self, callback: &Callback) -> String {
+        let result = self.queues.read_task(callback.ended_task, Detail::Whole).await;
+        match result {
+            Ok(view) => task_body(&view, &callback.tenant, callback.attempt),
             Err(_) => json!({
                 "tenant": callback.tenant,
-                "id": callback.about.to_string(),
+                "id": callback.ended_task.to_string(),
                 "queue": callback.queue,
                 "state": callback.state.as_str(),
                 "delivery": callback.attempt,
@@ -308,17 +277,17 @@ impl CallbackSender {
         }
     }
 
-    fn report(&self, callback: &Callback, said: ReportKind, text: &str) -> Result<(), QueueError> {
+    fn report(&self, callback: &Callback, kind: ReportKind, text: &str) -> Result<(), QueueError> {
         let mut reports = Reports::new(&self.queues, "")?;
         let lease = callback.lease.to_bytes();
-        reports.add(0, &lease, said, text.as_bytes(), Format::Bytes)?;
+        reports.add(0, &lease, kind, text.as_bytes(), Format::Bytes)?;
         let sink: Arc<dyn ReportSink> = self.sink.clone();
         reports.submit(&sink);
         Ok(())
     }
 }
 
-fn told(view: &TaskView, tenant: &str, delivery: u16) -> String {
+fn task_body(view: &TaskView, tenant: &str, delivery: u16) -> String {
     let mut body = json!({
         "id": view.id.to_string(),
         "tenant": tenant,
@@ -335,8 +304,8 @@ fn told(view: &TaskView, tenant: &str, delivery: u16) -> String {
         members.insert("error".to_owned(), json!(view.error));
     }
     if !view.attachments.is_empty() {
-        let named = view.attachments.iter().map(|one| {
-            json!({"name": one.name, "content_type": one.content_type, "size_bytes": one.size_bytes})
+        let named = view.attachments.iter().map(|attachment| {
+            json!({"name": attachment.name, "content_type": attachment.content_type, "size_bytes": attachment.size_bytes})
         });
         members.insert("attachments".to_owned(), named.collect());
     }
@@ -358,7 +327,7 @@ fn told(view: &TaskView, tenant: &str, delivery: u16) -> String {
 
 /// The key of one tenant, so that its receivers cannot forge callbacks of others: HMAC-SHA-256 of
 /// `egret callback key:<tenant>` with the engine's key.
-fn of_tenant(key: &[u8; 32], tenant: &str) -> [u8; 32] {
+fn derive_tenant_key(key: &[u8; 32], tenant: &str) -> [u8; 32] {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
     mac.update(b"egret callback key:");
     mac.update(tenant.as_bytes());
@@ -371,18 +340,15 @@ impl Queues {
     /// # Errors
     /// When its file cannot be read or made.
     pub fn callback_key(&self, tenant: &str) -> Result<String, QueueError> {
-        let key = of_tenant(&self.inner.callback_key()?, tenant);
+        let key = derive_tenant_key(&self.inner.callback_key()?, tenant);
         Ok(key.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 }
 
 impl Signer for Queues {
     fn sign(&self, tenant: &str, at_seconds: u64, body: &[u8]) -> Result<String, String> {
-        let key = self
-            .inner
-            .callback_key()
-            .map_err(|error| error.to_string())?;
-        Ok(signature(&of_tenant(&key, tenant), at_seconds, body))
+        let key = self.inner.callback_key().map_err(|error| error.to_string())?;
+        Ok(signature(&derive_tenant_key(&key, tenant), at_seconds, body))
     }
 }
 
@@ -390,17 +356,17 @@ impl EngineState {
     fn callback_key(&self) -> Result<[u8; 32], QueueError> {
         let _access = lock(&self.callback_key_access);
         let is_new = !self.directory.join(KEY_FILE).exists();
-        let key = key(&self.directory, &*self.entropy)?;
+        let key = load_or_create_key(&self.directory, &*self.entropy)?;
         if is_new {
-            self.remember_callback_key(true);
+            self.record_callback_key(true);
         }
         Ok(key)
     }
 
     /// Records for later starts that there is a key, and reports when a new one replaces a lost
     /// one.
-    fn remember_callback_key(&self, is_new: bool) {
-        let remembered = KnownParts::read(&self.directory).and_then(|known| {
+    fn record_callback_key(&self, is_new: bool) {
+        let recorded = KnownParts::read(&self.directory).and_then(|known| {
             if is_new && known.number(KEY_FILE).is_some() {
                 self.callback_key_lost.fail(
                     "the key was missing, and a new one was made: receivers that check \
@@ -412,7 +378,7 @@ impl EngineState {
                 known.insert(KEY_FILE.to_owned(), 1);
             })
         });
-        if let Err(error) = remembered {
+        if let Err(error) = recorded {
             tracing::warn!(%error, "cannot record that the callback key exists");
         }
     }
@@ -431,7 +397,7 @@ fn signature(key: &[u8; 32], at_seconds: u64, body: &[u8]) -> String {
 
 /// The key that callbacks are signed with: 64 hexadecimal digits in a file that only its owner
 /// reads, made at the first start.
-fn key(directory: &Path, entropy: &dyn Entropy) -> Result<[u8; 32], QueueError> {
+fn load_or_create_key(directory: &Path, entropy: &dyn Entropy) -> Result<[u8; 32], QueueError> {
     let path = directory.join(KEY_FILE);
     match std::fs::read_to_string(&path) {
         Ok(text) => {
@@ -444,13 +410,13 @@ fn key(directory: &Path, entropy: &dyn Entropy) -> Result<[u8; 32], QueueError> 
             });
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(io("reading", &path)(error)),
+        Err(error) => return Err(io_error("reading", &path)(error)),
     }
     let mut key = [0; 32];
     entropy.fill(&mut key);
     let text: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
     let text = format!("{text}\n");
-    durable::write_file(&path, text.as_bytes(), 0o600).map_err(io("writing", &path))?;
+    durable::write_file(&path, text.as_bytes(), 0o600).map_err(io_error("writing", &path))?;
     Ok(key)
 }
 
@@ -459,8 +425,8 @@ fn parse_key(text: &str) -> Option<[u8; 32]> {
     if text.len() != 64 || !text.is_ascii() {
         return None;
     }
-    for (at, byte) in key.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[at * 2..at * 2 + 2], 16).ok()?;
+    for (index, byte) in key.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[index * 2..index * 2 + 2], 16).ok()?;
     }
     Some(key)
 }

@@ -18,12 +18,12 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::core::command::{Command, Enqueue};
 use crate::core::state::TaskLoad;
-use crate::error::{QueueError, io};
+use crate::error::{QueueError, io_error};
 use crate::model::TaskId;
 use crate::store::chain::{self as store, Member};
 use crate::store::record;
 use crate::worker::chain::validate::{check_size, sort_by_links};
-use crate::worker::engine_state::{EngineState, unbroken};
+use crate::worker::engine_state::{EngineState, run_to_completion};
 use crate::worker::enqueues::{Enqueues, KIND_CHAIN, KIND_ORIGIN, encode_task, key_hash};
 use crate::worker::in_flight::InFlightPermit;
 use crate::worker::internal_enqueue::ORIGIN_WINDOW_MS;
@@ -59,15 +59,12 @@ pub struct ChainRefusal {
 
 impl ChainRefusal {
     /// The error for the task at this index.
-    pub fn of(&self, place: usize) -> QueueError {
-        let passes = self.error.retryable() || self.error.kind() == Kind::LimitReached;
+    pub fn error_for(&self, index: usize) -> QueueError {
+        let is_transient = self.error.retryable() || self.error.kind() == Kind::LimitReached;
         match self.task {
-            Some(task) if task != place && !passes => QueueError::Invalid {
+            Some(task) if task != index && !is_transient => QueueError::Invalid {
                 what: "after",
-                reason: format!(
-                    "`#{task}` of the same chain was not enqueued: {}",
-                    self.error
-                ),
+                reason: format!("`#{task}` of the same chain was not enqueued: {}", self.error),
             },
             _ => self.error.clone(),
         }
@@ -111,73 +108,68 @@ impl Queues {
         tasks: &[ChainTask<'_>],
         in_flight: &Arc<InFlightPermit>,
     ) -> Result<Vec<EnqueueReceipt>, ChainRefusal> {
-        let laid_out = self.lay_out_chain(tasks)?;
-        let mut partitions = Vec::with_capacity(laid_out.items.len());
-        for item in &laid_out.items {
+        let encoded = self.encode_chain(tasks)?;
+        let mut partitions = Vec::with_capacity(encoded.items.len());
+        for item in &encoded.items {
             partitions.push(self.inner.partition_of(item.shard)?);
         }
-        let order: Vec<u64> = laid_out.items.iter().map(|item| item.number).collect();
-        let one = partitions
-            .iter()
-            .all(|partition| *partition == partitions[0]);
+        let order: Vec<u64> = encoded.items.iter().map(|item| item.number).collect();
+        let is_single_partition = partitions.iter().all(|partition| *partition == partitions[0]);
         let outcomes = match partitions.first() {
             None => return Ok(Vec::new()),
-            Some(first) if one => self.commit_chain(*first, laid_out, in_flight).await?,
-            Some(_) => self.promise_chain(laid_out, in_flight).await?,
+            Some(first) if is_single_partition => {
+                self.commit_chain(*first, encoded, in_flight).await?
+            }
+            Some(_) => self.promise_chain(encoded, in_flight).await?,
         };
-        let mut placed: Vec<(u64, EnqueueReceipt)> = order.into_iter().zip(outcomes).collect();
-        placed.sort_unstable_by_key(|(place, _)| *place);
-        Ok(placed.into_iter().map(|(_, outcome)| outcome).collect())
+        let mut numbered: Vec<(u64, EnqueueReceipt)> = order.into_iter().zip(outcomes).collect();
+        numbered.sort_unstable_by_key(|(place, _)| *place);
+        Ok(numbered.into_iter().map(|(_, outcome)| outcome).collect())
     }
 
-    fn lay_out_chain(&self, tasks: &[ChainTask<'_>]) -> Result<EncodedChain, ChainRefusal> {
+    fn encode_chain(&self, tasks: &[ChainTask<'_>]) -> Result<EncodedChain, ChainRefusal> {
         check_batch(tasks.len())?;
         check_size(tasks, self.config().chain_bytes_max.bytes())?;
         let order = sort_by_links(tasks)?;
         let enqueues = Enqueues::new(self)?;
-        let mut laid_out = EncodedChain {
+        let mut encoded = EncodedChain {
             tenant: tasks.first().map_or(0, |task| task.queue.tenant_number),
             items: Vec::with_capacity(tasks.len()),
             links: Vec::with_capacity(tasks.len()),
             bytes: Vec::new(),
         };
-        let mut at = vec![0; tasks.len()];
-        for place in order {
-            let task = &tasks[place];
-            let refused = |error| ChainRefusal {
-                task: Some(place),
-                error,
-            };
-            let checked = enqueues.check(place as u64, &task.queue, &task.task);
-            let mut item = checked.map_err(refused)?;
+        let mut item_indexes = vec![0; tasks.len()];
+        for index in order {
+            let task = &tasks[index];
+            let to_refusal = |error| ChainRefusal { task: Some(index), error };
+            let checked = enqueues.check_task(index as u64, &task.queue, &task.task);
+            let mut item = checked.map_err(to_refusal)?;
             enqueues
-                .check_waits(task.task.after.len() + task.links.len())
-                .map_err(refused)?;
+                .check_after_count(task.task.after.len() + task.links.len())
+                .map_err(to_refusal)?;
             item.origin = task.origin.map(|(origin, window_ms)| {
                 (key_hash(KIND_ORIGIN, task.queue.id, &[origin]), window_ms)
             });
-            at[place] = laid_out.items.len() as u32;
-            laid_out
-                .links
-                .push(task.links.iter().map(|link| at[*link]).collect());
-            let item = encode_task(item, &task.task, &[], &mut laid_out.bytes);
-            laid_out.items.push(item);
+            item_indexes[index] = encoded.items.len() as u32;
+            encoded.links.push(task.links.iter().map(|link| item_indexes[*link]).collect());
+            let item = encode_task(item, &task.task, &[], &mut encoded.bytes);
+            encoded.items.push(item);
         }
-        place_chain(&enqueues, &mut laid_out.items);
-        Ok(laid_out)
+        assign_shards(&enqueues, &mut encoded.items);
+        Ok(encoded)
     }
 
     async fn commit_chain(
         &self,
         partition: usize,
-        laid_out: EncodedChain,
+        encoded: EncodedChain,
         in_flight: &Arc<InFlightPermit>,
     ) -> Result<Vec<EnqueueReceipt>, QueueError> {
         let part = ChainPart {
-            tenant: laid_out.tenant,
-            grouping: Grouping::Chain(laid_out.links),
-            items: laid_out.items,
-            bytes: laid_out.bytes,
+            tenant: encoded.tenant,
+            grouping: Grouping::Chain(encoded.links),
+            items: encoded.items,
+            bytes: encoded.bytes,
             in_flight: in_flight.clone(),
         };
         let outcomes = self.inner.enqueue_batch(partition, part).await;
@@ -188,57 +180,57 @@ impl Queues {
     /// meanwhile, so that no task is refused after it was promised.
     async fn promise_chain(
         &self,
-        laid_out: EncodedChain,
+        encoded: EncodedChain,
         in_flight: &Arc<InFlightPermit>,
     ) -> Result<Vec<EnqueueReceipt>, QueueError> {
         let (inner, in_flight) = (self.inner.clone(), in_flight.clone());
-        unbroken(async move {
+        run_to_completion(async move {
             let _in_flight = in_flight;
-            let _one_at_a_time = inner.making.clone().lock_owned().await;
-            inner.check_promise(&laid_out).await?;
+            let _definition_guard = inner.definition_lock.clone().lock_owned().await;
+            inner.check_promise(&encoded).await?;
             let mut random = [0; 8];
             inner.entropy.fill(&mut random);
             let number = u64::from_le_bytes(random);
-            let members = members_of(&laid_out, number);
+            let members = build_members(&encoded, number);
             let directory = inner.directory.join("chains");
             let path = store::path(&directory, number);
             let written = {
                 let (path, members) = (path.clone(), members.clone());
                 tokio::task::spawn_blocking(move || {
-                    egret_base::durable::make_directory(&directory)?;
+                    egret_base::durable::create_directory(&directory)?;
                     store::write(&path, &members)
                 })
             };
             let written = written.await.map_err(|_| QueueError::Stopping)?;
-            written.map_err(io("writing", &path))?;
-            let outcomes = inner.keep_promise(laid_out.tenant, &members).await?;
-            forget(&path).await;
+            written.map_err(io_error("writing", &path))?;
+            let outcomes = inner.enqueue_members(encoded.tenant, &members).await?;
+            remove_chain_file(&path).await;
             Ok(outcomes)
         })
         .await
     }
 
     /// Whether a chain was interrupted by the end of the last run.
-    pub(crate) fn are_chains_left(&self) -> Result<bool, QueueError> {
-        Ok(!self.chains_left()?.is_empty())
+    pub(crate) fn has_unfinished_chains(&self) -> Result<bool, QueueError> {
+        Ok(!self.unfinished_chains()?.is_empty())
     }
 
-    fn chains_left(&self) -> Result<Vec<PathBuf>, QueueError> {
+    fn unfinished_chains(&self) -> Result<Vec<PathBuf>, QueueError> {
         let directory = self.inner.directory.join("chains");
-        let listed = store::list(&directory).map_err(io("reading", &directory))?;
+        let listed = store::list(&directory).map_err(io_error("reading", &directory))?;
         Ok(listed.into_iter().map(|(_, path)| path).collect())
     }
 
     /// Makes the missing tasks of chains that the last run has promised.
     pub(crate) async fn finish_chains(&self) -> Result<(), QueueError> {
-        for path in self.chains_left()? {
-            let file = std::fs::read(&path).map_err(io("reading", &path))?;
-            let kept = match store::decode(&file) {
-                Ok(members) => self.inner.keep_promise(0, &members).await.map(drop),
+        for path in self.unfinished_chains()? {
+            let file = std::fs::read(&path).map_err(io_error("reading", &path))?;
+            let result = match store::decode(&file) {
+                Ok(members) => self.inner.enqueue_members(0, &members).await.map(drop),
                 Err(error) => Err(error.into()),
             };
-            match kept {
-                Ok(()) => forget(&path).await,
+            match result {
+                Ok(()) => remove_chain_file(&path).await,
                 Err(error) => {
                     tracing::error!(%error, path = %path.display(), "cannot finish a chain; retrying at the next start");
                 }
@@ -249,7 +241,7 @@ impl Queues {
 }
 
 /// Removes the file of a finished chain.
-async fn forget(path: &Path) {
+async fn remove_chain_file(path: &Path) {
     // A leftover file is read at the next start, and changes nothing.
     if let Err(error) = tokio::fs::remove_file(path).await {
         let reason = format_args!("{}: {error}", path.display());
@@ -260,31 +252,28 @@ async fn forget(path: &Path) {
 
 /// Puts the tasks without a key into the partition of the first with one. A chain without keys goes
 /// to any partition, or by its origin always to the same one.
-fn place_chain(enqueues: &Enqueues<'_>, items: &mut [Item]) {
+fn assign_shards(enqueues: &Enqueues<'_>, items: &mut [Item]) {
     let is_pinned = |item: &Item| item.key != 0 || item.unique.is_some();
     let first = items.iter().find(|item| is_pinned(item)).or(items.first());
     let Some(first) = first else {
         return;
     };
-    let shard = enqueues.shard(first.key, first.unique.or(first.origin));
+    let shard = enqueues.choose_shard(first.key, first.unique.or(first.origin));
     for item in items.iter_mut().filter(|item| !is_pinned(item)) {
         item.shard = shard;
     }
 }
 
-fn members_of(laid_out: &EncodedChain, number: u64) -> Vec<Member> {
-    let items = laid_out.items.iter().zip(&laid_out.links);
-    let members = items.enumerate().map(|(place, (item, links))| {
-        let mut command = item.command(&laid_out.bytes);
-        let place = place.to_string();
+fn build_members(encoded: &EncodedChain, number: u64) -> Vec<Member> {
+    let items = encoded.items.iter().zip(&encoded.links);
+    let members = items.enumerate().map(|(index, (item, links))| {
+        let mut command = item.as_command(&encoded.bytes);
+        let place = index.to_string();
         let hash = key_hash(KIND_CHAIN, item.queue, &[&number.to_string(), &place]);
         command.origin = command.origin.or(Some((hash, ORIGIN_WINDOW_MS)));
         let mut record = Vec::new();
         record::encode_enqueue(&command, &mut record);
-        Member {
-            record,
-            links: links.clone(),
-        }
+        Member { record, links: links.clone() }
     });
     members.collect()
 }
@@ -310,15 +299,15 @@ struct PromisedTask {
 
 /// Sends every outcome on; the channel is as long as its batch.
 struct Outcomes {
-    caller: UnboundedSender<Outcome>,
+    sender: UnboundedSender<Outcome>,
     _in_flight: Arc<InFlightPermit>,
 }
 
 impl ProduceSink for Outcomes {
-    fn outcomes(&self, outcomes: &[Outcome]) {
+    fn deliver_receipts(&self, outcomes: &[Outcome]) {
         for outcome in outcomes {
             // The caller may have gone away.
-            let _ = self.caller.send(outcome.clone());
+            let _ = self.sender.send(outcome.clone());
         }
     }
 }
@@ -327,41 +316,36 @@ impl EngineState {
     /// Hands a batch to a partition. The outcomes are in the order of the items.
     async fn enqueue_batch(&self, partition: usize, part: ChainPart) -> Vec<Outcome> {
         let numbers: Vec<u64> = part.items.iter().map(|item| item.number).collect();
-        let refuse = |error: &QueueError| {
+        let refuse_all = |error: &QueueError| {
             let numbers = numbers.iter();
-            numbers
-                .map(|number| (*number, Err(error.clone())))
-                .collect()
+            numbers.map(|number| (*number, Err(error.clone()))).collect()
         };
-        let (caller, mut told) = unbounded_channel();
+        let (sender, mut receiver) = unbounded_channel();
         let batch = EnqueueBatch {
             tenant: part.tenant,
             grouping: part.grouping,
             items: part.items,
             bytes: Arc::new(part.bytes),
-            sink: Arc::new(Outcomes {
-                caller,
-                _in_flight: part.in_flight,
-            }),
+            sink: Arc::new(Outcomes { sender, _in_flight: part.in_flight }),
         };
         if let Err(error) = self.submit(partition, Submission::Enqueue(batch)) {
-            return refuse(&error);
+            return refuse_all(&error);
         }
         let mut outcomes = Vec::with_capacity(numbers.len());
-        while let Some(outcome) = told.recv().await {
+        while let Some(outcome) = receiver.recv().await {
             outcomes.push(outcome);
         }
         if outcomes.len() == numbers.len() {
             outcomes
         } else {
-            refuse(&self.why_ended(partition))
+            refuse_all(&self.end_reason(partition))
         }
     }
 
     /// Checks that every partition accepts its part of a chain.
-    async fn check_promise(&self, laid_out: &EncodedChain) -> Result<(), QueueError> {
+    async fn check_promise(&self, encoded: &EncodedChain) -> Result<(), QueueError> {
         let mut parts: BTreeMap<usize, Vec<PromisedTask>> = BTreeMap::new();
-        for (item, links) in laid_out.items.iter().zip(&laid_out.links) {
+        for (item, links) in encoded.items.iter().zip(&encoded.links) {
             let partition = self.partition_of(item.shard)?;
             let mut load = item.load();
             load.bytes += (links.len() * size_of::<TaskId>()) as u64;
@@ -373,54 +357,52 @@ impl EngineState {
         }
         let shares = *self.task_shares(self.partitions()?.len());
         for (partition, tasks) in parts {
-            let asked = self.ask(partition, move |turn| {
+            let reply = self.run_in_turn(partition, move |turn| {
                 // A task that was made before takes no room.
-                let new = tasks.iter();
-                let new = new.filter(|task| turn.state.made_before(task.keys).is_none());
-                let more: TaskLoad = new.map(|task| task.load).sum();
-                if more.tasks > 0 {
-                    shares.check(turn.state, tasks[0].queue, more)?;
+                let candidates = tasks.iter();
+                let new_tasks =
+                    candidates.filter(|task| turn.state.find_made_before(task.keys).is_none());
+                let added_load: TaskLoad = new_tasks.map(|task| task.load).sum();
+                if added_load.tasks > 0 {
+                    shares.check(turn.state, tasks[0].queue, added_load)?;
                 }
                 let mut tasks = tasks.iter();
                 Ok(tasks.try_for_each(|task| turn.state.check_intake(task.queue))?)
             });
-            let checked: Result<(), QueueError> = asked.await?;
+            let checked: Result<(), QueueError> = reply.await?;
             checked?;
         }
         Ok(())
     }
 
     /// Makes the tasks of a promised chain one after the other.
-    async fn keep_promise(
+    async fn enqueue_members(
         &self,
         tenant: u32,
         members: &[Member],
     ) -> Result<Vec<EnqueueReceipt>, QueueError> {
-        let mut made: Vec<EnqueueReceipt> = Vec::with_capacity(members.len());
+        let mut receipts: Vec<EnqueueReceipt> = Vec::with_capacity(members.len());
         for member in members {
             let Command::Enqueue(task) = record::decode(&member.record)? else {
                 return Err(QueueError::Stopping);
             };
             let mut after = task.after.to_vec();
             let links = member.links.iter();
-            after.extend(links.flat_map(|link| made[*link as usize].id.to_bytes()));
-            let task = Enqueue {
-                after: &after,
-                ..task
-            };
-            made.push(self.make_promised(tenant, &task).await?);
+            after.extend(links.flat_map(|link| receipts[*link as usize].id.to_bytes()));
+            let task = Enqueue { after: &after, ..task };
+            receipts.push(self.enqueue_member(tenant, &task).await?);
         }
-        Ok(made)
+        Ok(receipts)
     }
 
-    async fn make_promised(
+    async fn enqueue_member(
         &self,
         tenant: u32,
         task: &Enqueue<'_>,
     ) -> Result<EnqueueReceipt, QueueError> {
         let partition = self.partition_of(task.shard)?;
         loop {
-            let (items, bytes) = Item::of(task);
+            let (items, bytes) = Item::from_enqueue(task);
             let part = ChainPart {
                 tenant,
                 grouping: Grouping::Promised,
@@ -438,10 +420,7 @@ impl EngineState {
                 // Its queue was deleted while Egret did not run: what waits for it is cancelled, as
                 // if the task had been deleted with the queue.
                 Err(QueueError::QueueNotFound { .. } | QueueError::Draining) => {
-                    return Ok(EnqueueReceipt {
-                        id: TaskId::from_bytes([0; 16]),
-                        replayed: false,
-                    });
+                    return Ok(EnqueueReceipt { id: TaskId::from_bytes([0; 16]), replayed: false });
                 }
                 outcome => return outcome,
             }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use egret_base::sync::{read_lock, write_lock};
 use egret_base::{Limit, TenantShare, condition};
 
-use super::engine_state::unbroken;
+use super::engine_state::run_to_completion;
 use super::limits::is_limited;
 use super::name::check_name;
 use super::queue_handle::QueueHandle;
@@ -26,40 +26,39 @@ impl Queues {
     ///
     /// # Errors
     /// [`QueueError::QueueNotFound`], and those of [`Queues::put_queue`].
-    pub async fn queue(&self, tenant: &str, name: &str) -> Result<Arc<QueueHandle>, QueueError> {
-        if let Some(known) = self.known_queue(tenant, name) {
+    pub async fn get_or_create_queue(
+        &self,
+        tenant: &str,
+        name: &str,
+    ) -> Result<Arc<QueueHandle>, QueueError> {
+        if let Some(known) = self.find_queue(tenant, name) {
             return Ok(known);
         }
         if !self.inner.config.create_on_demand {
-            self.inner.running()?;
-            return Err(QueueError::QueueNotFound {
-                name: name.to_owned(),
-            });
+            self.inner.running_partitions()?;
+            return Err(QueueError::QueueNotFound { name: name.to_owned() });
         }
-        self.put_queue(tenant, name, &SettingsChange::default())
-            .await
+        self.put_queue(tenant, name, &SettingsChange::default()).await
     }
 
     /// The queue of this name, which must exist.
     ///
     /// # Errors
     /// [`QueueError::QueueNotFound`].
-    pub(crate) fn existing_queue(
+    pub(crate) fn require_queue(
         &self,
         tenant: &str,
         name: &str,
     ) -> Result<Arc<QueueHandle>, QueueError> {
-        if let Some(known) = self.known_queue(tenant, name) {
+        if let Some(known) = self.find_queue(tenant, name) {
             return Ok(known);
         }
-        self.inner.running()?;
-        Err(QueueError::QueueNotFound {
-            name: name.to_owned(),
-        })
+        self.inner.running_partitions()?;
+        Err(QueueError::QueueNotFound { name: name.to_owned() })
     }
 
     /// The queue of this name, if there is one.
-    pub fn known_queue(&self, tenant: &str, name: &str) -> Option<Arc<QueueHandle>> {
+    pub fn find_queue(&self, tenant: &str, name: &str) -> Option<Arc<QueueHandle>> {
         let queues = read_lock(&self.inner.queues);
         queues.get(tenant)?.get(name).cloned()
     }
@@ -76,35 +75,31 @@ impl Queues {
         change: &SettingsChange,
     ) -> Result<Arc<QueueHandle>, QueueError> {
         check_name(name)?;
-        let one_at_a_time = self.inner.making.clone().lock_owned().await;
-        self.inner.require_all()?;
-        let known = self.known_queue(tenant, name);
-        let mut settings = known
-            .as_ref()
-            .map_or_else(QueueSettings::default, |queue| (*queue.settings()).clone());
+        let definition_guard = self.inner.definition_lock.clone().lock_owned().await;
+        self.inner.require_all_running()?;
+        let known = self.find_queue(tenant, name);
+        let mut settings =
+            known.as_ref().map_or_else(QueueSettings::default, |queue| (*queue.settings()).clone());
         change.apply(&mut settings)?;
         if known.is_none() {
             let config = &self.inner.config;
             let share = TenantShare::new(
                 Limit::new("queue.queues_max", u64::from(config.queues_max)),
-                Limit::new(
-                    "queue.tenant_queues_max",
-                    u64::from(config.tenant_queues_max),
-                ),
+                Limit::new("queue.tenant_queues_max", u64::from(config.tenant_queues_max)),
             );
-            let (all, own) = self.count_queues(tenant);
-            share.check(all, own, 1)?;
+            let (all, tenant_count) = self.count_queues(tenant);
+            share.check(all, tenant_count, 1)?;
         }
         let (queues, tenant, name) = (self.clone(), tenant.to_owned(), name.to_owned());
-        unbroken(async move {
-            let _one_at_a_time = one_at_a_time;
-            queues.define_all(known, &tenant, &name, settings).await
+        run_to_completion(async move {
+            let _definition_guard = definition_guard;
+            queues.define_in_all_partitions(known, &tenant, &name, settings).await
         })
         .await
     }
 
     /// Defines a queue in every partition.
-    async fn define_all(
+    async fn define_in_all_partitions(
         &self,
         known: Option<Arc<QueueHandle>>,
         tenant: &str,
@@ -117,10 +112,10 @@ impl Queues {
             None => self.inner.next_queue.fetch_add(1, Ordering::AcqRel) as u32,
         };
         if known.is_some() && is_limited(&settings) {
-            self.note_leased(id).await?;
+            self.publish_leased_counts(id).await?;
         }
         for partition in 0..self.inner.partitions()?.len() {
-            let defined = self.define(partition, id, tenant, name, &settings).await;
+            let defined = self.define_in_partition(partition, id, tenant, name, &settings).await;
             if let Err(error) = defined {
                 if known.is_none() {
                     self.undefine(id, partition + 1).await;
@@ -128,30 +123,30 @@ impl Queues {
                 return Err(error);
             }
         }
-        self.inner.limits.reconsider(id);
+        self.inner.limits.clear_refused(id);
         for partition in 0..self.inner.partitions()?.len() {
-            self.inner.tell(partition, Submission::Consider(id))?;
+            self.inner.submit_always(partition, Submission::ReconsiderQueue(id))?;
         }
         if let Some(queue) = known {
             queue.set_settings(settings);
             return Ok(queue);
         }
         let queue = Arc::new(QueueHandle::new(id, tenant, name, settings));
-        self.note_handle(queue.clone());
+        self.register_handle(queue.clone());
         Ok(queue)
     }
 
     /// Publishes how many tasks of a queue are leased in each partition, before a new limit takes
     /// effect in one of them.
-    async fn note_leased(&self, id: u32) -> Result<(), QueueError> {
+    async fn publish_leased_counts(&self, id: u32) -> Result<(), QueueError> {
         for partition in 0..self.inner.partitions()?.len() {
             let limits = self.inner.limits.clone();
-            let asked = self.inner.ask(partition, move |turn| {
-                let row = turn.state.queue_with(id);
+            let reply = self.inner.run_in_turn(partition, move |turn| {
+                let row = turn.state.queue_by_id(id);
                 let leased = row.map_or(0, |row| row.lists[TaskState::Leased as usize].len);
-                limits.note(id, partition, leased);
+                limits.set_leased(id, partition, leased);
             });
-            asked.await?;
+            reply.await?;
         }
         Ok(())
     }
@@ -159,10 +154,10 @@ impl Queues {
     /// Deletes a queue from the first partitions after a failed creation.
     async fn undefine(&self, id: u32, partitions: usize) {
         for partition in (0..partitions).rev() {
-            let asked = self.inner.ask(partition, move |turn| {
-                turn.run(&Command::DeleteQueue { queue: id })
-            });
-            if let Err(error) = asked.await {
+            let reply = self
+                .inner
+                .run_in_turn(partition, move |turn| turn.run(&Command::DeleteQueue { queue: id }));
+            if let Err(error) = reply.await {
                 let reason = format_args!("queue {id} in partition {partition}: {error}");
                 let message = "cannot undo the failed creation of a queue";
                 condition::occur("queue_changes_incomplete", "queues", reason, message);
@@ -174,12 +169,12 @@ impl Queues {
     fn count_queues(&self, tenant: &str) -> (u64, u64) {
         let queues = read_lock(&self.inner.queues);
         let all = queues.values().map(HashMap::len).sum::<usize>();
-        let own = queues.get(tenant).map_or(0, HashMap::len);
-        (all as u64, own as u64)
+        let tenant_count = queues.get(tenant).map_or(0, HashMap::len);
+        (all as u64, tenant_count as u64)
     }
 
     /// Defines a queue in a partition. Each keeps its share of the tasks that have ended.
-    pub(crate) async fn define(
+    pub(crate) async fn define_in_partition(
         &self,
         partition: usize,
         id: u32,
@@ -189,7 +184,7 @@ impl Queues {
     ) -> Result<(), QueueError> {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
         let settings = settings.clone();
-        let put = self.inner.ask(partition, move |turn| {
+        let reply = self.inner.run_in_turn(partition, move |turn| {
             turn.run(&Command::PutQueue {
                 queue: id,
                 tenant: &tenant,
@@ -197,13 +192,13 @@ impl Queues {
                 settings: Box::new(settings),
             })
         });
-        Ok(put.await??)
+        Ok(reply.await??)
     }
 
     /// Registers the handle of a queue under its name.
-    pub(crate) fn note_handle(&self, queue: Arc<QueueHandle>) {
+    pub(crate) fn register_handle(&self, queue: Arc<QueueHandle>) {
         let mut queues = write_lock(&self.inner.queues);
-        let of_tenant = queues.entry(queue.tenant.clone()).or_default();
-        of_tenant.insert(queue.name.clone(), queue);
+        let tenant_queues = queues.entry(queue.tenant.clone()).or_default();
+        tenant_queues.insert(queue.name.clone(), queue);
     }
 }

@@ -11,7 +11,7 @@ use crate::worker::session::WorkSession;
 use crate::worker::sinks::{CallbackSubject, TaskAssignment};
 
 /// Tasks whose contents are read together, at most…
-const READ_MAX: usize = 64;
+const READ_TASKS_MAX: usize = 64;
 
 /// …and bytes of their records, except for the last one.
 const READ_BYTES_MAX: usize = 1 << 20;
@@ -23,7 +23,7 @@ const FETCHED_BYTES_MAX: u64 = 1 << 20;
 
 /// Part of that for one worker, except for the last read, so that one whose tasks are in memory
 /// need not wait for one whose tasks are on disk.
-const FETCHED_BYTES_EACH: u64 = 128 << 10;
+const FETCHED_BYTES_PER_WORKER: u64 = 128 << 10;
 
 /// Position up to which records may be fetched, in fetched bytes of the log, including those of
 /// other threads.
@@ -36,7 +36,7 @@ impl Budget {
 
     /// The part that one worker may use.
     fn share(&self, reader: &impl LogReader) -> Self {
-        Self(self.0.min(reader.fetched_bytes() + FETCHED_BYTES_EACH))
+        Self(self.0.min(reader.fetched_bytes() + FETCHED_BYTES_PER_WORKER))
     }
 
     pub(crate) fn is_spent(&self, reader: &impl LogReader) -> bool {
@@ -50,20 +50,16 @@ pub(super) struct PushResult {
     /// Number of tasks that are not to be pushed any more.
     pub count: usize,
     /// Why the next one could not be read just now.
-    pub stuck: Option<LogError>,
+    pub read_error: Option<LogError>,
 }
 
-pub(super) fn lease(claimed: &ClaimedTask) -> Lease {
-    Lease {
-        shard: claimed.task.shard,
-        number: claimed.task.number,
-        token: claimed.token,
-    }
+pub(super) fn lease_of(claimed: &ClaimedTask) -> Lease {
+    Lease { shard: claimed.task.shard, number: claimed.task.number, token: claimed.token }
 }
 
 /// Pushes tasks until the worker can take no more, or its share of the budget is spent; at least
 /// one, if the worker can take it.
-pub(super) fn push(
+pub(super) fn push_tasks(
     state: &State,
     reader: &impl LogReader,
     session: &WorkSession,
@@ -73,62 +69,62 @@ pub(super) fn push(
     let share = budget.share(reader);
     let mut pushed = PushResult::default();
     while pushed.count < claimed.len()
-        && pushed.stuck.is_none()
+        && pushed.read_error.is_none()
         && !session.sink.is_full()
         && (pushed.count == 0 || !share.is_spent(reader))
     {
-        let some = push_some(state, reader, session, &claimed[pushed.count..], &share);
-        pushed.count += some.count;
-        pushed.stuck = some.stuck;
+        let batch = push_batch(state, reader, session, &claimed[pushed.count..], &share);
+        pushed.count += batch.count;
+        pushed.read_error = batch.read_error;
     }
     pushed
 }
 
-fn push_some(
+fn push_batch(
     state: &State,
     reader: &impl LogReader,
     session: &WorkSession,
     claimed: &[ClaimedTask],
     budget: &Budget,
 ) -> PushResult {
-    let mut contents = Vec::with_capacity(claimed.len().min(READ_MAX));
+    let mut contents = Vec::with_capacity(claimed.len().min(READ_TASKS_MAX));
     let (mut pushed, mut bytes) = (PushResult::default(), 0);
-    for one in claimed.iter().take(READ_MAX) {
+    for claimed_task in claimed.iter().take(READ_TASKS_MAX) {
         if bytes >= READ_BYTES_MAX || (pushed.count > 0 && budget.is_spent(reader)) {
             break;
         }
-        match reader.read(Seq(one.record)) {
+        match reader.read(Seq(claimed_task.record)) {
             Ok(record) => {
                 pushed.count += 1;
                 bytes += record.len();
-                contents.push((one, record));
+                contents.push((claimed_task, record));
             }
             // For example for want of open files: nothing is wrong with the task.
             Err(error) if error.retryable() => {
-                pushed.stuck = Some(error);
+                pushed.read_error = Some(error);
                 break;
             }
             Err(error) => {
                 pushed.count += 1;
                 // The lease will expire; another attempt may find the record.
-                damaged(format_args!("task {}: {error}", state.id(one.task)));
+                report_damaged(format_args!("task {}: {error}", state.task_id(claimed_task.task)));
             }
         }
     }
     let mut tasks = contents.iter().filter_map(|(one, record)| {
-        let assigned = assigned(state, one, record);
-        if assigned.is_none() {
-            damaged(format_args!("task {}: malformed", state.id(one.task)));
+        let assignment = build_assignment(state, one, record);
+        if assignment.is_none() {
+            report_damaged(format_args!("task {}: malformed", state.task_id(one.task)));
         }
-        assigned
+        assignment
     });
-    session.sink.assigned(&mut tasks);
+    session.sink.deliver_tasks(&mut tasks);
     pushed
 }
 
-fn assigned<'a>(
+fn build_assignment<'a>(
     state: &'a State,
-    one: &ClaimedTask,
+    claimed_task: &ClaimedTask,
     record: &'a [u8],
 ) -> Option<TaskAssignment<'a>> {
     let content = match record::decode(record).ok()? {
@@ -136,39 +132,39 @@ fn assigned<'a>(
         Command::PutSchedule(schedule) => schedule.task.content,
         _ => return None,
     };
-    let (private, content) = content::parts(content).ok()?;
-    let about = state.callback_about(one.task.number).map(|about| {
-        let queue = state.queue_with(about.queue);
+    let (private, content) = content::split(content).ok()?;
+    let subject = state.callback_subject(claimed_task.task.number).map(|about| {
+        let queue = state.queue_by_id(about.queue);
         CallbackSubject {
-            task: state.id(about.task),
+            task: state.task_id(about.task),
             state: about.state,
             queue: queue.map_or("", |queue| &*queue.name),
             // The queue may have been deleted before.
-            tenant: match state.tenant_of_shared(one.record) {
+            tenant: match state.tenant_of_shared_record(claimed_task.record) {
                 Some(tenant) => tenant,
                 None => queue.map_or("", |queue| &*queue.tenant),
             },
         }
     });
     Some(TaskAssignment {
-        id: state.id(one.task),
-        queue: &state.queue_with(one.queue)?.name,
-        lease: lease(one),
-        lease_until_ms: one.until_ms,
-        lease_ms: one.lease_ms,
-        timeout_ms: one.timeout_ms,
-        attempt: one.attempt,
-        max_attempts: one.max_attempts,
-        priority: one.priority,
-        tags: state.tags(one.tags),
+        id: state.task_id(claimed_task.task),
+        queue: &state.queue_by_id(claimed_task.queue)?.name,
+        lease: lease_of(claimed_task),
+        lease_until_ms: claimed_task.until_ms,
+        lease_ms: claimed_task.lease_ms,
+        timeout_ms: claimed_task.timeout_ms,
+        attempt: claimed_task.attempt,
+        max_attempts: claimed_task.max_attempts,
+        priority: claimed_task.priority,
+        tags: state.tags(claimed_task.tags),
         content,
         private,
-        about: about.filter(|_| one.is_callback),
+        subject: subject.filter(|_| claimed_task.is_callback),
     })
 }
 
 /// Reports that a task's record is lost, which every attempt will find.
-fn damaged(reason: std::fmt::Arguments<'_>) {
+fn report_damaged(reason: std::fmt::Arguments<'_>) {
     let message = "cannot read the content of a task";
     condition::occur("queue_contents_damaged", "tasks", reason, message);
 }

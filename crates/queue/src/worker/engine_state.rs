@@ -50,11 +50,11 @@ pub(crate) struct EngineState {
     /// Held while the key of callbacks is read or created.
     pub callback_key_access: Mutex<()>,
     /// The store of attachments.
-    pub shelf: Arc<AttachmentStore>,
+    pub attachments: Arc<AttachmentStore>,
     /// The task that deletes them.
-    pub shelf_upkeep: Mutex<Option<tokio::task::JoinHandle<()>>>,
+    pub attachment_upkeep: Mutex<Option<tokio::task::JoinHandle<()>>>,
     /// Held while a queue, a schedule or a chain is changed: one at a time.
-    pub making: Arc<tokio::sync::Mutex<()>>,
+    pub definition_lock: Arc<tokio::sync::Mutex<()>>,
     pub next_queue: AtomicU64,
     /// Distributes tasks without a key.
     pub next_partition: AtomicU64,
@@ -75,28 +75,25 @@ impl EngineState {
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) fn running(&self) -> Result<Vec<usize>, QueueError> {
+    pub(crate) fn running_partitions(&self) -> Result<Vec<usize>, QueueError> {
         let partitions = self.partitions()?;
-        let running = (0..partitions.len()).filter(|at| !partitions[*at].inbox.is_closed());
+        let running = (0..partitions.len()).filter(|index| !partitions[*index].inbox.is_closed());
         let running: Vec<usize> = running.collect();
-        if running.is_empty() {
-            Err(self.why_ended(0))
-        } else {
-            Ok(running)
-        }
+        if running.is_empty() { Err(self.end_reason(0)) } else { Ok(running) }
     }
 
     /// The partitions that have failed while others run.
-    pub(crate) fn failed(&self) -> Vec<usize> {
+    pub(crate) fn failed_partitions(&self) -> Vec<usize> {
         let partitions = self.partitions().unwrap_or_default();
-        let failed = (0..partitions.len()).filter(|at| partitions[*at].failure.get().is_some());
+        let failed =
+            (0..partitions.len()).filter(|index| partitions[*index].failure.get().is_some());
         failed.collect()
     }
 
     /// Fails unless every partition runs: a change of queues is made in all of them or in none.
-    pub(crate) fn require_all(&self) -> Result<(), QueueError> {
-        match self.failed().first() {
-            Some(partition) => Err(self.why_ended(*partition)),
+    pub(crate) fn require_all_running(&self) -> Result<(), QueueError> {
+        match self.failed_partitions().first() {
+            Some(partition) => Err(self.end_reason(*partition)),
             None => Ok(()),
         }
     }
@@ -113,63 +110,63 @@ impl EngineState {
         partition: usize,
         submission: Submission,
     ) -> Result<(), QueueError> {
-        let shared = &self.partitions()?[partition];
-        let (tenant, bytes) = (submission.tenant(), submission.held_bytes());
-        shared.shares.take(tenant, bytes)?;
-        let pushed = shared.inbox.push(submission, bytes);
-        pushed.map_err(|refused| {
-            shared.shares.give_back(tenant, bytes);
-            match refused {
+        let handle = &self.partitions()?[partition];
+        let (tenant, bytes) = (submission.tenant(), submission.memory_bytes());
+        handle.tenant_quota.reserve(tenant, bytes)?;
+        let pushed = handle.inbox.push(submission, bytes);
+        pushed.map_err(|rejection| {
+            handle.tenant_quota.release(tenant, bytes);
+            match rejection {
                 InboxRejection::Full(_, limit) => QueueError::Limit(limit),
-                InboxRejection::Closed(_) => self.why_ended(partition),
+                InboxRejection::Closed(_) => self.end_reason(partition),
             }
         })
     }
 
     /// Submits what a partition must receive, regardless of limits.
-    pub(crate) fn tell(&self, partition: usize, submission: Submission) -> Result<(), QueueError> {
-        let pushed = self.partitions()?[partition].inbox.push_always(submission);
-        pushed.map_err(|_| self.why_ended(partition))
+    pub(crate) fn submit_always(
+        &self,
+        partition: usize,
+        submission: Submission,
+    ) -> Result<(), QueueError> {
+        let pushed = self.partitions()?[partition].inbox.push_unbounded(submission);
+        pushed.map_err(|_| self.end_reason(partition))
     }
 
     /// Why a partition accepts nothing.
-    pub(crate) fn why_ended(&self, partition: usize) -> QueueError {
+    pub(crate) fn end_reason(&self, partition: usize) -> QueueError {
         let partitions = self.partitions.get();
-        let failure = partitions.and_then(|all| all[partition].failure.get());
+        let failure = partitions.and_then(|handles| handles[partition].failure.get());
         match failure {
             Some(failure) if failure.failed_partition().is_some() => failure.clone(),
-            Some(error) => self.unusable(partition, error),
+            Some(error) => self.unusable_error(partition, error),
             None => QueueError::Stopping,
         }
     }
 
     /// The error that callers and operators see for a partition that cannot work.
-    pub(crate) fn unusable(&self, partition: usize, error: &QueueError) -> QueueError {
+    pub(crate) fn unusable_error(&self, partition: usize, error: &QueueError) -> QueueError {
         let reason = egret_base::error::chain(error);
         let data_dir = self.directory.parent().unwrap_or(&self.directory);
-        QueueError::PartitionUnusable {
-            partition,
-            reason: hide_directory(&reason, data_dir),
-        }
+        QueueError::PartitionUnusable { partition, reason: hide_directory(&reason, data_dir) }
     }
 
     /// Runs a job in a partition's turn; returns its result when the turn is committed.
-    pub(crate) async fn ask<R: Send + 'static>(
+    pub(crate) async fn run_in_turn<R: Send + 'static>(
         &self,
         partition: usize,
-        ask: impl FnOnce(&mut BatchTurn<'_>) -> R + Send + 'static,
+        job: impl FnOnce(&mut BatchTurn<'_>) -> R + Send + 'static,
     ) -> Result<R, QueueError> {
-        let (tell, told) = tokio::sync::oneshot::channel();
-        let ask = Box::new(move |turn: &mut BatchTurn<'_>| -> OnCommit {
-            let result = ask(turn);
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let turn_job = Box::new(move |turn: &mut BatchTurn<'_>| -> OnCommit {
+            let result = job(turn);
             Box::new(move |committed: Result<(), QueueError>| {
                 // The caller may have gone away.
-                let _ = tell.send(committed.map(|()| result));
+                let _ = sender.send(committed.map(|()| result));
             })
         });
-        self.submit(partition, Submission::Ask(ask))?;
-        told.await
-            .unwrap_or_else(|_| Err(self.why_ended(partition)))
+        self.submit(partition, Submission::Job(turn_job))?;
+        receiver.await.unwrap_or_else(|_| Err(self.end_reason(partition)))
     }
 
     /// Limits on the tasks of each of so many partitions.
@@ -184,7 +181,7 @@ impl EngineState {
             return Readiness::NotReady("starting".to_owned());
         };
         // While some run, the others are reported as failed parts.
-        if partitions.iter().any(|one| !one.inbox.is_closed()) {
+        if partitions.iter().any(|handle| !handle.inbox.is_closed()) {
             return Readiness::Ready;
         }
         let failure = partitions.iter().find_map(|one| one.failure.get());
@@ -196,11 +193,11 @@ impl EngineState {
 }
 
 /// Runs a change of several steps to its end even if its caller goes away.
-pub(crate) async fn unbroken<T: Send + 'static>(
+pub(crate) async fn run_to_completion<T: Send + 'static>(
     steps: impl Future<Output = Result<T, QueueError>> + Send + 'static,
 ) -> Result<T, QueueError> {
     match tokio::spawn(steps).await {
-        Ok(done) => done,
+        Ok(result) => result,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Err(_) => Err(QueueError::Stopping),
     }

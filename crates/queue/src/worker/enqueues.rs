@@ -12,12 +12,14 @@ use std::sync::atomic::Ordering;
 use sha2::{Digest, Sha256};
 
 use super::destination;
-use super::new_task::{NewTask, check_begin, check_many, check_span, check_text, invalid, options};
+use super::new_task::{
+    NewTask, check_duration, check_list_len, check_start_time, check_text, invalid, task_options,
+};
 use super::queue_handle::QueueHandle;
 use super::queues::Queues;
 use super::sinks::ProduceSink;
 use super::submission::{EnqueueBatch, Grouping, Item, Submission};
-use crate::core::lanes::{PRIORITIES, PRIORITY_DEFAULT};
+use crate::core::lanes::{PRIORITY_COUNT, PRIORITY_DEFAULT};
 use crate::error::QueueError;
 use crate::model::SHARD_BITS;
 use crate::store::content::{self, Content, Format, Private, check_json};
@@ -38,7 +40,7 @@ pub struct Enqueues<'q> {
     tenant: u32,
     parts: Vec<EnqueuePart>,
     /// Parts that have grown large, with their partitions.
-    full: Vec<(usize, EnqueuePart)>,
+    full_parts: Vec<(usize, EnqueuePart)>,
 }
 
 #[derive(Default)]
@@ -76,17 +78,17 @@ impl<'q> Enqueues<'q> {
         let count = partitions.len();
         let next = queues.inner.next_partition.fetch_add(1, Ordering::Relaxed);
         // A failed partition gets only the tasks whose key belongs to it.
-        let mut spreads = (next..).take(count);
+        let mut candidates = (next..).take(count);
         let is_running = |number: &u64| {
             let partition = (*number % count as u64) as usize;
             !partitions[partition].inbox.is_closed()
         };
         Ok(Self {
             queues,
-            round_robin: spreads.find(is_running).unwrap_or(next),
+            round_robin: candidates.find(is_running).unwrap_or(next),
             tenant: 0,
             parts: (0..count).map(|_| EnqueuePart::default()).collect(),
-            full: Vec::new(),
+            full_parts: Vec::new(),
         })
     }
 
@@ -100,7 +102,7 @@ impl<'q> Enqueues<'q> {
         queue: &QueueHandle,
         task: &NewTask<'_>,
     ) -> Result<(), QueueError> {
-        let item = self.check(number, queue, task)?;
+        let item = self.check_task(number, queue, task)?;
         self.push_task(item, queue, task)
     }
 
@@ -109,7 +111,7 @@ impl<'q> Enqueues<'q> {
     ///
     /// # Errors
     /// As for [`Enqueues::add`].
-    pub(crate) fn add_from(
+    pub(crate) fn add_with_origin(
         &mut self,
         number: u64,
         queue: &QueueHandle,
@@ -117,10 +119,10 @@ impl<'q> Enqueues<'q> {
         origin: &str,
         window_ms: u64,
     ) -> Result<(), QueueError> {
-        let mut item = self.check(number, queue, task)?;
+        let mut item = self.check_task(number, queue, task)?;
         let hash = key_hash(KIND_ORIGIN, queue.id, &[origin]);
         item.origin = Some((hash, window_ms));
-        item.shard = self.shard(item.key, item.unique.or(item.origin));
+        item.shard = self.choose_shard(item.key, item.unique.or(item.origin));
         self.push_task(item, queue, task)
     }
 
@@ -136,7 +138,7 @@ impl<'q> Enqueues<'q> {
         let is_full = part.items.len() >= PART_TASKS_MAX
             || part.bytes.len() + task.payload.len() > PART_BYTES_MAX;
         if is_full && !part.items.is_empty() {
-            self.full.push((partition, std::mem::take(part)));
+            self.full_parts.push((partition, std::mem::take(part)));
         }
         let item = encode_task(item, task, &[], &mut part.bytes);
         part.items.push(item);
@@ -144,7 +146,7 @@ impl<'q> Enqueues<'q> {
     }
 
     /// Validates a task; its parts are encoded after.
-    pub(crate) fn check(
+    pub(crate) fn check_task(
         &self,
         number: u64,
         queue: &QueueHandle,
@@ -153,21 +155,21 @@ impl<'q> Enqueues<'q> {
         check_content(self.queues, task)?;
         let priority = match task.priority {
             None => PRIORITY_DEFAULT,
-            Some(priority) if (priority as usize) < PRIORITIES => priority as u8,
+            Some(priority) if (priority as usize) < PRIORITY_COUNT => priority as u8,
             Some(priority) => return invalid("priority", format!("{priority} is not from 0 to 9")),
         };
         if priority != PRIORITY_DEFAULT {
-            queue.note_priority();
+            queue.mark_prioritized();
         }
         let key = match task.ordering_key {
             "" => 0,
             key => key_hash(KIND_ORDERING, queue.id, &[key]),
         };
-        check_begin(task)?;
+        check_start_time(task)?;
         let unique = match task.unique_key {
             "" => None,
             unique => {
-                check_span("unique_window_ms", task.unique_window_ms)?;
+                check_duration("unique_window_ms", task.unique_window_ms)?;
                 let window_ms = match task.unique_window_ms {
                     0 => queue.settings().unique_window_ms,
                     asked => asked,
@@ -179,7 +181,7 @@ impl<'q> Enqueues<'q> {
         Ok(Item {
             number,
             queue: queue.id,
-            shard: self.shard(key, unique),
+            shard: self.choose_shard(key, unique),
             priority,
             callback: !task.callback_url.is_empty(),
             run_at_ms: task.run_at_ms,
@@ -187,7 +189,7 @@ impl<'q> Enqueues<'q> {
             key,
             unique,
             origin: None,
-            options: options(task)?,
+            options: task_options(task)?,
             tags: 0..0,
             after: 0..0,
             content: 0..0,
@@ -196,7 +198,7 @@ impl<'q> Enqueues<'q> {
 
     /// By the ordering key, so that its tasks share a partition; else by the unique key, so that
     /// duplicates share one; else any.
-    pub(crate) fn shard(&self, key: u128, unique: Option<(u128, u64)>) -> u16 {
+    pub(crate) fn choose_shard(&self, key: u128, unique: Option<(u128, u64)>) -> u16 {
         let shard_count = 1 << SHARD_BITS;
         match (key, unique) {
             (0, None) => {
@@ -212,13 +214,13 @@ impl<'q> Enqueues<'q> {
     }
 
     /// Refuses a task that waits for too many others.
-    pub(crate) fn check_waits(&self, count: usize) -> Result<(), QueueError> {
-        check_many("after", count)
+    pub(crate) fn check_after_count(&self, count: usize) -> Result<(), QueueError> {
+        check_list_len("after", count)
     }
 
     /// Submits all tasks; `sink` receives the outcome of each.
     pub fn submit(self, sink: &Arc<dyn ProduceSink>) {
-        let full = self.full.into_iter();
+        let full = self.full_parts.into_iter();
         for (partition, part) in full.chain(self.parts.into_iter().enumerate()) {
             if part.items.is_empty() {
                 continue;
@@ -233,10 +235,8 @@ impl<'q> Enqueues<'q> {
             };
             let submission = Submission::Enqueue(batch);
             if let Err(error) = self.queues.inner.submit(partition, submission) {
-                let outcomes = numbers
-                    .into_iter()
-                    .map(|number| (number, Err(error.clone())));
-                sink.outcomes(&outcomes.collect::<Vec<_>>());
+                let outcomes = numbers.into_iter().map(|number| (number, Err(error.clone())));
+                sink.deliver_receipts(&outcomes.collect::<Vec<_>>());
             }
         }
     }
@@ -250,17 +250,17 @@ pub(crate) fn encode_task(
     bytes: &mut Vec<u8>,
 ) -> Item {
     let mut start = bytes.len() as u32;
-    let mut end_of = |bytes: &Vec<u8>| {
+    let mut take_span = |bytes: &Vec<u8>| {
         let span = start..bytes.len() as u32;
         start = span.end;
         span
     };
     content::put_tags(bytes, task.tags.iter().map(String::as_str));
-    item.tags = end_of(bytes);
+    item.tags = take_span(bytes);
     for id in task.after {
         bytes.extend_from_slice(&id.to_bytes());
     }
-    item.after = end_of(bytes);
+    item.after = take_span(bytes);
     let content = Content {
         payload: task.payload,
         format: task.format,
@@ -268,14 +268,10 @@ pub(crate) fn encode_task(
         metadata: task.metadata.clone(),
         traceparent: task.traceparent,
         tracestate: task.tracestate,
-        private: Private {
-            callback_url: task.callback_url,
-            unique_key: task.unique_key,
-            schedule,
-        },
+        private: Private { callback_url: task.callback_url, unique_key: task.unique_key, schedule },
     };
-    content::put(bytes, &content);
-    item.content = end_of(bytes);
+    content::encode(bytes, &content);
+    item.content = take_span(bytes);
     item
 }
 
@@ -297,19 +293,19 @@ fn check_content(queues: &Queues, task: &NewTask<'_>) -> Result<(), QueueError> 
     check_text("unique_key", task.unique_key)?;
     check_text("traceparent", task.traceparent)?;
     check_text("tracestate", task.tracestate)?;
-    check_many("tags", task.tags.len())?;
+    check_list_len("tags", task.tags.len())?;
     for tag in task.tags {
         check_text("tags", tag)?;
     }
-    check_many("metadata", task.metadata.len())?;
+    check_list_len("metadata", task.metadata.len())?;
     for (name, value) in &task.metadata {
         check_text("metadata", name)?;
         check_text("metadata", value)?;
     }
-    check_many("after", task.after.len())?;
+    check_list_len("after", task.after.len())?;
     check_text("callback_url", task.callback_url)?;
     match task.callback_url {
         "" => Ok(()),
-        url => destination::check(url, &queues.inner.destinations),
+        url => destination::check_callback_url(url, &queues.inner.destinations),
     }
 }

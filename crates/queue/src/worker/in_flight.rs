@@ -24,7 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const CONTESTED_ITEMS_MAX: u32 = 1_024;
 
 /// How long after its last call a tenant counts as active, in milliseconds.
-const AT_WORK_MS: u64 = 1_000;
+const ACTIVITY_WINDOW_MS: u64 = 1_000;
 
 /// The items in flight of all tenants.
 pub(crate) struct InFlight {
@@ -36,7 +36,7 @@ pub(crate) struct InFlight {
 struct Activity {
     clock: Arc<dyn Clock>,
     /// The tenant of the latest call.
-    last: AtomicU32,
+    last_tenant: AtomicU32,
     /// When a call came after one of another tenant, as the clock's running time in milliseconds;
     /// zero: never.
     alternated_ms: AtomicU64,
@@ -44,15 +44,15 @@ struct Activity {
 
 impl Activity {
     fn now_ms(&self) -> u64 {
-        u64::try_from(self.clock.running().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.clock.monotonic().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Records a call. Returns whether other tenants are active.
-    fn note(&self, tenant: u32) -> bool {
+    fn record_call(&self, tenant: u32) -> bool {
         // Read first: a line of memory that nothing changes is shared by all cores.
-        if self.last.load(Ordering::Relaxed) != tenant {
-            let before = self.last.swap(tenant, Ordering::Relaxed);
-            if before != 0 && before != tenant {
+        if self.last_tenant.load(Ordering::Relaxed) != tenant {
+            let previous = self.last_tenant.swap(tenant, Ordering::Relaxed);
+            if previous != 0 && previous != tenant {
                 let now_ms = self.now_ms().max(1);
                 self.alternated_ms.store(now_ms, Ordering::Relaxed);
                 return true;
@@ -60,7 +60,7 @@ impl Activity {
         }
         match self.alternated_ms.load(Ordering::Relaxed) {
             0 => false,
-            at_ms => self.now_ms().saturating_sub(at_ms) < AT_WORK_MS,
+            at_ms => self.now_ms().saturating_sub(at_ms) < ACTIVITY_WINDOW_MS,
         }
     }
 }
@@ -70,7 +70,7 @@ impl InFlight {
         Self {
             activity: Arc::new(Activity {
                 clock,
-                last: AtomicU32::new(0),
+                last_tenant: AtomicU32::new(0),
                 alternated_ms: AtomicU64::new(0),
             }),
             tenants: Mutex::default(),
@@ -78,7 +78,7 @@ impl InFlight {
     }
 
     /// The items in flight of one tenant.
-    pub(crate) fn of(&self, tenant: u32) -> Arc<TenantInFlight> {
+    pub(crate) fn for_tenant(&self, tenant: u32) -> Arc<TenantInFlight> {
         let mut tenants = lock(&self.tenants);
         if tenants.len() == tenants.capacity() {
             tenants.retain(|_, tenant| Arc::strong_count(tenant) > 1);
@@ -115,7 +115,7 @@ pub struct TenantInFlight {
 }
 
 impl TenantInFlight {
-    fn room(&self, kind: InFlightKind) -> &Arc<Semaphore> {
+    fn semaphore(&self, kind: InFlightKind) -> &Arc<Semaphore> {
         match kind {
             InFlightKind::Tasks => &self.tasks,
             InFlightKind::Reports => &self.reports,
@@ -125,40 +125,41 @@ impl TenantInFlight {
     /// Records a call of this tenant. Returns how many permits it needs: none while no other tenant
     /// is active.
     fn permits_for(&self, items: usize) -> u32 {
-        if !self.activity.note(self.tenant) {
+        if !self.activity.record_call(self.tenant) {
             return 0;
         }
         u32::try_from(items).map_or(CONTESTED_ITEMS_MAX, |items| items.min(CONTESTED_ITEMS_MAX))
     }
 
     /// Waits for the permits of a call with so many items; at once where no other tenant is active.
-    pub async fn enter(self: &Arc<Self>, kind: InFlightKind, items: usize) -> InFlightPermit {
+    pub async fn acquire(self: &Arc<Self>, kind: InFlightKind, items: usize) -> InFlightPermit {
         let permits = self.permits_for(items);
         if permits == 0 {
             return InFlightPermit::default();
         }
-        let permit = self.room(kind).clone().acquire_many_owned(permits).await;
+        let permit = self.semaphore(kind).clone().acquire_many_owned(permits).await;
         // The semaphore is never closed.
-        self.permit(permit.ok())
+        self.wrap_permit(permit.ok())
     }
 
     /// A permit keeps the tenant's entry alive: a new entry for the same number would have all
     /// permits again.
-    fn permit(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> InFlightPermit {
-        InFlightPermit {
-            permit,
-            _tenant: Some(self.clone()),
-        }
+    fn wrap_permit(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> InFlightPermit {
+        InFlightPermit { permit, _tenant: Some(self.clone()) }
     }
 
     /// The permit of a call with so many items, unless it would have to wait.
-    pub fn try_enter(self: &Arc<Self>, kind: InFlightKind, items: usize) -> Option<InFlightPermit> {
+    pub fn try_acquire(
+        self: &Arc<Self>,
+        kind: InFlightKind,
+        items: usize,
+    ) -> Option<InFlightPermit> {
         let permits = self.permits_for(items);
         if permits == 0 {
             return Some(InFlightPermit::default());
         }
-        let permit = self.room(kind).clone().try_acquire_many_owned(permits);
-        permit.ok().map(|permit| self.permit(Some(permit)))
+        let permit = self.semaphore(kind).clone().try_acquire_many_owned(permits);
+        permit.ok().map(|permit| self.wrap_permit(Some(permit)))
     }
 }
 
@@ -173,46 +174,41 @@ pub struct InFlightPermit {
 pub struct StreamInFlight {
     tenant: Arc<TenantInFlight>,
     kind: InFlightKind,
-    taken: AtomicUsize,
+    held_permits: AtomicUsize,
 }
 
 impl StreamInFlight {
     /// A stream without anything in flight.
     pub fn new(tenant: Arc<TenantInFlight>, kind: InFlightKind) -> Self {
-        Self {
-            tenant,
-            kind,
-            taken: AtomicUsize::new(0),
-        }
+        Self { tenant, kind, held_permits: AtomicUsize::new(0) }
     }
 
     /// Adds the permits of a message.
     pub fn hold(&self, permit: InFlightPermit) {
         if let Some(permit) = permit.permit {
-            self.taken
-                .fetch_add(permit.num_permits(), Ordering::Relaxed);
+            self.held_permits.fetch_add(permit.num_permits(), Ordering::Relaxed);
             permit.forget();
         }
     }
 
     /// Releases the permits of answered items.
-    pub fn give_back(&self, items: usize) {
+    pub fn release(&self, items: usize) {
         // Most streams hold nothing.
-        if self.taken.load(Ordering::Relaxed) == 0 {
+        if self.held_permits.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let less = |taken: usize| Some(taken.saturating_sub(items));
-        let before = self
-            .taken
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+        let subtract = |taken: usize| Some(taken.saturating_sub(items));
+        let held_before = self
+            .held_permits
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, subtract)
             .unwrap_or_default();
-        self.tenant.room(self.kind).add_permits(before.min(items));
+        self.tenant.semaphore(self.kind).add_permits(held_before.min(items));
     }
 }
 
 impl Drop for StreamInFlight {
     fn drop(&mut self) {
-        self.give_back(usize::MAX);
+        self.release(usize::MAX);
     }
 }
 

@@ -38,7 +38,7 @@ type Outcome = Result<EnqueueReceipt, QueueError>;
 struct Gather(UnboundedSender<(u64, Outcome)>);
 
 impl ProduceSink for Gather {
-    fn outcomes(&self, outcomes: &[(u64, Outcome)]) {
+    fn deliver_receipts(&self, outcomes: &[(u64, Outcome)]) {
         for outcome in outcomes {
             // The caller may have gone away.
             let _ = self.0.send(outcome.clone());
@@ -48,22 +48,22 @@ impl ProduceSink for Gather {
 
 impl Queues {
     /// Enqueues tasks; the result has one outcome for each, in their order.
-    pub(crate) async fn enqueue_many(&self, orders: &[EnqueueRequest<'_>]) -> Vec<Outcome> {
-        let (tell, mut told) = unbounded_channel();
-        let mut outcomes: Vec<Outcome> = vec![Err(QueueError::Stopping); orders.len()];
+    pub(crate) async fn enqueue_many(&self, requests: &[EnqueueRequest<'_>]) -> Vec<Outcome> {
+        let (sender, mut receiver) = unbounded_channel();
+        let mut outcomes: Vec<Outcome> = vec![Err(QueueError::Stopping); requests.len()];
         // The queues are looked up before the first task is added.
-        let mut ready = Vec::with_capacity(orders.len());
-        for order in orders {
-            ready.push(self.queue(order.tenant, order.queue).await);
+        let mut queues = Vec::with_capacity(requests.len());
+        for request in requests {
+            queues.push(self.get_or_create_queue(request.tenant, request.queue).await);
         }
-        let sink: Arc<dyn ProduceSink> = Arc::new(Gather(tell));
+        let sink: Arc<dyn ProduceSink> = Arc::new(Gather(sender));
         let Ok(mut enqueues) = Enqueues::new(self) else {
             return outcomes;
         };
-        for ((number, order), queue) in (0..).zip(orders).zip(ready) {
+        for ((number, order), queue) in (0..).zip(requests).zip(queues) {
             let added = queue.and_then(|queue| match order.origin {
                 Some((origin, window_ms)) => {
-                    enqueues.add_from(number, &queue, &order.task, origin, window_ms)
+                    enqueues.add_with_origin(number, &queue, &order.task, origin, window_ms)
                 }
                 None => enqueues.add(number, &queue, &order.task),
             });
@@ -74,7 +74,7 @@ impl Queues {
         enqueues.submit(&sink);
         // A partition that cannot go on drops the sink without an outcome.
         drop(sink);
-        while let Some((number, outcome)) = told.recv().await {
+        while let Some((number, outcome)) = receiver.recv().await {
             outcomes[number as usize] = outcome;
         }
         outcomes
@@ -95,17 +95,17 @@ impl Queues {
             .iter()
             .map(|task| self.inner.partition_of(task.shard()))
             .collect::<Result<_, _>>()?;
-        let mut synced = Vec::new();
+        let mut receivers = Vec::new();
         for partition in partitions {
-            let (tell, told) = oneshot::channel();
-            let answer = Box::new(move |outcome| {
+            let (sender, receiver) = oneshot::channel();
+            let on_synced = Box::new(move |outcome| {
                 // The caller may have gone away.
-                let _ = tell.send(outcome);
+                let _ = sender.send(outcome);
             });
-            self.inner.submit(partition, Submission::Sync(answer))?;
-            synced.push(told);
+            self.inner.submit(partition, Submission::Sync(on_synced))?;
+            receivers.push(receiver);
         }
-        for told in synced {
+        for told in receivers {
             told.await.unwrap_or(Err(QueueError::Stopping))?;
         }
         Ok(())
@@ -114,7 +114,7 @@ impl Queues {
 
 impl TaskSink for Queues {
     fn check_queue(&self, queue: &str) -> Result<(), TaskRejection> {
-        check_name(queue).map_err(|error| refused(&error))
+        check_name(queue).map_err(|error| to_rejection(&error))
     }
 
     fn enqueue<'a>(
@@ -124,16 +124,16 @@ impl TaskSink for Queues {
         Box::pin(async move {
             let mut outcomes = Vec::with_capacity(tasks.len());
             for batch in tasks.chunks(BATCH_MAX) {
-                let orders: Vec<EnqueueRequest<'_>> = batch.iter().map(order).collect();
-                let handed = self.enqueue_many(&orders).await;
-                outcomes.extend(handed.into_iter().map(receipt));
+                let requests: Vec<EnqueueRequest<'_>> = batch.iter().map(enqueue_request).collect();
+                let results = self.enqueue_many(&requests).await;
+                outcomes.extend(results.into_iter().map(to_receipt));
             }
             outcomes
         })
     }
 }
 
-fn order<'a>(request: &TaskRequest<'a>) -> EnqueueRequest<'a> {
+fn enqueue_request<'a>(request: &TaskRequest<'a>) -> EnqueueRequest<'a> {
     EnqueueRequest {
         tenant: request.tenant,
         queue: request.queue,
@@ -148,17 +148,17 @@ fn order<'a>(request: &TaskRequest<'a>) -> EnqueueRequest<'a> {
     }
 }
 
-fn receipt(outcome: Outcome) -> Result<TaskReceipt, TaskRejection> {
+fn to_receipt(outcome: Outcome) -> Result<TaskReceipt, TaskRejection> {
     match outcome {
         Ok(enqueued) => Ok(TaskReceipt {
             id: Uuid::from_bytes(enqueued.id.to_bytes()),
             replayed: enqueued.replayed,
         }),
-        Err(error) => Err(refused(&error)),
+        Err(error) => Err(to_rejection(&error)),
     }
 }
 
-fn refused(error: &QueueError) -> TaskRejection {
+fn to_rejection(error: &QueueError) -> TaskRejection {
     TaskRejection {
         code: error.code(),
         kind: error.kind(),

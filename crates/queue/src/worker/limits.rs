@@ -20,9 +20,9 @@ struct QueueLimitState {
     leased: Vec<u64>,
     /// Tasks that may be handed out by its rate, and when it was refilled, in Unix milliseconds.
     tokens: f64,
-    at_ms: u64,
+    refilled_ms: u64,
     /// Partitions that have tasks and got no permit.
-    refused: BTreeSet<usize>,
+    refused_partitions: BTreeSet<usize>,
 }
 
 /// The limits of all queues, shared by the partitions.
@@ -37,7 +37,7 @@ pub(crate) struct Permits {
     /// Tasks it may claim.
     pub count: u32,
     /// When to ask again, in Unix milliseconds; `None`: the partition is notified.
-    pub again_ms: Option<u64>,
+    pub retry_ms: Option<u64>,
 }
 
 /// Whether a queue has any limit.
@@ -51,22 +51,22 @@ impl QueueLimitState {
             0 => settings.rate_per_second.max(1.0),
             burst => f64::from(burst),
         };
-        if self.at_ms == 0 {
+        if self.refilled_ms == 0 {
             // After a start the time before is unknown: no more than one at once.
-            (self.tokens, self.at_ms) = (1.0, now_ms);
+            (self.tokens, self.refilled_ms) = (1.0, now_ms);
         }
-        if self.at_ms > now_ms + SKEW_MAX_MS {
-            self.at_ms = now_ms;
+        if self.refilled_ms > now_ms + SKEW_MAX_MS {
+            self.refilled_ms = now_ms;
         }
-        let passed = now_ms.saturating_sub(self.at_ms) as f64 / 1e3;
+        let passed = now_ms.saturating_sub(self.refilled_ms) as f64 / 1e3;
         self.tokens = (self.tokens + passed * settings.rate_per_second).min(burst);
-        self.at_ms = self.at_ms.max(now_ms);
+        self.refilled_ms = self.refilled_ms.max(now_ms);
     }
 }
 
 impl Limits {
     /// Takes permits for up to `wanted` tasks. Unused ones must be released.
-    pub(crate) fn take(
+    pub(crate) fn acquire(
         &self,
         queue: u32,
         partition: usize,
@@ -75,62 +75,63 @@ impl Limits {
         now_ms: u64,
     ) -> Permits {
         let mut queues = lock(&self.queues);
-        let known = queues.entry(queue).or_default();
+        let limit_state = queues.entry(queue).or_default();
         let mut count = wanted;
-        let mut again_ms = None;
+        let mut retry_ms = None;
         if settings.concurrency > 0 {
-            let leased: u64 = known.leased.iter().sum();
-            let room = u64::from(settings.concurrency).saturating_sub(leased);
-            count = count.min(u32::try_from(room).unwrap_or(u32::MAX));
+            let leased: u64 = limit_state.leased.iter().sum();
+            let available = u64::from(settings.concurrency).saturating_sub(leased);
+            count = count.min(u32::try_from(available).unwrap_or(u32::MAX));
         }
         if count > 0 && settings.rate_per_second > 0.0 {
-            known.refill(settings, now_ms);
-            let allowed = known.tokens.floor().min(f64::from(u32::MAX)) as u32;
+            limit_state.refill(settings, now_ms);
+            let allowed = limit_state.tokens.floor().min(f64::from(u32::MAX)) as u32;
             if allowed == 0 {
-                let missing = (1.0 - known.tokens) / settings.rate_per_second;
-                again_ms = Some(now_ms + (missing * 1e3).ceil().max(1.0) as u64);
+                let missing = (1.0 - limit_state.tokens) / settings.rate_per_second;
+                retry_ms = Some(now_ms + (missing * 1e3).ceil().max(1.0) as u64);
             }
             count = count.min(allowed);
-            known.tokens -= f64::from(count);
+            limit_state.tokens -= f64::from(count);
         }
         if count > 0 && settings.concurrency > 0 {
-            *place(&mut known.leased, partition) += u64::from(count);
+            *leased_count_mut(&mut limit_state.leased, partition) += u64::from(count);
         }
-        if count == 0 && again_ms.is_none() {
-            known.refused.insert(partition);
+        if count == 0 && retry_ms.is_none() {
+            limit_state.refused_partitions.insert(partition);
         }
-        Permits { count, again_ms }
+        Permits { count, retry_ms }
     }
 
     /// Releases the permits that were not used.
-    pub(crate) fn give_back(&self, queue: u32, count: u32) {
-        if let Some(known) = lock(&self.queues).get_mut(&queue) {
-            known.tokens += f64::from(count);
+    pub(crate) fn release_tokens(&self, queue: u32, count: u32) {
+        if let Some(limit_state) = lock(&self.queues).get_mut(&queue) {
+            limit_state.tokens += f64::from(count);
         }
     }
 
     /// Sets how many tasks of a queue are leased in a partition. Returns the partitions that got no
     /// permit before and may have one now.
-    pub(crate) fn note(&self, queue: u32, partition: usize, leased: u64) -> BTreeSet<usize> {
+    pub(crate) fn set_leased(&self, queue: u32, partition: usize, leased: u64) -> BTreeSet<usize> {
         let mut queues = lock(&self.queues);
-        let known = queues.entry(queue).or_default();
-        let before = std::mem::replace(place(&mut known.leased, partition), leased);
-        if leased < before {
-            std::mem::take(&mut known.refused)
+        let limit_state = queues.entry(queue).or_default();
+        let previous =
+            std::mem::replace(leased_count_mut(&mut limit_state.leased, partition), leased);
+        if leased < previous {
+            std::mem::take(&mut limit_state.refused_partitions)
         } else {
             BTreeSet::new()
         }
     }
 
     /// After a change of a queue's limits: every partition that got no permit has to ask again.
-    pub(crate) fn reconsider(&self, queue: u32) {
-        if let Some(known) = lock(&self.queues).get_mut(&queue) {
-            known.refused.clear();
+    pub(crate) fn clear_refused(&self, queue: u32) {
+        if let Some(limit_state) = lock(&self.queues).get_mut(&queue) {
+            limit_state.refused_partitions.clear();
         }
     }
 }
 
-fn place(leased: &mut Vec<u64>, partition: usize) -> &mut u64 {
+fn leased_count_mut(leased: &mut Vec<u64>, partition: usize) -> &mut u64 {
     if leased.len() <= partition {
         leased.resize(partition + 1, 0);
     }

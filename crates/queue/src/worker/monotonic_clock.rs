@@ -12,7 +12,7 @@ use egret_base::{Clock, Timestamp};
 
 /// While the program's clock is slightly behind, one of so many parts of the elapsed time is
 /// dropped.
-const SLOWER: u32 = 8;
+const SLOWDOWN_DIVISOR: u32 = 8;
 
 /// Smallest difference that is corrected by a step.
 const STEP_MIN: Duration = Duration::from_secs(1);
@@ -20,8 +20,8 @@ const STEP_MIN: Duration = Duration::from_secs(1);
 pub(crate) struct MonotonicClock {
     clock: Arc<dyn Clock>,
     /// The last time given out, since 1970. Finer than a timestamp: what is cut off would add up.
-    last: Duration,
-    running: Duration,
+    last_time: Duration,
+    last_running: Duration,
     /// Shift by which the time would match the clock again, in milliseconds; zero: none.
     step_ms: i64,
 }
@@ -39,9 +39,9 @@ impl MonotonicClock {
     /// Goes on from a time in Unix milliseconds.
     pub(crate) fn new(clock: Arc<dyn Clock>, from_ms: u64) -> Self {
         Self {
-            running: clock.running(),
+            last_running: clock.monotonic(),
             clock,
-            last: Duration::from_millis(from_ms),
+            last_time: Duration::from_millis(from_ms),
             step_ms: 0,
         }
     }
@@ -53,20 +53,20 @@ impl MonotonicClock {
 
     /// The present time, before a step that is due. It does not go back.
     pub(crate) fn now(&mut self) -> Timestamp {
-        let (clock, running) = self.clock.now_and_running();
+        let (clock, running) = self.clock.now_and_monotonic();
         let clock = clock.since(Timestamp::from_micros(0));
-        let elapsed = running.saturating_sub(self.running);
-        self.running = running;
-        let expected = self.last + elapsed;
+        let elapsed = running.saturating_sub(self.last_running);
+        self.last_running = running;
+        let expected = self.last_time + elapsed;
         self.step_ms = 0;
-        self.last = if clock.abs_diff(expected) > STEP_MIN {
+        self.last_time = if clock.abs_diff(expected) > STEP_MIN {
             let ms = i64::try_from(clock.abs_diff(expected).as_millis()).unwrap_or(i64::MAX);
             self.step_ms = if clock > expected { ms } else { -ms };
             expected
         } else {
-            clock.max(expected - elapsed / SLOWER)
+            clock.max(expected - elapsed / SLOWDOWN_DIVISOR)
         };
-        timestamp(self.last)
+        timestamp(self.last_time)
     }
 
     /// Whether [`MonotonicClock::take_step`] has a step to make.
@@ -80,16 +80,13 @@ impl MonotonicClock {
         if by_ms == 0 {
             return None;
         }
-        let by = Duration::from_millis(by_ms.unsigned_abs());
-        self.last = if by_ms > 0 {
-            self.last + by
+        let distance = Duration::from_millis(by_ms.unsigned_abs());
+        self.last_time = if by_ms > 0 {
+            self.last_time + distance
         } else {
-            self.last.saturating_sub(by)
+            self.last_time.saturating_sub(distance)
         };
-        Some(ClockStep {
-            by_ms,
-            now: timestamp(self.last),
-        })
+        Some(ClockStep { by_ms, now: timestamp(self.last_time) })
     }
 }
 

@@ -16,10 +16,10 @@ pub const BATCH_MAX: usize = 1_000;
 pub const TEXT_BYTES_MAX: usize = 1_024;
 
 /// Maximum number of tags, entries of metadata, or tasks to wait for.
-pub const MANY_MAX: usize = 64;
+pub const LIST_LEN_MAX: usize = 64;
 
 /// The longest delay, window or retention: ten years, in milliseconds.
-pub const LONG_MS: u64 = 10 * 366 * 86_400_000;
+pub const DURATION_MAX_MS: u64 = 10 * 366 * 86_400_000;
 
 /// Maximum number of attempts of a task.
 pub const ATTEMPTS_MAX: u16 = 10_000;
@@ -64,10 +64,7 @@ pub struct NewTask<'a> {
 }
 
 pub(crate) fn invalid<T>(what: &'static str, reason: impl Into<String>) -> Result<T, QueueError> {
-    Err(QueueError::Invalid {
-        what,
-        reason: reason.into(),
-    })
+    Err(QueueError::Invalid { what, reason: reason.into() })
 }
 
 pub(crate) fn check_text(what: &'static str, text: &str) -> Result<(), QueueError> {
@@ -81,27 +78,24 @@ pub(crate) fn check_text(what: &'static str, text: &str) -> Result<(), QueueErro
     Ok(())
 }
 
-pub(crate) fn check_many(what: &'static str, count: usize) -> Result<(), QueueError> {
-    if count > MANY_MAX {
-        return invalid(
-            what,
-            format!("{count} are given, at most {MANY_MAX} are allowed"),
-        );
+pub(crate) fn check_list_len(what: &'static str, count: usize) -> Result<(), QueueError> {
+    if count > LIST_LEN_MAX {
+        return invalid(what, format!("{count} are given, at most {LIST_LEN_MAX} are allowed"));
     }
     Ok(())
 }
 
-pub(crate) fn check_span(what: &'static str, span_ms: u64) -> Result<(), QueueError> {
-    if span_ms > LONG_MS {
-        return invalid(what, format!("{span_ms} ms are more than ten years"));
+pub(crate) fn check_duration(what: &'static str, duration_ms: u64) -> Result<(), QueueError> {
+    if duration_ms > DURATION_MAX_MS {
+        return invalid(what, format!("{duration_ms} ms are more than ten years"));
     }
     Ok(())
 }
 
 /// Refuses an inconsistent retry policy.
 pub(crate) fn check_retry(retry: &RetryPolicy) -> Result<(), QueueError> {
-    check_span("retry.base_ms", retry.base_ms)?;
-    check_span("retry.max_ms", retry.max_ms)?;
+    check_duration("retry.base_ms", retry.base_ms)?;
+    check_duration("retry.max_ms", retry.max_ms)?;
     if retry.max_ms < retry.base_ms {
         return invalid("retry.max_ms", "it is below base_ms");
     }
@@ -112,33 +106,27 @@ pub(crate) fn check_retry(retry: &RetryPolicy) -> Result<(), QueueError> {
 pub(crate) fn check_attempts(attempts: u32) -> Result<u16, QueueError> {
     match u16::try_from(attempts) {
         Ok(attempts @ 1..=ATTEMPTS_MAX) => Ok(attempts),
-        _ => invalid(
-            "max_attempts",
-            format!("{attempts} is not from 1 to {ATTEMPTS_MAX}"),
-        ),
+        _ => invalid("max_attempts", format!("{attempts} is not from 1 to {ATTEMPTS_MAX}")),
     }
 }
 
 /// Refuses a start time that is out of range.
-pub(crate) fn check_begin(task: &NewTask<'_>) -> Result<(), QueueError> {
+pub(crate) fn check_start_time(task: &NewTask<'_>) -> Result<(), QueueError> {
     if task.run_at_ms > 0 && task.delay_ms > 0 {
-        return invalid(
-            "run_at_ms",
-            "it cannot be combined with delay_ms: give one of the two",
-        );
+        return invalid("run_at_ms", "it cannot be combined with delay_ms: give one of the two");
     }
-    check_span("delay_ms", task.delay_ms)?;
+    check_duration("delay_ms", task.delay_ms)?;
     if task.run_at_ms > TIME_MAX_MS {
         return invalid("run_at_ms", format!("{} is out of range", task.run_at_ms));
     }
     Ok(())
 }
 
-pub(crate) fn options(task: &NewTask<'_>) -> Result<TaskOptions, QueueError> {
+pub(crate) fn task_options(task: &NewTask<'_>) -> Result<TaskOptions, QueueError> {
     if let Some(retry) = &task.retry {
         check_retry(retry)?;
     }
-    check_span("timeout_ms", task.timeout_ms)?;
+    check_duration("timeout_ms", task.timeout_ms)?;
     Ok(TaskOptions {
         max_attempts: task.max_attempts.map(check_attempts).transpose()?,
         retry: task.retry,

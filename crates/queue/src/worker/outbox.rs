@@ -18,9 +18,9 @@ use std::time::Duration;
 use egret_base::sync::lock;
 use egret_base::{CodedError, Condition, Kind, condition};
 use egret_postgres::database_watch::DatabaseVisitor;
-use egret_postgres::databases::is_gone;
+use egret_postgres::databases::is_database_missing;
 use egret_postgres::listen::ListeningSession;
-use egret_postgres::lock_owner::{LockOutcome, held_by_own_session};
+use egret_postgres::lock_owner::{LockOutcome, own_session_error};
 use egret_postgres::retry::Policy;
 use egret_postgres::tokio_postgres::Client;
 use egret_postgres::{PostgresError, installation};
@@ -43,27 +43,24 @@ const BATCH_BYTES_MAX: i64 = 8 << 20;
 const STOP_MAX: Duration = Duration::from_secs(5);
 
 /// Delays before a reader connects again.
-const AGAIN: Policy = Policy {
+const RECONNECT_POLICY: Policy = Policy {
     attempts: u32::MAX,
     first_wait: Duration::from_millis(100),
     longest_wait: Duration::from_secs(10),
 };
 
 /// Status of a reader that reads.
-const READING: &str = "reading";
+const STATUS_READING: &str = "reading";
 
 /// Consecutive interruptions that a restart of the server explains: they are not reported as a
 /// fault.
-const FAILURES_PASSING: u32 = 5;
+const TRANSIENT_FAILURES_MAX: u32 = 5;
 
 /// Starts a reader for each outbox, until the service stops.
-pub(crate) async fn watch_over(outbox: Outbox) {
+pub(crate) async fn run_readers(outbox: Outbox) {
     let inner = &outbox.inner;
     let stopping = inner.stopping.subscribe();
-    inner
-        .watch
-        .run(&outbox, Duration::ZERO, &inner.changed, stopping)
-        .await;
+    inner.watch.run(&outbox, Duration::ZERO, &inner.outboxes_changed, stopping).await;
     let readers = std::mem::take(&mut *lock(&outbox.inner.readers));
     for (database, mut reader) in readers {
         match tokio::time::timeout(STOP_MAX, &mut reader.task).await {
@@ -83,30 +80,29 @@ impl DatabaseVisitor for Outbox {
     /// Starts a reader for an outbox that has none.
     async fn visit(&self, database: &str) -> Result<(), QueueError> {
         let inner = &self.inner;
-        let is_read = lock(&inner.readers)
-            .get(database)
-            .is_some_and(|reader| !reader.task.is_finished());
+        let is_read =
+            lock(&inner.readers).get(database).is_some_and(|reader| !reader.task.is_finished());
         if is_read {
             return Ok(());
         }
-        let Some(client) = inner.databases.client_of_existing(database).await? else {
+        let Some(client) = inner.databases.client_if_exists(database).await? else {
             return Ok(());
         };
         if store::is_installed(&client).await? {
-            let told = Arc::new(Mutex::new(ReaderStatus {
+            let status = Arc::new(Mutex::new(ReaderStatus {
                 doing: "starting".to_owned(),
                 held: BTreeMap::new(),
             }));
             let reading = OutboxReader {
                 outbox: self.clone(),
                 database: database.to_owned(),
-                told: told.clone(),
+                status: status.clone(),
                 stopping: inner.stopping.subscribe(),
                 failures: 0,
                 unreachable: Condition::new("outbox_unreachable", database),
             };
             let task = tokio::spawn(reading.run());
-            lock(&inner.readers).insert(database.to_owned(), ReaderTask { task, told });
+            lock(&inner.readers).insert(database.to_owned(), ReaderTask { task, status });
         } else {
             lock(&inner.readers).remove(database);
         }
@@ -117,9 +113,9 @@ impl DatabaseVisitor for Outbox {
 /// Why a session ended.
 enum SessionEnd {
     /// The service stops, or there is no outbox any more.
-    ForGood,
+    Final,
     /// The reason why the outbox cannot be read.
-    Kept(String),
+    Blocked(String),
 }
 
 /// Whether a table of the outbox is not there any more.
@@ -133,7 +129,7 @@ fn is_removed(error: &QueueError) -> bool {
 struct OutboxReader {
     outbox: Outbox,
     database: String,
-    told: Arc<Mutex<ReaderStatus>>,
+    status: Arc<Mutex<ReaderStatus>>,
     stopping: watch::Receiver<bool>,
     /// Interruptions since rows were last read.
     failures: u32,
@@ -144,103 +140,100 @@ impl OutboxReader {
     /// Reads across restarts of the server, until the service stops or the outbox is removed.
     async fn run(mut self) {
         while !*self.stopping.borrow() {
-            let (reason, passes) = match self.session().await {
-                Ok(SessionEnd::ForGood) => break,
-                Err(QueueError::Postgres(error)) if is_gone(&error) => break,
-                Ok(SessionEnd::Kept(reason)) => (reason, false),
+            let (reason, passes) = match self.run_session().await {
+                Ok(SessionEnd::Final) => break,
+                Err(QueueError::Postgres(error)) if is_database_missing(&error) => break,
+                Ok(SessionEnd::Blocked(reason)) => (reason, false),
                 // If the outbox was removed, the next session finds none.
                 Err(error) => {
-                    let passes = error.retryable() || is_removed(&error);
-                    (egret_base::error::chain(&error), passes)
+                    let is_transient = error.retryable() || is_removed(&error);
+                    (egret_base::error::chain(&error), is_transient)
                 }
             };
-            self.outbox.inner.metrics.interrupted();
+            self.outbox.inner.metrics.count_interruption();
             self.failures += 1;
-            if passes && self.failures <= FAILURES_PASSING {
+            if passes && self.failures <= TRANSIENT_FAILURES_MAX {
                 tracing::debug!(reason, "reading an outbox was interrupted");
             } else {
-                self.unreachable
-                    .fail(&reason, "cannot read an outbox; retrying");
+                self.unreachable.fail(&reason, "cannot read an outbox; retrying");
             }
-            self.tell(&reason);
+            self.set_doing(&reason);
             tokio::select! {
                 _ = self.stopping.changed() => {}
-                () = tokio::time::sleep(AGAIN.wait(self.failures)) => {}
+                () = tokio::time::sleep(RECONNECT_POLICY.wait_after(self.failures)) => {}
             }
         }
         // It may have been installed again in the meantime.
-        self.outbox.inner.changed.notify_one();
+        self.outbox.inner.outboxes_changed.notify_one();
     }
 
-    fn tell(&self, doing: &str) {
-        doing.clone_into(&mut lock(&self.told).doing);
+    fn set_doing(&self, doing: &str) {
+        doing.clone_into(&mut lock(&self.status).doing);
     }
 
-    fn tell_held(&self, holds: &HoldTable) {
-        let mut told = lock(&self.told);
-        told.held = holds.reasons();
-        told.doing = match holds.waiting_role() {
-            None => READING.to_owned(),
+    fn publish_holds(&self, holds: &HoldTable) {
+        let mut status = lock(&self.status);
+        status.held = holds.reasons();
+        status.doing = match holds.waiting_role() {
+            None => STATUS_READING.to_owned(),
             Some((role, reason)) => {
                 format!(
-                    "{READING}; rows of role {role} wait for queues that do not exist: {reason}"
+                    "{STATUS_READING}; rows of role {role} wait for queues that do not exist: {reason}"
                 )
             }
         };
     }
 
     /// Runs one session: takes the reader's lock, then reads for as long as possible.
-    async fn session(&mut self) -> Result<SessionEnd, QueueError> {
+    async fn run_session(&mut self) -> Result<SessionEnd, QueueError> {
         let mut stopping = self.stopping.clone();
         // The server, or transactions of others, may keep this waiting for any time. It is repeated
         // at the next start.
         let opened = tokio::select! {
-            _ = stopping.changed() => return Ok(SessionEnd::ForGood),
-            opened = self.open() => opened?,
+            _ = stopping.changed() => return Ok(SessionEnd::Final),
+            opened = self.open_session() => opened?,
         };
-        let ListeningSession { client, heard } = match opened {
+        let ListeningSession { client, wakeup: heard } = match opened {
             Ok(session) => session,
             Err(ended) => return Ok(ended),
         };
         self.outbox.inner.metrics.reading.inc();
         let mut holds = HoldTable::new(&self.database);
-        let ended = loop {
-            match self.drain(&client, &mut holds).await {
-                Ok(()) if *self.stopping.borrow() => break Ok(SessionEnd::ForGood),
+        let end = loop {
+            match self.drain_rows(&client, &mut holds).await {
+                Ok(()) if *self.stopping.borrow() => break Ok(SessionEnd::Final),
                 Ok(()) => {}
                 Err(error) => break Err(error),
             }
             let poll = self.outbox.inner.queues.config().outbox_poll.duration();
             tokio::select! {
-                _ = self.stopping.changed() => break Ok(SessionEnd::ForGood),
+                _ = self.stopping.changed() => break Ok(SessionEnd::Final),
                 () = heard.notified() => {}
-                () = tokio::time::sleep(holds.wait().min(poll)) => {}
+                () = tokio::time::sleep(holds.next_retry_delay().min(poll)) => {}
             }
         };
         let metrics = &self.outbox.inner.metrics;
         metrics.reading.dec();
         metrics.held.dec_by(holds.len() as i64);
-        ended
+        end
     }
 
     /// Opens a session of the reader on an upgraded outbox; otherwise returns why there is none.
-    async fn open(&self) -> Result<Result<ListeningSession, SessionEnd>, QueueError> {
+    async fn open_session(&self) -> Result<Result<ListeningSession, SessionEnd>, QueueError> {
         let inner = &self.outbox.inner;
-        let attending = inner
-            .databases
-            .connect_listening(&self.database, store::CHANNEL);
-        let mut session = attending.await?;
+        let connecting = inner.databases.connect_listening(&self.database, store::CHANNEL);
+        let mut session = connecting.await?;
         let client = &mut session.client;
         if !store::is_installed(client).await? {
-            return Ok(Err(SessionEnd::ForGood));
+            return Ok(Err(SessionEnd::Final));
         }
-        store::check(client).await?;
-        match store::become_reader(client, &inner.lock_owner).await? {
+        store::check_outbox_owner(client).await?;
+        match store::lock_as_reader(client, &inner.lock_owner).await? {
             LockOutcome::Taken => {}
-            LockOutcome::HeldByOwnSession => return Err(held_by_own_session().into()),
+            LockOutcome::HeldByOwnSession => return Err(own_session_error().into()),
             LockOutcome::HeldElsewhere => {
                 let reason = "another egret reads this outbox: stop one of the two";
-                return Ok(Err(SessionEnd::Kept(reason.to_owned())));
+                return Ok(Err(SessionEnd::Blocked(reason.to_owned())));
             }
         }
         store::install(client).await?;
@@ -250,26 +243,30 @@ impl OutboxReader {
     }
 
     /// Processes all waiting rows, except those that are held.
-    async fn drain(&mut self, client: &Client, holds: &mut HoldTable) -> Result<(), QueueError> {
+    async fn drain_rows(
+        &mut self,
+        client: &Client,
+        holds: &mut HoldTable,
+    ) -> Result<(), QueueError> {
         let limits = self.outbox.size_limits();
         let rows_max = BATCH_MAX as i64;
         while !*self.stopping.borrow() {
             let count = self.outbox.queue_count();
-            let held = holds.held(BATCH_MAX, count, || self.outbox.queue_names());
-            let found = store::next(client, &held, rows_max, BATCH_BYTES_MAX, limits).await?;
-            self.tell_held(holds);
-            let before = holds.len();
-            if found.is_empty() {
-                holds.keep(&held)
+            let held = holds.held_rows(BATCH_MAX, count, || self.outbox.queue_names());
+            let rows = store::next_rows(client, &held, rows_max, BATCH_BYTES_MAX, limits).await?;
+            self.publish_holds(holds);
+            let count_before = holds.len();
+            if rows.is_empty() {
+                holds.retain_held(&held)
             } else {
-                self.take(client, &found, holds).await?
+                self.process_rows(client, &rows, holds).await?
             }
             self.failures = 0;
             self.unreachable.recover("the outbox is read again");
             let metrics = &self.outbox.inner.metrics;
-            metrics.held.inc_by(holds.len() as i64 - before as i64);
-            self.tell_held(holds);
-            if found.is_empty() {
+            metrics.held.inc_by(holds.len() as i64 - count_before as i64);
+            self.publish_holds(holds);
+            if rows.is_empty() {
                 break;
             }
         }
@@ -277,7 +274,7 @@ impl OutboxReader {
     }
 
     /// Makes tasks of rows, and deletes those that have become tasks.
-    async fn take(
+    async fn process_rows(
         &self,
         client: &Client,
         found: &[CheckedRow],
@@ -285,37 +282,37 @@ impl OutboxReader {
     ) -> Result<(), QueueError> {
         let inner = &self.outbox.inner;
         inner.steps.before("enqueue");
-        let outcomes = self.enqueue(found).await;
+        let outcomes = self.enqueue_rows(found).await;
         let (mut taken, mut refused, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
         let (mut tasks, mut replayed) = (Vec::new(), 0);
-        for (found, outcome) in found.iter().zip(outcomes) {
+        for (checked_row, outcome) in found.iter().zip(outcomes) {
             match outcome {
                 Ok(task) => {
-                    holds.release(&found.row.queue);
+                    holds.release(&checked_row.row.queue);
                     replayed += usize::from(task.replayed);
                     tasks.push(task.id);
-                    taken.push(&found.row);
+                    taken.push(&checked_row.row);
                 }
-                Err(error) if is_for_good(&error) => refused.push(RejectedRow {
-                    row: &found.row,
+                Err(error) if is_permanent(&error) => refused.push(RejectedRow {
+                    row: &checked_row.row,
                     code: error.code(),
                     reason: egret_base::error::chain(&error),
                 }),
-                Err(error) => waiting.push((&found.row, error)),
+                Err(error) => waiting.push((&checked_row.row, error)),
             }
         }
-        refused.extend(self.hold(waiting, holds));
+        refused.extend(self.hold_rows(waiting, holds));
         if !taken.is_empty() {
             // Rows are deleted for good: their tasks must survive a loss of power first.
             inner.queues.make_durable(&tasks).await?;
             inner.steps.before("delete");
-            store::taken(client, &taken).await?;
+            store::delete_rows(client, &taken).await?;
             inner.metrics.count("enqueued", taken.len() - replayed);
             inner.metrics.count("replayed", replayed);
         }
         if !refused.is_empty() {
             inner.steps.before("reject");
-            store::rejected(client, &refused).await?;
+            store::move_rejected_rows(client, &refused).await?;
             inner.metrics.count("rejected", refused.len());
             let (first, rows) = (&refused[0], refused.len());
             let RejectedRow { row, code, reason } = first;
@@ -328,27 +325,27 @@ impl OutboxReader {
 
     /// Holds the queues of waiting rows. Returns the rows that are rejected: of queues that could
     /// not be created, only some are held.
-    fn hold<'r>(
+    fn hold_rows<'r>(
         &self,
         waiting: Vec<(&'r OutboxRow, QueueError)>,
         holds: &mut HoldTable,
     ) -> Vec<RejectedRow<'r>> {
         let queues = &self.outbox.inner.queues;
         let tenant = &queues.config().outbox_tenant;
-        let mut verdicts = Vec::with_capacity(waiting.len());
+        let mut decisions = Vec::with_capacity(waiting.len());
         for (row, error) in &waiting {
-            let presence = match queues.known_queue(tenant, &row.queue) {
+            let presence = match queues.find_queue(tenant, &row.queue) {
                 Some(_) => Presence::Existing,
                 None => Presence::Missing,
             };
-            verdicts.push(holds.hold(row, presence, error));
+            decisions.push(holds.hold(row, presence, error));
         }
         // A chain waits as a whole, or not at all.
-        let rejected: HashSet<&str> = (waiting.iter().zip(&verdicts))
-            .filter(|(_, verdict)| **verdict == RowDecision::Rejected)
+        let rejected: HashSet<&str> = (waiting.iter().zip(&decisions))
+            .filter(|(_, decision)| **decision == RowDecision::Rejected)
             .filter_map(|((row, _), _)| row.chain.as_deref())
             .collect();
-        let rows = waiting.into_iter().zip(verdicts);
+        let rows = waiting.into_iter().zip(decisions);
         rows.filter(|((row, _), verdict)| {
             let chain = row.chain.as_deref();
             *verdict == RowDecision::Rejected || chain.is_some_and(|chain| rejected.contains(chain))
@@ -361,50 +358,47 @@ impl OutboxReader {
         .collect()
     }
 
-    async fn enqueue(&self, found: &[CheckedRow]) -> Vec<Result<EnqueueReceipt, QueueError>> {
+    async fn enqueue_rows(&self, found: &[CheckedRow]) -> Vec<Result<EnqueueReceipt, QueueError>> {
         let queues = &self.outbox.inner.queues;
         let config = queues.config();
         let mut outcomes = vec![None; found.len()];
         let mut chains: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        let (mut orders, mut places) = (Vec::new(), Vec::new());
-        for (place, found) in found.iter().enumerate() {
-            match (&found.row.chain, &found.defect) {
-                (Some(chain), _) => chains.entry(chain).or_default().push(place),
+        let (mut requests, mut indexes) = (Vec::new(), Vec::new());
+        for (index, checked_row) in found.iter().enumerate() {
+            match (&checked_row.row.chain, &checked_row.defect) {
+                (Some(chain), _) => chains.entry(chain).or_default().push(index),
                 (None, Some(defect)) => {
                     let measure = Measure {
                         what: "the payload",
                         limit: "queue.payload_bytes_max",
                         max_bytes: config.payload_bytes_max.bytes(),
                     };
-                    outcomes[place] = Some(Err(error_of(defect, &measure)));
+                    outcomes[index] = Some(Err(defect_error(defect, &measure)));
                 }
                 (None, None) => {
-                    places.push(place);
-                    orders.push(EnqueueRequest {
+                    indexes.push(index);
+                    requests.push(EnqueueRequest {
                         tenant: &config.outbox_tenant,
-                        queue: &found.row.queue,
-                        task: task(&found.row),
-                        origin: Some((&found.row.key, config.outbox_window.0)),
+                        queue: &checked_row.row.queue,
+                        task: new_task(&checked_row.row),
+                        origin: Some((&checked_row.row.key, config.outbox_window.0)),
                     });
                 }
             }
         }
-        for (place, outcome) in places.into_iter().zip(queues.enqueue_many(&orders).await) {
+        for (place, outcome) in indexes.into_iter().zip(queues.enqueue_many(&requests).await) {
             outcomes[place] = Some(outcome);
         }
         for places in chains.into_values() {
             let rows: Vec<&CheckedRow> = places.iter().map(|place| &found[*place]).collect();
-            for (place, outcome) in places
-                .into_iter()
-                .zip(chains::hand_over(queues, &rows).await)
+            for (place, outcome) in
+                places.into_iter().zip(chains::enqueue_chain_rows(queues, &rows).await)
             {
                 outcomes[place] = Some(outcome);
             }
         }
         let outcomes = outcomes.into_iter();
-        outcomes
-            .map(|outcome| outcome.expect("each row is of a chain or of none"))
-            .collect()
+        outcomes.map(|outcome| outcome.expect("each row is of a chain or of none")).collect()
     }
 }
 
@@ -416,7 +410,7 @@ struct Measure {
 }
 
 /// The error of a row that was not read.
-fn error_of(defect: &Defect, measure: &Measure) -> QueueError {
+fn defect_error(defect: &Defect, measure: &Measure) -> QueueError {
     match defect {
         Defect::Unreadable(reason) => unreadable(reason),
         Defect::TooLarge { size_bytes } => QueueError::TooLarge {
@@ -429,29 +423,22 @@ fn error_of(defect: &Defect, measure: &Measure) -> QueueError {
 }
 
 fn unreadable(reason: &str) -> QueueError {
-    QueueError::Invalid {
-        what: "row",
-        reason: reason.to_owned(),
-    }
+    QueueError::Invalid { what: "row", reason: reason.to_owned() }
 }
 
 /// A row as a task. The functions that write rows have validated their values; the queue validates
 /// rows written in another way.
-fn task(row: &OutboxRow) -> NewTask<'_> {
+fn new_task(row: &OutboxRow) -> NewTask<'_> {
     let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
-    let wish = |number: i32| u32::try_from(number).unwrap_or(u32::MAX);
+    let clamp_u32 = |number: i32| u32::try_from(number).unwrap_or(u32::MAX);
     let metadata = row.metadata.iter();
     NewTask {
         payload: &row.payload,
-        format: if row.is_json {
-            Format::Json
-        } else {
-            Format::Bytes
-        },
-        priority: row.priority.map(wish),
+        format: if row.is_json { Format::Json } else { Format::Bytes },
+        priority: row.priority.map(clamp_u32),
         ordering_key: &row.ordering_key,
         run_at_ms: unsigned(row.run_at_ms),
-        max_attempts: row.max_attempts.map(wish),
+        max_attempts: row.max_attempts.map(clamp_u32),
         timeout_ms: unsigned(row.timeout_ms),
         unique_key: &row.unique_key,
         unique_window_ms: unsigned(row.unique_window_ms),
@@ -464,9 +451,6 @@ fn task(row: &OutboxRow) -> NewTask<'_> {
 }
 
 /// Whether a retry of the row cannot help. Failures of Egret itself do not count.
-fn is_for_good(error: &QueueError) -> bool {
-    matches!(
-        error.kind(),
-        Kind::Invalid | Kind::TooLarge | Kind::NotFound
-    )
+fn is_permanent(error: &QueueError) -> bool {
+    matches!(error.kind(), Kind::Invalid | Kind::TooLarge | Kind::NotFound)
 }

@@ -21,8 +21,8 @@ use egret_log::{AppendResult, Batch, DrainResult, Log, LogError, Seq};
 
 use crate::worker::partition_handle::{PartitionHandle, part_name};
 use intake::Intake;
-pub(super) use intake::room_bytes;
-use items::{IntakeLimits, enqueue, report};
+pub(super) use intake::content_bytes_max;
+use items::{IntakeLimits, apply_enqueues, apply_reports};
 use reply::PendingReply;
 
 use super::admission_queue::FairQueue;
@@ -51,17 +51,13 @@ const TURN_ITEMS_MAX: usize = 1_024;
 /// The same limit while several tenants are active, which wait for each other's turns.
 const CONTESTED_ITEMS_MAX: usize = 256;
 
-fn turn_max(waiting: &FairQueue) -> usize {
-    if waiting.is_contested() {
-        CONTESTED_ITEMS_MAX
-    } else {
-        TURN_ITEMS_MAX
-    }
+fn turn_items_max(waiting: &FairQueue) -> usize {
+    if waiting.is_contested() { CONTESTED_ITEMS_MAX } else { TURN_ITEMS_MAX }
 }
 
 /// Whether a turn that has `items` takes the next submission.
-fn takes_next(waiting: &FairQueue, intake: &Intake, items: usize, batch: &Batch) -> bool {
-    waiting.fits(items, turn_max(waiting)) && intake.has_room(waiting, items, batch)
+fn has_room_for_next(waiting: &FairQueue, intake: &Intake, items: usize, batch: &Batch) -> bool {
+    waiting.fits(items, turn_items_max(waiting)) && intake.has_room(waiting, items, batch)
 }
 
 /// Steps of timers in one turn.
@@ -77,10 +73,10 @@ const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The wait before the remaining messages for other partitions are sent.
-const POST_PAUSE: Duration = Duration::from_millis(1);
+const MESSAGES_PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) struct Partition<L: Log> {
-    pub shared: Arc<PartitionHandle>,
+    pub handle: Arc<PartitionHandle>,
     pub state: State,
     pub log: L,
     pub reader: L::Reader,
@@ -88,33 +84,33 @@ pub(crate) struct Partition<L: Log> {
     pub entropy: Arc<dyn Entropy>,
     pub dispatcher: Dispatcher,
     watchers: Watchers,
-    ticks: ScheduleRunner,
+    schedule_runner: ScheduleRunner,
     pub upkeep: Upkeep<L>,
     metrics: Arc<Metrics>,
     /// When the gauges of the queues were updated.
-    told_at: Option<Instant>,
+    metrics_updated_at: Option<Instant>,
     pub(super) partition: usize,
     pub reserve_bytes: u64,
     /// This partition's share of `queue.tasks_max`, and its limit on messages between tasks that
     /// wait for others.
     limits: IntakeLimits,
-    shelf: Arc<AttachmentStore>,
+    attachments: Arc<AttachmentStore>,
     batch: Batch,
     waiting: FairQueue,
-    post: PartitionMailer,
+    mailer: PartitionMailer,
     /// Replies that are sent after the tasks of this turn.
-    last: Vec<OnCommit>,
+    replies_after_tasks: Vec<OnCommit>,
     /// Replies that are sent when everything is durable.
-    when_durable: Vec<OnCommit>,
+    replies_when_durable: Vec<OnCommit>,
     /// Sessions of claims, which take ready tasks in this turn only.
-    once: Vec<Arc<WorkSession>>,
-    told: Vec<PendingReply>,
+    claim_sessions: Vec<Arc<WorkSession>>,
+    pending_replies: Vec<PendingReply>,
     claimed: Vec<ClaimedTask>,
     pushes: Vec<Push>,
     /// Number and bytes of waiting submissions as last reported to the inbox.
-    held: (usize, usize),
+    inbox_held: (usize, usize),
     /// Why the log did not take the batch of the last turn, which is retried before the next turn.
-    held_back: Option<LogError>,
+    commit_error: Option<LogError>,
     /// When it is retried.
     retry_at: Instant,
     /// Whether there is no room for new tasks.
@@ -125,7 +121,7 @@ pub(crate) struct Partition<L: Log> {
 impl<L: Log + 'static> Partition<L> {
     pub(crate) fn new(parts: PartitionParts<L>) -> Self {
         Self {
-            shared: parts.shared,
+            handle: parts.handle,
             time: MonotonicClock::new(parts.clock, parts.state.now_ms()),
             state: parts.state,
             reader: parts.log.reader(),
@@ -133,28 +129,28 @@ impl<L: Log + 'static> Partition<L> {
             entropy: parts.entropy,
             dispatcher: parts.dispatcher,
             watchers: Watchers::default(),
-            ticks: ScheduleRunner::new(parts.partition),
+            schedule_runner: ScheduleRunner::new(parts.partition),
             upkeep: parts.upkeep,
             metrics: parts.metrics,
-            told_at: None,
+            metrics_updated_at: None,
             partition: parts.partition,
             reserve_bytes: parts.reserve_bytes,
             limits: IntakeLimits {
                 shares: parts.task_shares,
                 messages: Limit::new("queue.chain_messages_max", parts.chain_messages_max),
             },
-            shelf: parts.shelf,
+            attachments: parts.attachments,
             batch: Batch::new(),
             waiting: FairQueue::default(),
-            post: parts.post,
-            last: Vec::new(),
-            when_durable: Vec::new(),
-            once: Vec::new(),
-            told: Vec::new(),
+            mailer: parts.mailer,
+            replies_after_tasks: Vec::new(),
+            replies_when_durable: Vec::new(),
+            claim_sessions: Vec::new(),
+            pending_replies: Vec::new(),
             claimed: Vec::new(),
             pushes: Vec::new(),
-            held: (0, 0),
-            held_back: None,
+            inbox_held: (0, 0),
+            commit_error: None,
             retry_at: Instant::now(),
             log_full: Condition::new("queue_log_full", part_name(parts.partition)),
             log_unwritable: Condition::new("queue_log_unwritable", part_name(parts.partition)),
@@ -163,13 +159,13 @@ impl<L: Log + 'static> Partition<L> {
 
     /// Publishes how many tasks of limited queues are leased from before: to be called for every
     /// partition before one of them runs.
-    pub(crate) fn note_limits(&mut self) {
+    pub(crate) fn publish_leased_counts(&mut self) {
         for (queue, _) in self.state.queues() {
-            self.dispatcher.watch_limits(queue, &self.state);
-            self.dispatcher.note_ready(queue, &self.state);
+            self.dispatcher.track_limits(queue, &self.state);
+            self.dispatcher.mark_ready(queue, &self.state);
         }
-        let nobody_waits = self.dispatcher.update_leased_counts(&self.state);
-        debug_assert!(nobody_waits.is_empty(), "no permit has been requested yet");
+        let freed = self.dispatcher.update_leased_counts(&self.state);
+        debug_assert!(freed.is_empty(), "no permit has been requested yet");
     }
 
     /// Runs turns until the inbox is closed and empty, or the log fails. However it ends, all
@@ -179,68 +175,66 @@ impl<L: Log + 'static> Partition<L> {
     /// Why the partition cannot go on.
     pub(crate) fn run(mut self) -> Result<(), QueueError> {
         // After a panic the state is not used any more.
-        let worked = catch_unwind(AssertUnwindSafe(|| self.work()));
-        let failure = match worked {
+        let result = catch_unwind(AssertUnwindSafe(|| self.run_turns()));
+        let failure = match result {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(QueueError::Log(error)),
-            Err(_) => Some(QueueError::PartitionFailed {
-                partition: self.partition,
-            }),
+            Err(_) => Some(QueueError::PartitionFailed { partition: self.partition }),
         };
         if let Some(failure) = &failure {
             // Only the first failure is kept.
-            let _ = self.shared.failure.set(failure.clone());
+            let _ = self.handle.failure.set(failure.clone());
         }
-        self.shared.inbox.close();
-        let mut taken = Vec::new();
-        self.shared.inbox.take_all(&mut taken, None);
-        taken.drain(..).for_each(|one| self.waiting.push(one));
+        self.handle.inbox.close();
+        let mut submissions = Vec::new();
+        self.handle.inbox.take_all(&mut submissions, None);
+        submissions.drain(..).for_each(|submission| self.waiting.push(submission));
         let error = failure.clone().unwrap_or(QueueError::Stopping);
-        self.refuse_told(&error);
-        self.refuse_all(&error);
-        self.watchers.end(&error);
-        self.upkeep.end();
+        self.reject_pending(&error);
+        self.reject_waiting(&error);
+        self.watchers.end_subscriptions(&error);
+        self.upkeep.join();
         failure.map_or(Ok(()), Err)
     }
 
-    fn work(&mut self) -> Result<(), LogError> {
-        let mut taken = Vec::new();
+    fn run_turns(&mut self) -> Result<(), LogError> {
+        let mut submissions = Vec::new();
         loop {
-            let timeout = match (&self.held_back, self.waiting.is_empty()) {
+            let timeout = match (&self.commit_error, self.waiting.is_empty()) {
                 (Some(_), _) => self.retry_at.saturating_duration_since(Instant::now()),
                 (None, false) => Duration::ZERO,
                 (None, true) if self.dispatcher.has_more() => Duration::ZERO,
-                (None, true) if self.post.has_more(&self.state) => POST_PAUSE,
-                (None, true) => self.pause(),
+                (None, true) if self.mailer.has_more(&self.state) => MESSAGES_PAUSE,
+                (None, true) => self.sleep_duration(),
             };
-            match self.shared.inbox.take_all(&mut taken, Some(timeout)) {
-                DrainResult::Closed if self.held_back.is_some() => return self.give_up(),
+            match self.handle.inbox.take_all(&mut submissions, Some(timeout)) {
+                DrainResult::Closed if self.commit_error.is_some() => return self.abandon_turn(),
                 DrainResult::Closed if self.waiting.is_empty() => return self.log.sync(),
                 _ => {
-                    self.metrics.waited(taken.len());
-                    taken.drain(..).for_each(|one| self.waiting.push(one));
+                    self.metrics.set_waiting(submissions.len());
+                    submissions.drain(..).for_each(|submission| self.waiting.push(submission));
                 }
             }
-            if self.held_back.is_some() && self.retry_at > Instant::now() {
-                self.upkeep.take_back(&mut self.log)?
+            if self.commit_error.is_some() && self.retry_at > Instant::now() {
+                self.upkeep.collect_result(&mut self.log)?
             } else {
-                self.turn()?
+                self.run_turn()?
             }
-            self.hold();
+            self.update_inbox_hold();
         }
     }
 
     /// Reports the waiting submissions to the inbox, whose limits include them.
-    fn hold(&mut self) {
+    fn update_inbox_hold(&mut self) {
         let size = self.waiting.size();
-        if size != self.held {
-            self.shared.inbox.hold(size.0, size.1);
-            self.held = size;
+        if size != self.inbox_held {
+            self.handle.inbox.set_unprocessed(size.0, size.1);
+            self.inbox_held = size;
         }
     }
 
     /// How long the thread may sleep while nothing is submitted.
-    fn pause(&mut self) -> Duration {
+    fn sleep_duration(&mut self) -> Duration {
         let now = self.time.now().as_millis_unsigned();
         if self.time.is_step_due() {
             return Duration::ZERO;
@@ -250,133 +244,129 @@ impl<L: Log + 'static> Partition<L> {
             .next_due_ms()
             .into_iter()
             .chain(self.dispatcher.next_due_ms())
-            .chain(self.ticks.next_due_ms(&self.state))
+            .chain(self.schedule_runner.next_due_ms(&self.state))
             .min();
         let until_due = due.map(|due| Duration::from_millis(due.saturating_sub(now)));
         let deadline = self.log.sync_deadline();
-        let until_sync = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let until_sync = deadline.map(|instant| instant.saturating_duration_since(Instant::now()));
         let soonest = until_due.into_iter().chain(until_sync).min();
         soonest.map_or(PAUSE_MAX, |pause| pause.min(PAUSE_MAX))
     }
 
-    fn seed(&self) -> u64 {
+    fn random_seed(&self) -> u64 {
         let mut seed = [0; 8];
         self.entropy.fill(&mut seed);
         u64::from_le_bytes(seed)
     }
 
     fn intake(&mut self, now_ms: u64) -> Intake {
-        let takes_in = !self.waiting.is_empty() || self.ticks.are_due(&self.state, now_ms);
-        let intake = Intake::new(&self.log, self.reserve_bytes, takes_in);
-        intake.note(&self.log_full);
+        let accepts_submissions =
+            !self.waiting.is_empty() || self.schedule_runner.has_due(&self.state, now_ms);
+        let intake = Intake::new(&self.log, self.reserve_bytes, accepts_submissions);
+        intake.update_condition(&self.log_full);
         intake
     }
 
-    fn turn(&mut self) -> Result<(), LogError> {
-        if self.held_back.is_some() {
-            return self.settle();
+    fn run_turn(&mut self) -> Result<(), LogError> {
+        if self.commit_error.is_some() {
+            return self.commit_turn();
         }
-        let (seed, now) = (self.seed(), self.time.now());
+        let (seed, now) = (self.random_seed(), self.time.now());
         let intake = self.intake(now.as_millis_unsigned());
         let mut turn = BatchTurn {
             state: &mut self.state,
             batch: &mut self.batch,
             watchers: &mut self.watchers,
-            first: self.log.next(),
+            first: self.log.next_seq(),
             now,
             seed,
         };
         if let Some(step) = self.time.take_step() {
-            let (ticks, dispatcher) = (&mut self.ticks, &mut self.dispatcher);
-            step::step_clock(&mut turn, step, ticks, dispatcher, &*self.shared.read);
+            let (ticks, dispatcher) = (&mut self.schedule_runner, &mut self.dispatcher);
+            step::step_clock(&mut turn, step, ticks, dispatcher, &*self.handle.read_record);
         }
         // Ticks come first, so that a schedule that changes has made its tasks before.
-        let room = intake.room_for_ticks(self.limits.shares.tasks, turn.state.load().tasks);
-        self.ticks.run(&mut turn, &room, &*self.shared.read);
+        let budget = intake.tick_budget(self.limits.shares.tasks, turn.state.total_load().tasks);
+        self.schedule_runner.run(&mut turn, &budget, &*self.handle.read_record);
+        let replies = &mut self.pending_replies;
         let mut items = 0;
-        while takes_next(&self.waiting, &intake, items, turn.batch) {
-            let Some(submission) = self.waiting.pop() else {
-                break;
-            };
+        while has_room_for_next(&self.waiting, &intake, items, turn.batch)
+            && let Some(submission) = self.waiting.pop()
+        {
             items += submission.weight();
-            self.shared.shares.give_back_of(&submission);
+            self.handle.tenant_quota.release_submission(&submission);
             let submission = intake.admit(submission);
-            let Ok(submission) = submission.map_err(|refused| self.told.push(refused)) else {
+            let Ok(submission) = submission.map_err(|reply| replies.push(reply)) else {
                 continue;
             };
             match submission {
                 Submission::Enqueue(batch) => {
-                    self.told.push(enqueue(&mut turn, batch, &self.limits));
+                    replies.push(apply_enqueues(&mut turn, batch, &self.limits));
                 }
                 Submission::Report(batch) => {
-                    self.told
-                        .push(report(&mut turn, batch, &mut self.dispatcher));
+                    replies.push(apply_reports(&mut turn, batch, &mut self.dispatcher));
                 }
-                Submission::Credits(session) => self.dispatcher.attach(&session),
+                Submission::Credits(session) => self.dispatcher.add_session(&session),
                 Submission::Detach(session, answer) => {
-                    self.dispatcher.detach(&session, &mut turn);
-                    self.last.extend(answer);
+                    self.dispatcher.remove_session(&session, &mut turn);
+                    self.replies_after_tasks.extend(answer);
                 }
-                Submission::Once(session, answer) => {
-                    self.dispatcher.attach_once(&session);
-                    self.once.push(session);
-                    self.last.push(answer);
+                Submission::Claim(session, answer) => {
+                    self.dispatcher.add_claim_session(&session);
+                    self.claim_sessions.push(session);
+                    self.replies_after_tasks.push(answer);
                 }
                 Submission::Drain(session, answer) => {
-                    self.dispatcher.release_late(&session, &mut turn);
-                    self.last.push(answer);
+                    self.dispatcher.release_undelivered(&session, &mut turn);
+                    self.replies_after_tasks.push(answer);
                 }
-                Submission::Consider(queue) => self.dispatcher.consider(queue, turn.state),
-                Submission::Sync(answer) => self.when_durable.push(answer),
-                Submission::Ask(ask) => self.told.push(PendingReply::Asked(ask(&mut turn))),
+                Submission::ReconsiderQueue(queue) => {
+                    self.dispatcher.add_candidate(queue, turn.state)
+                }
+                Submission::Sync(answer) => self.replies_when_durable.push(answer),
+                Submission::Job(job) => replies.push(PendingReply::Job(job(&mut turn))),
             }
         }
-        turn.do_what_is_due(ADVANCE_BUDGET);
-        self.dispatcher.dispatch(
-            &mut turn,
-            turn_max(&self.waiting),
-            intake.claims_bytes,
-            &mut self.claimed,
-            &mut self.pushes,
-        );
-        self.dispatcher.detach_once(&mut self.once);
-        self.settle()
+        turn.advance(ADVANCE_BUDGET);
+        let (items_max, bytes_max) = (turn_items_max(&self.waiting), intake.claim_bytes_max);
+        let (claimed, pushes) = (&mut self.claimed, &mut self.pushes);
+        self.dispatcher.dispatch(&mut turn, items_max, bytes_max, claimed, pushes);
+        self.dispatcher.end_claim_sessions(&mut self.claim_sessions);
+        self.commit_turn()
     }
 
     /// Commits a turn and sends its replies. A log that has no room, or no spare segment, is
     /// unchanged: the commit is retried later, and meanwhile no reply is sent.
-    fn settle(&mut self) -> Result<(), LogError> {
-        match self.commit(self.log.next()) {
+    fn commit_turn(&mut self) -> Result<(), LogError> {
+        match self.commit(self.log.next_seq()) {
             Ok(()) => {
-                self.held_back = None;
-                self.log_unwritable
-                    .recover("writing the queue's log works again");
+                self.commit_error = None;
+                self.log_unwritable.recover("writing the queue's log works again");
             }
             Err(error @ (LogError::Full { .. } | LogError::Io { .. })) => {
-                self.log_unwritable
-                    .fail(&error, "cannot write the queue's log; retrying");
-                self.held_back = Some(error);
-                for (partitions, queue) in self.dispatcher.withdraw() {
-                    self.post.consider_in(&partitions, queue);
+                self.log_unwritable.fail(&error, "cannot write the queue's log; retrying");
+                self.commit_error = Some(error);
+                for (partitions, queue) in self.dispatcher.withdraw_ranks() {
+                    self.mailer.reconsider_queue_in(&partitions, queue);
                 }
                 self.retry_at = Instant::now() + RETRY_PAUSE;
                 return Ok(());
             }
             Err(error) => {
-                self.refuse_told(&QueueError::Log(error.clone()));
+                self.reject_pending(&QueueError::Log(error.clone()));
                 return Err(error);
             }
         }
-        self.tell();
-        self.upkeep.step(&mut self.state, &mut self.log)
+        self.send_replies();
+        self.upkeep.run_step(&mut self.state, &mut self.log)
     }
 
     /// Ends with a turn that the log did not take.
-    fn give_up(&mut self) -> Result<(), LogError> {
-        match self.held_back.take() {
+    fn abandon_turn(&mut self) -> Result<(), LogError> {
+        match self.commit_error.take() {
             None => Ok(()),
             Some(error) => {
-                self.refuse_told(&QueueError::Log(error.clone()));
+                self.reject_pending(&QueueError::Log(error.clone()));
                 Err(error)
             }
         }
@@ -385,77 +375,79 @@ impl<L: Log + 'static> Partition<L> {
     fn commit(&mut self, first: Seq) -> Result<(), LogError> {
         // A batch with only a clock is not written.
         if self.batch.len() > 1 {
-            let (bytes, records, started) = (self.batch.bytes(), self.batch.len(), Instant::now());
+            let (bytes, records, started) =
+                (self.batch.frame_bytes(), self.batch.len(), Instant::now());
             match self.log.append(&mut self.batch, first)? {
-                AppendResult::Committed(_) => self.upkeep.note(bytes),
+                AppendResult::Committed(_) => self.upkeep.add_appended(bytes),
                 // A log in local files has one writer: its lock ensures that.
                 AppendResult::Fenced | AppendResult::Unknown => {
                     unreachable!("a log in local files knows what it has")
                 }
             }
-            self.metrics.committed(started.elapsed(), records);
+            self.metrics.record_commit(started.elapsed(), records);
         }
         self.batch.clear();
         let deadline = self.log.sync_deadline();
-        if !self.when_durable.is_empty() || deadline.is_some_and(|at| at <= Instant::now()) {
+        if !self.replies_when_durable.is_empty()
+            || deadline.is_some_and(|instant| instant <= Instant::now())
+        {
             self.log.sync()?;
-            self.last.append(&mut self.when_durable);
+            self.replies_after_tasks.append(&mut self.replies_when_durable);
         }
         Ok(())
     }
 
     /// Sends the replies and events of a turn, now that it is committed.
-    fn tell(&mut self) {
-        self.dispatcher.note_rises(&self.state);
-        for told in self.told.drain(..) {
-            match told {
-                PendingReply::Produced(sink, outcomes) => sink.outcomes(&outcomes),
-                PendingReply::Reported(sink, outcomes) => sink.reported(&outcomes),
-                PendingReply::Asked(answer) => answer(Ok(())),
+    fn send_replies(&mut self) {
+        self.dispatcher.publish_rises(&self.state);
+        for reply in self.pending_replies.drain(..) {
+            match reply {
+                PendingReply::Produced(sink, outcomes) => sink.deliver_receipts(&outcomes),
+                PendingReply::Reported(sink, outcomes) => sink.deliver_outcomes(&outcomes),
+                PendingReply::Job(answer) => answer(Ok(())),
             }
         }
-        self.dispatcher
-            .deliver(&self.state, &self.reader, &mut self.pushes, &self.claimed);
+        self.dispatcher.deliver(&self.state, &self.reader, &mut self.pushes, &self.claimed);
         self.claimed.clear();
-        for answer in self.last.drain(..) {
+        for answer in self.replies_after_tasks.drain(..) {
             answer(Ok(()));
         }
-        for lost in std::mem::take(&mut self.state.news.lost) {
-            self.dispatcher.lost(&lost, &self.state);
+        for lease in std::mem::take(&mut self.state.events.lost_leases) {
+            self.dispatcher.notify_lost_lease(&lease, &self.state);
         }
-        for task in std::mem::take(&mut self.state.news.detached) {
-            self.shelf.forget(self.state.id(task));
+        for task in std::mem::take(&mut self.state.events.orphaned_attachments) {
+            self.attachments.queue_deletion(self.state.task_id(task));
         }
-        match std::mem::take(&mut self.state.news.miscounts) {
+        match std::mem::take(&mut self.state.events.miscounts) {
             0 => {}
-            miscounts => note_miscounts(self.partition, miscounts),
+            miscounts => report_miscounts(self.partition, miscounts),
         }
-        if !self.state.news.changes.is_empty() {
-            let changes = std::mem::take(&mut self.state.news.changes);
-            self.watchers.tell(&self.state, &changes);
+        if !self.state.events.changes.is_empty() {
+            let changes = std::mem::take(&mut self.state.events.changes);
+            self.watchers.notify(&self.state, &changes);
         }
-        self.state.news.wanted = self.watchers.are_there();
-        let due = |at: Instant| at.elapsed() >= METRICS_INTERVAL;
-        if self.told_at.is_none_or(due) {
-            self.told_at = Some(Instant::now());
-            self.metrics.tell(self.partition, &self.state);
+        self.state.events.wants_changes = self.watchers.has_any();
+        let due = |instant: Instant| instant.elapsed() >= METRICS_INTERVAL;
+        if self.metrics_updated_at.is_none_or(due) {
+            self.metrics_updated_at = Some(Instant::now());
+            self.metrics.update_gauges(self.partition, &self.state);
         }
-        self.post.carry(&self.state);
+        self.mailer.send_messages(&self.state);
         for (partition, queue) in self.dispatcher.update_leased_counts(&self.state) {
-            self.post.consider(partition, queue);
+            self.mailer.reconsider_queue(partition, queue);
         }
-        for (partitions, queue) in self.dispatcher.note_falls(&self.state) {
-            self.post.consider_in(&partitions, queue);
+        for (partitions, queue) in self.dispatcher.publish_falls(&self.state) {
+            self.mailer.reconsider_queue_in(&partitions, queue);
         }
         for (partition, session) in self.dispatcher.sessions_with_credit() {
-            self.post.has_room(partition, session);
+            self.mailer.send_credits(partition, session);
         }
     }
 }
 
 /// Reports wrong sums of loads. That is an error of Egret, and no reason to stop the partition.
 #[cold]
-fn note_miscounts(partition: usize, miscounts: u64) {
+fn report_miscounts(partition: usize, miscounts: u64) {
     let reason = format!("{miscounts} counters would have become negative");
     let message = "counters of a partition are wrong";
     condition::occur("queue_counts_wrong", &part_name(partition), reason, message);
@@ -463,7 +455,7 @@ fn note_miscounts(partition: usize, miscounts: u64) {
 
 /// Parts of a new partition.
 pub(crate) struct PartitionParts<L: Log> {
-    pub shared: Arc<PartitionHandle>,
+    pub handle: Arc<PartitionHandle>,
     pub state: State,
     pub log: L,
     pub clock: Arc<dyn Clock>,
@@ -471,10 +463,10 @@ pub(crate) struct PartitionParts<L: Log> {
     pub dispatcher: Dispatcher,
     pub upkeep: Upkeep<L>,
     pub metrics: Arc<Metrics>,
-    pub post: PartitionMailer,
+    pub mailer: PartitionMailer,
     pub partition: usize,
     pub reserve_bytes: u64,
     pub task_shares: TaskShares,
-    pub shelf: Arc<AttachmentStore>,
+    pub attachments: Arc<AttachmentStore>,
     pub chain_messages_max: u64,
 }

@@ -44,11 +44,11 @@ pub(crate) fn part_name(number: usize) -> String {
 pub(crate) struct PartitionHandle {
     pub inbox: Inbox<Submission>,
     /// Bytes of each tenant that wait.
-    pub shares: TenantBufferQuota,
+    pub tenant_quota: TenantBufferQuota,
     /// The queues with ready tasks.
-    pub ready: Arc<ReadyQueues>,
+    pub ready_queues: Arc<ReadyQueues>,
     /// Reads a record of the log, from any thread.
-    pub read: Box<ReadRecord>,
+    pub read_record: Box<ReadRecord>,
     /// Why the partition has ended, if it was not stopped.
     pub failure: OnceLock<QueueError>,
 }
@@ -62,18 +62,16 @@ impl PartitionHandle {
             bytes_name: "queue.waiting_bytes_max",
             bytes_max: 0,
         };
-        let shared = Self {
-            shares: TenantBufferQuota::new(limits.bytes_max),
+        let handle = Self {
+            tenant_quota: TenantBufferQuota::new(limits.bytes_max),
             inbox: Inbox::new(limits),
-            ready: Arc::default(),
-            read: Box::new(|_| {
-                Err(LogError::Closed {
-                    name: "a partition that could not start",
-                })
+            ready_queues: Arc::default(),
+            read_record: Box::new(|_| {
+                Err(LogError::Closed { name: "a partition that could not start" })
             }),
             failure: OnceLock::from(failure),
         };
-        shared.inbox.close();
-        shared
+        handle.inbox.close();
+        handle
     }
 }

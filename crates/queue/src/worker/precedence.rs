@@ -35,18 +35,15 @@ pub(crate) struct SharedRanks {
 impl SharedRanks {
     /// Without ranks of any queue; a partition yields for up to `wait_max_ms`.
     pub(crate) fn new(wait_max_ms: u64) -> Self {
-        Self {
-            wait_max_ms,
-            ..Self::default()
-        }
+        Self { wait_max_ms, ..Self::default() }
     }
 
-    fn is_known(&self, queue: u32) -> bool {
+    fn is_compared(&self, queue: u32) -> bool {
         self.count.load(Ordering::Acquire) > 0 && lock(&self.queues).contains_key(&queue)
     }
 
     /// Starts to compare the partitions of a queue. Returns whether they were not compared before.
-    fn begin(&self, queue: u32) -> bool {
+    fn start_comparing(&self, queue: u32) -> bool {
         let mut queues = lock(&self.queues);
         let is_new = !queues.contains_key(&queue);
         queues.entry(queue).or_default();
@@ -56,19 +53,16 @@ impl SharedRanks {
 
     /// Publishes the rank of a partition's next task. Returns the partitions that may have to yield
     /// no more.
-    fn note(&self, queue: u32, partition: usize, rank: Option<i64>) -> BTreeSet<usize> {
+    fn publish_rank(&self, queue: u32, partition: usize, rank: Option<i64>) -> BTreeSet<usize> {
         let mut queues = lock(&self.queues);
         let heads = queues.entry(queue).or_default();
-        let before = match rank {
+        let previous = match rank {
             Some(rank) => heads.ranks.insert(partition, rank),
             None => heads.ranks.remove(&partition),
         };
-        let has_fallen = before > rank;
-        let yielding = if has_fallen {
-            std::mem::take(&mut heads.yielding)
-        } else {
-            BTreeSet::new()
-        };
+        let has_fallen = previous > rank;
+        let yielding =
+            if has_fallen { std::mem::take(&mut heads.yielding) } else { BTreeSet::new() };
         if heads.ranks.is_empty() {
             queues.remove(&queue);
         }
@@ -103,11 +97,11 @@ pub(super) struct Precedence {
     partition: usize,
     shared: Arc<SharedRanks>,
     /// The ranks as last published, by queue.
-    noted: BTreeMap<u32, i64>,
+    published_ranks: BTreeMap<u32, i64>,
     /// Since when the partition yields, by queue, in Unix milliseconds.
     yielding: BTreeMap<u32, u64>,
     /// Newly compared queues, which all partitions are to reconsider.
-    begun: Vec<u32>,
+    newly_compared: Vec<u32>,
 }
 
 impl Precedence {
@@ -115,22 +109,23 @@ impl Precedence {
         Self {
             partition,
             shared,
-            noted: BTreeMap::new(),
+            published_ranks: BTreeMap::new(),
             yielding: BTreeMap::new(),
-            begun: Vec::new(),
+            newly_compared: Vec::new(),
         }
     }
 
     /// Compares the partitions of a queue that has tasks of several priorities, here or in another
     /// one.
     pub(crate) fn track(&mut self, queue: u32, state: &State) {
-        let row = state.queue_with(queue);
+        let row = state.queue_by_id(queue);
         let has_priorities = row.is_some_and(|row| row.rings.has_priorities());
-        if has_priorities && state.next_rank(queue).is_some() && self.shared.begin(queue) {
-            self.begun.push(queue);
+        if has_priorities && state.next_rank(queue).is_some() && self.shared.start_comparing(queue)
+        {
+            self.newly_compared.push(queue);
         }
-        if has_priorities || self.shared.is_known(queue) {
-            self.note_rise(queue, state);
+        if has_priorities || self.shared.is_compared(queue) {
+            self.publish_rise(queue, state);
         }
     }
 
@@ -138,17 +133,14 @@ impl Precedence {
     /// the published one falls only once the tasks before it are delivered.
     pub(crate) fn allowance(&mut self, queue: u32, state: &State, now_ms: u64) -> Allowance {
         let rank = state.next_rank(queue);
-        match rank.filter(|_| self.noted.contains_key(&queue)) {
-            Some(rank) => self.allowance_of(queue, rank, now_ms),
+        match rank.filter(|_| self.published_ranks.contains_key(&queue)) {
+            Some(rank) => self.compare_allowance(queue, rank, now_ms),
             None => Allowance::AtLeast(i64::MIN),
         }
     }
 
-    fn allowance_of(&mut self, queue: u32, rank: i64, now_ms: u64) -> Allowance {
-        let highest = self
-            .shared
-            .compare(queue, self.partition, rank)
-            .unwrap_or(i64::MIN);
+    fn compare_allowance(&mut self, queue: u32, rank: i64, now_ms: u64) -> Allowance {
+        let highest = self.shared.compare(queue, self.partition, rank).unwrap_or(i64::MIN);
         if highest <= rank {
             self.yielding.remove(&queue);
             return Allowance::AtLeast(highest);
@@ -165,35 +157,32 @@ impl Precedence {
     /// Publishes ranks that have risen: before a new task is acknowledged, so that none of lower
     /// rank that is handed out later goes before it. Returns the queues for which the partition may
     /// have to yield no more.
-    pub(crate) fn note_rises(&mut self, state: &State) -> Vec<u32> {
-        let queues: Vec<u32> = self.noted.keys().copied().collect();
-        let has_risen = |queue: &u32| self.note_rise(*queue, state);
+    pub(crate) fn publish_rises(&mut self, state: &State) -> Vec<u32> {
+        let queues: Vec<u32> = self.published_ranks.keys().copied().collect();
+        let has_risen = |queue: &u32| self.publish_rise(*queue, state);
         let risen: Vec<u32> = queues.into_iter().filter(has_risen).collect();
-        risen
-            .into_iter()
-            .filter(|queue| self.yielding.contains_key(queue))
-            .collect()
+        risen.into_iter().filter(|queue| self.yielding.contains_key(queue)).collect()
     }
 
-    fn note_rise(&mut self, queue: u32, state: &State) -> bool {
+    fn publish_rise(&mut self, queue: u32, state: &State) -> bool {
         let rank = state.next_rank(queue);
-        let before = self.noted.get(&queue).copied();
-        let Some(rank) = rank.filter(|rank| before < Some(*rank)) else {
+        let previous = self.published_ranks.get(&queue).copied();
+        let Some(rank) = rank.filter(|rank| previous < Some(*rank)) else {
             return false;
         };
-        self.noted.insert(queue, rank);
-        self.shared.note(queue, self.partition, Some(rank));
+        self.published_ranks.insert(queue, rank);
+        self.shared.publish_rank(queue, self.partition, Some(rank));
         true
     }
 
     /// Publishes ranks that have fallen: after the tasks of higher rank are delivered. Returns the
     /// partitions that are to reconsider a queue.
-    pub(crate) fn note_falls(&mut self, state: &State) -> Vec<(PartitionSet, u32)> {
+    pub(crate) fn publish_falls(&mut self, state: &State) -> Vec<(PartitionSet, u32)> {
         let mut freed = Vec::new();
-        self.noted.retain(|queue, noted| {
+        self.published_ranks.retain(|queue, noted| {
             let rank = state.next_rank(*queue);
             if rank != Some(*noted) {
-                let yielding = self.shared.note(*queue, self.partition, rank);
+                let yielding = self.shared.publish_rank(*queue, self.partition, rank);
                 if !yielding.is_empty() {
                     freed.push((PartitionSet::Listed(yielding), *queue));
                 }
@@ -204,24 +193,24 @@ impl Precedence {
             }
             rank.is_some()
         });
-        let begun = self.begun.drain(..);
-        freed.extend(begun.map(|queue| (PartitionSet::AllBut(self.partition), queue)));
+        let begun = self.newly_compared.drain(..);
+        freed.extend(begun.map(|queue| (PartitionSet::AllExcept(self.partition), queue)));
         freed
     }
 
     /// After a step of the clock: forgets for which queues the partition yields.
-    pub(crate) fn step(&mut self) {
+    pub(crate) fn clear_yielding(&mut self) {
         self.yielding.clear();
     }
 
     /// Withdraws every rank: the partition hands nothing out. Returns the partitions that are to
     /// reconsider a queue.
-    pub(crate) fn withdraw(&mut self) -> Vec<(PartitionSet, u32)> {
+    pub(crate) fn withdraw_ranks(&mut self) -> Vec<(PartitionSet, u32)> {
         self.yielding.clear();
-        let noted = std::mem::take(&mut self.noted).into_keys();
-        noted
+        let queues = std::mem::take(&mut self.published_ranks).into_keys();
+        queues
             .map(|queue| {
-                let yielding = self.shared.note(queue, self.partition, None);
+                let yielding = self.shared.publish_rank(queue, self.partition, None);
                 (PartitionSet::Listed(yielding), queue)
             })
             .collect()
@@ -234,7 +223,7 @@ pub(crate) enum PartitionSet {
     /// Those of these numbers.
     Listed(BTreeSet<usize>),
     /// All but the one of this number.
-    AllBut(usize),
+    AllExcept(usize),
 }
 
 #[cfg(test)]

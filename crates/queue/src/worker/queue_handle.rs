@@ -53,7 +53,7 @@ impl QueueHandle {
     }
 
     /// Marks that the queue may have a task of another than the default priority.
-    pub(crate) fn note_priority(&self) {
+    pub(crate) fn mark_prioritized(&self) {
         // Read first: a line of memory that nothing changes is shared by all cores.
         if !self.has_priorities() {
             self.has_priorities.store(true, Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl QueueHandle {
     }
 
     /// Adds a worker, to be notified when the queue is deleted.
-    pub(crate) fn note_worker(&self, session: &Arc<WorkSession>) {
+    pub(crate) fn add_worker(&self, session: &Arc<WorkSession>) {
         let mut workers = lock(&self.workers);
         if workers.len() == workers.capacity() {
             workers.retain(|worker| worker.strong_count() > 0);
@@ -73,9 +73,7 @@ impl QueueHandle {
     pub(crate) fn set_deleted(&self) {
         self.deleted.store(true, Ordering::Release);
         for session in lock(&self.workers).iter().filter_map(Weak::upgrade) {
-            session.sink.ended(QueueError::QueueNotFound {
-                name: self.name.to_string(),
-            });
+            session.sink.notify_end(QueueError::QueueNotFound { name: self.name.to_string() });
         }
     }
 
@@ -85,8 +83,8 @@ impl QueueHandle {
     }
 
     pub(crate) fn set_settings(&self, settings: QueueSettings) {
-        let mut known = write_lock(&self.settings);
-        *known = Arc::new(settings);
+        let mut current = write_lock(&self.settings);
+        *current = Arc::new(settings);
     }
 }
 

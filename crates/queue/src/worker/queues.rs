@@ -39,7 +39,7 @@ pub struct Queues {
 impl Queues {
     /// An engine that is not started yet.
     pub fn new(options: Options, registry: &mut Registry) -> Self {
-        let shelf_share = TenantShare::new(
+        let attachment_share = TenantShare::new(
             Limit::new(
                 "queue.attachments_bytes_total_max",
                 options.config.attachments_bytes_total_max.bytes(),
@@ -49,9 +49,9 @@ impl Queues {
                 options.config.tenant_attachments_bytes_max.bytes(),
             ),
         );
-        let shelf = Arc::new(AttachmentStore::new(&options.directory, shelf_share));
+        let attachments = Arc::new(AttachmentStore::new(&options.directory, attachment_share));
         let destinations = if options.config.callback_private {
-            Destinations::everything()
+            Destinations::allow_all()
         } else {
             options.destinations
         };
@@ -67,16 +67,16 @@ impl Queues {
                 partitions: Arc::default(),
                 limits: Arc::default(),
                 ranks: Arc::new(ranks),
-                metrics: Arc::new(Metrics::register(registry, shelf.clone())),
+                metrics: Arc::new(Metrics::register(registry, attachments.clone())),
                 threads: Mutex::default(),
                 queues: RwLock::default(),
                 schedules: Mutex::default(),
                 callbacks: Mutex::default(),
                 callback_key_lost: Condition::new("queue_callback_key_lost", "callback.key"),
                 callback_key_access: Mutex::default(),
-                shelf,
-                shelf_upkeep: Mutex::default(),
-                making: Arc::default(),
+                attachments,
+                attachment_upkeep: Mutex::default(),
+                definition_lock: Arc::default(),
                 next_queue: AtomicU64::new(1),
                 next_partition: AtomicU64::new(0),
                 task_shares: OnceLock::new(),
@@ -93,6 +93,6 @@ impl Queues {
 
     /// The items of a tenant in flight.
     pub fn in_flight(&self, tenant: &str) -> Arc<TenantInFlight> {
-        self.inner.in_flight.of(tenant_number(tenant))
+        self.inner.in_flight.for_tenant(tenant_number(tenant))
     }
 }

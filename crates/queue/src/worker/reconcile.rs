@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::core::command::Command;
-use crate::core::state::{CALLBACKS, Queue, State};
+use crate::core::state::{CALLBACK_QUEUE, Queue, State};
 use crate::error::QueueError;
 use crate::model::QueueSettings;
 use crate::worker::queues::Queues;
@@ -23,40 +23,41 @@ pub(super) struct QueueEntry {
     paused: bool,
     draining: bool,
     /// Whether it was being deleted.
-    pub goes: bool,
+    pub is_deleted: bool,
     /// Whether tasks or schedules of it have another than the default priority.
     pub has_priorities: bool,
     /// Steps to be done, each with its partition, in this order.
-    left: Vec<(usize, RepairStep)>,
+    repairs: Vec<(usize, RepairStep)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RepairStep {
     Put,
-    SetFlow,
+    SetFlags,
     Delete,
 }
 
 /// Every queue of any partition, and the steps that repair it. A partition that could not be opened
 /// is left out: its steps are done at a later start.
-pub(super) fn queues<'a>(partitions: impl Iterator<Item = (usize, &'a State)>) -> Vec<QueueEntry> {
+pub(super) fn collect_queues<'a>(
+    partitions: impl Iterator<Item = (usize, &'a State)>,
+) -> Vec<QueueEntry> {
     let partitions: Vec<(usize, &State)> = partitions.collect();
-    let mut found: BTreeMap<u32, &Queue> = BTreeMap::new();
+    let mut queues_by_id: BTreeMap<u32, &Queue> = BTreeMap::new();
     for (_, state) in &partitions {
         for (id, queue) in state.queues() {
-            found.entry(id).or_insert(queue);
+            queues_by_id.entry(id).or_insert(queue);
         }
     }
-    let has_priorities: BTreeSet<u32> = (partitions.iter())
-        .flat_map(|(_, state)| state.queues_with_priorities())
-        .collect();
+    let has_priorities: BTreeSet<u32> =
+        (partitions.iter()).flat_map(|(_, state)| state.queues_with_priorities()).collect();
     // Every partition creates the callbacks' queue by itself.
-    found.remove(&CALLBACKS);
-    let known = found.into_iter().map(|(id, queue)| {
-        let lost = |(_, state): &(usize, &State)| {
-            state.queue_with(id).is_none() && id < state.next_queue_id()
+    queues_by_id.remove(&CALLBACK_QUEUE);
+    let entries = queues_by_id.into_iter().map(|(id, queue)| {
+        let has_lost = |(_, state): &(usize, &State)| {
+            state.queue_by_id(id).is_none() && id < state.next_queue_id()
         };
-        let goes = partitions.iter().any(lost);
+        let is_deleted = partitions.iter().any(has_lost);
         QueueEntry {
             id,
             tenant: queue.tenant.to_string(),
@@ -64,64 +65,61 @@ pub(super) fn queues<'a>(partitions: impl Iterator<Item = (usize, &'a State)>) -
             settings: queue.settings.clone(),
             paused: queue.paused,
             draining: queue.draining,
-            goes,
+            is_deleted,
             has_priorities: has_priorities.contains(&id),
-            left: left(&partitions, id, queue, goes),
+            repairs: plan_repairs(&partitions, id, queue, is_deleted),
         }
     });
-    known.collect()
+    entries.collect()
 }
 
-fn left(
+fn plan_repairs(
     partitions: &[(usize, &State)],
     id: u32,
     queue: &Queue,
-    goes: bool,
+    is_deleted: bool,
 ) -> Vec<(usize, RepairStep)> {
-    let mut left = Vec::new();
+    let mut repairs = Vec::new();
     for (partition, state) in partitions {
-        let (partition, here) = (*partition, state.queue_with(id));
-        if goes {
-            left.extend(here.map(|_| (partition, RepairStep::Delete)));
+        let (partition, local_queue) = (*partition, state.queue_by_id(id));
+        if is_deleted {
+            repairs.extend(local_queue.map(|_| (partition, RepairStep::Delete)));
             continue;
         }
-        if here.is_none_or(|here| here.settings != queue.settings) {
-            left.push((partition, RepairStep::Put));
+        if local_queue.is_none_or(|here| here.settings != queue.settings) {
+            repairs.push((partition, RepairStep::Put));
         }
-        let flow = here.map_or((false, false), |here| (here.paused, here.draining));
-        if flow != (queue.paused, queue.draining) {
-            left.push((partition, RepairStep::SetFlow));
+        let flags = local_queue.map_or((false, false), |here| (here.paused, here.draining));
+        if flags != (queue.paused, queue.draining) {
+            repairs.push((partition, RepairStep::SetFlags));
         }
     }
-    if goes {
-        left.reverse();
+    if is_deleted {
+        repairs.reverse();
     }
-    left
+    repairs
 }
 
 impl Queues {
     /// Does the repair steps of a queue.
-    pub(super) async fn settle(&self, known: &QueueEntry) -> Result<(), QueueError> {
-        let queue = known.id;
-        for (partition, step) in &known.left {
+    pub(super) async fn repair_queue(&self, entry: &QueueEntry) -> Result<(), QueueError> {
+        let queue = entry.id;
+        for (partition, step) in &entry.repairs {
             match step {
                 RepairStep::Put => {
-                    let (tenant, name) = (&known.tenant, &known.name);
-                    self.define(*partition, queue, tenant, name, &known.settings)
+                    let (tenant, name) = (&entry.tenant, &entry.name);
+                    self.define_in_partition(*partition, queue, tenant, name, &entry.settings)
                         .await?;
                 }
-                RepairStep::SetFlow => {
-                    let flow = Command::SetFlow {
-                        queue,
-                        paused: known.paused,
-                        draining: known.draining,
-                    };
-                    let asked = self.inner.ask(*partition, move |turn| turn.run(&flow));
-                    asked.await??;
+                RepairStep::SetFlags => {
+                    let command =
+                        Command::SetFlow { queue, paused: entry.paused, draining: entry.draining };
+                    let reply = self.inner.run_in_turn(*partition, move |turn| turn.run(&command));
+                    reply.await??;
                 }
                 RepairStep::Delete => {
                     let delete = Command::DeleteQueue { queue };
-                    let asked = self.inner.ask(*partition, move |turn| turn.run(&delete));
+                    let asked = self.inner.run_in_turn(*partition, move |turn| turn.run(&delete));
                     asked.await??;
                 }
             }

@@ -30,18 +30,11 @@ pub(super) fn open_log<D: Disk>(
     from: Seq,
     entropy: Arc<dyn Entropy>,
 ) -> Result<(FileLog<D>, Recovery), LogError> {
-    let place = disk.place();
-    let config = LogConfig {
-        must_exist: config.must_exist || from > Seq::FIRST,
-        ..config
-    };
+    let place = disk.display_path();
+    let config = LogConfig { must_exist: config.must_exist || from > Seq::FIRST, ..config };
     let (log, recovery) = FileLog::open_with(disk, config, from, entropy)?;
-    match log.first() {
-        first if first > from => Err(LogError::Missing {
-            place,
-            from,
-            to: first.before(),
-        }),
+    match log.first_seq() {
+        first if first > from => Err(LogError::Missing { place, from, to: first.previous() }),
         _ => Ok((log, recovery)),
     }
 }
@@ -76,10 +69,7 @@ pub(crate) fn replay(
             }
             // A cut chain is followed by the clock of the next start.
             Command::Chain { tasks } => {
-                chain = PendingChain {
-                    missing: tasks,
-                    records: Vec::new(),
-                };
+                chain = PendingChain { missing: tasks, records: Vec::new() };
             }
             _ => {
                 chain = PendingChain::default();
@@ -114,34 +104,30 @@ pub(crate) fn begin_epoch(
     entropy: &dyn Entropy,
     grace_ms: u64,
 ) -> Result<(), QueueError> {
-    let random = entropy.ten();
+    let random = entropy.ten_bytes();
     let instance = u16::from_le_bytes([random[0], random[1]]) & 0x3fff;
     let epoch = state.epoch() + 1;
-    in_one_turn(log, state, clock, entropy, |turn| {
-        turn.run(&Command::Epoch {
-            epoch,
-            instance,
-            grace_ms,
-        })
+    commit_in_one_turn(log, state, clock, entropy, |turn| {
+        turn.run(&Command::Epoch { epoch, instance, grace_ms })
     })?;
     // No worker or subscriber had connected yet: events of the replay have no receiver.
-    state.news = Default::default();
+    state.events = Default::default();
     Ok(())
 }
 
 /// Runs a job and commits it.
-fn in_one_turn(
+fn commit_in_one_turn(
     log: &mut impl Log,
     state: &mut State,
     clock: &dyn Clock,
     entropy: &dyn Entropy,
-    steps: impl FnOnce(&mut BatchTurn<'_>) -> Result<(), Refusal>,
+    job: impl FnOnce(&mut BatchTurn<'_>) -> Result<(), Refusal>,
 ) -> Result<(), QueueError> {
     let mut seed = [0; 8];
     entropy.fill(&mut seed);
     let mut batch = Batch::new();
-    let first = log.next();
-    steps(&mut BatchTurn {
+    let first = log.next_seq();
+    job(&mut BatchTurn {
         state,
         batch: &mut batch,
         watchers: &mut Watchers::default(),
@@ -161,47 +147,47 @@ fn in_one_turn(
 ///
 /// # Errors
 /// [`QueueError::Log`].
-pub(crate) fn settle_schedules<L: Log + 'static>(
+pub(crate) fn locate_schedules<L: Log + 'static>(
     partitions: &mut [Partition<L>],
     queues: &BTreeSet<u32>,
 ) -> Result<ScheduleLocations, QueueError> {
-    let mut places = ScheduleLocations::new();
-    let mut superfluous: BTreeMap<usize, Vec<_>> = BTreeMap::new();
+    let mut locations = ScheduleLocations::new();
+    let mut duplicates: BTreeMap<usize, Vec<_>> = BTreeMap::new();
     for partition in partitions.iter() {
         let number = partition.partition;
         for (tenant, name, schedule) in partition.state.schedules() {
             let key = ScheduleKey::new(tenant, name);
             if !queues.contains(&schedule.queue) {
                 tracing::warn!(tenant, name, "a schedule is deleted: its queue is gone");
-                superfluous.entry(number).or_default().push(key);
+                duplicates.entry(number).or_default().push(key);
                 continue;
             }
-            let place = places
-                .entry(key.clone())
-                .or_insert_with(|| ScheduleLocation::at(number));
-            if place.at != number {
-                let other = partitions.iter().find(|one| one.partition == place.at);
+            let location =
+                locations.entry(key.clone()).or_insert_with(|| ScheduleLocation::new(number));
+            if location.partition != number {
+                let other =
+                    partitions.iter().find(|candidate| candidate.partition == location.partition);
                 let others_ms = other.map_or(0, |other| put_ms_in(other, &key));
                 let is_later = put_ms_in(partition, &key) > others_ms;
-                let earlier = if is_later { place.at } else { number };
-                place.at = if is_later { number } else { place.at };
-                superfluous.entry(earlier).or_default().push(key);
+                let earlier = if is_later { location.partition } else { number };
+                location.partition = if is_later { number } else { location.partition };
+                duplicates.entry(earlier).or_default().push(key);
             }
         }
     }
     for partition in partitions {
-        let Some(keys) = superfluous.remove(&partition.partition) else {
+        let Some(keys) = duplicates.remove(&partition.partition) else {
             continue;
         };
         let (clock, entropy) = (partition.time.clock(), partition.entropy.clone());
         let (log, state) = (&mut partition.log, &mut partition.state);
-        in_one_turn(log, state, &*clock, &*entropy, |turn| {
+        commit_in_one_turn(log, state, &*clock, &*entropy, |turn| {
             keys.iter().try_for_each(|ScheduleKey { tenant, name }| {
                 turn.run(&Command::DeleteSchedule { tenant, name })
             })
         })?;
     }
-    Ok(places)
+    Ok(locations)
 }
 
 /// When the schedule of this name was put, in Unix milliseconds; 0 when that is not known.

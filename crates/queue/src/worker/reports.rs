@@ -42,7 +42,7 @@ impl<'q> Reports<'q> {
     }
 
     /// Restricts the caller to tasks of some queues: any other lease counts as lost.
-    pub fn within(mut self, filter: Option<QueueFilter>) -> Self {
+    pub fn with_filter(mut self, filter: Option<QueueFilter>) -> Self {
         self.filter = filter;
         self
     }
@@ -56,11 +56,11 @@ impl<'q> Reports<'q> {
         &mut self,
         number: u64,
         lease: &[u8],
-        said: ReportKind,
+        kind: ReportKind,
         text: &[u8],
         format: Format,
     ) -> Result<(), QueueError> {
-        self.add_with(number, lease, said, text, format, None)
+        self.add_report(number, lease, kind, text, format, None)
     }
 
     /// As [`Reports::add`], for a completion with attachments.
@@ -75,15 +75,15 @@ impl<'q> Reports<'q> {
         format: Format,
         manifest: &Manifest,
     ) -> Result<(), QueueError> {
-        let said = ReportKind::Complete;
-        self.add_with(number, lease, said, result, format, Some(manifest))
+        let kind = ReportKind::Complete;
+        self.add_report(number, lease, kind, result, format, Some(manifest))
     }
 
-    fn add_with(
+    fn add_report(
         &mut self,
         number: u64,
         lease: &[u8],
-        said: ReportKind,
+        kind: ReportKind,
         text: &[u8],
         format: Format,
         manifest: Option<&Manifest>,
@@ -98,12 +98,14 @@ impl<'q> Reports<'q> {
                 max_bytes,
             });
         }
-        if said == ReportKind::Complete && format == Format::Json {
+        if kind == ReportKind::Complete && format == Format::Json {
             check_json("result", text)?;
         }
-        match said {
+        match kind {
             ReportKind::Heartbeat { lease_ms } if lease_ms > 0 => check_lease(lease_ms)?,
-            ReportKind::Defer { delay_ms, .. } if delay_ms > crate::worker::new_task::LONG_MS => {
+            ReportKind::Defer { delay_ms, .. }
+                if delay_ms > crate::worker::new_task::DURATION_MAX_MS =>
+            {
                 return Err(QueueError::Invalid {
                     what: "delay_ms",
                     reason: format!("{delay_ms} ms are more than ten years"),
@@ -117,14 +119,14 @@ impl<'q> Reports<'q> {
         if let Some(Manifest(manifest)) = manifest {
             part.bytes.extend_from_slice(manifest);
         }
-        if said == ReportKind::Complete {
+        if kind == ReportKind::Complete {
             part.bytes.push(format as u8);
         }
         part.bytes.extend_from_slice(text);
         part.items.push(Report {
             number,
             lease,
-            said,
+            kind,
             attached: manifest.is_some(),
             content: start..part.bytes.len() as u32,
         });
@@ -148,10 +150,8 @@ impl<'q> Reports<'q> {
             };
             let submission = Submission::Report(batch);
             if let Err(error) = self.queues.inner.submit(partition, submission) {
-                let outcomes = numbers
-                    .into_iter()
-                    .map(|number| (number, Err(error.clone())));
-                sink.reported(&outcomes.collect::<Vec<_>>());
+                let outcomes = numbers.into_iter().map(|number| (number, Err(error.clone())));
+                sink.deliver_outcomes(&outcomes.collect::<Vec<_>>());
             }
         }
     }

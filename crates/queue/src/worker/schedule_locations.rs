@@ -8,17 +8,14 @@ use crate::core::state::ScheduleKey;
 #[derive(Clone, Debug)]
 pub(crate) struct ScheduleLocation {
     /// The partition of the valid copy.
-    pub at: usize,
+    pub partition: usize,
     /// Partitions that may have a duplicate, of a move that was not completed.
-    pub also: Vec<usize>,
+    pub duplicates: Vec<usize>,
 }
 
 impl ScheduleLocation {
-    pub(crate) fn at(partition: usize) -> Self {
-        Self {
-            at: partition,
-            also: Vec::new(),
-        }
+    pub(crate) fn new(partition: usize) -> Self {
+        Self { partition, duplicates: Vec::new() }
     }
 }
 

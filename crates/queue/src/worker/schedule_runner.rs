@@ -49,7 +49,7 @@ const TURN_TASKS_MAX: u32 = 2_048;
 const RECORD_BYTES_MAX: usize = 64;
 
 /// Cached expressions. One is some kilobytes, as it has a byte for each year.
-const RHYTHMS_MAX: usize = 512;
+const CRON_SCHEDULES_MAX: usize = 512;
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -68,14 +68,14 @@ pub(crate) struct TickBudget {
 
 impl TickBudget {
     /// Number of further tasks that a tenant may have.
-    fn of_tenant(&self, state: &State, tenant: &str) -> u64 {
-        let own = state.load_of(tenant).tasks;
-        self.share.room(state.load().tasks, own)
+    fn tenant_room(&self, state: &State, tenant: &str) -> u64 {
+        let tenant_tasks = state.tenant_load(tenant).tasks;
+        self.share.available(state.total_load().tasks, tenant_tasks)
     }
 
     /// Whether a tenant without tasks may have a task with this load.
-    fn is_ever_enough(&self, task_load: u32) -> bool {
-        self.share.room(0, 0) >= u64::from(task_load)
+    fn can_ever_fit(&self, task_load: u32) -> bool {
+        self.share.available(0, 0) >= u64::from(task_load)
     }
 }
 
@@ -109,63 +109,66 @@ struct Backlog {
 }
 
 /// The first tick after a time, both in Unix milliseconds; [`NEVER_MS`] when there is none.
-pub(crate) fn tick_after(rhythm: &CronSchedule, ms: u64) -> u64 {
-    rhythm.after(ms).unwrap_or(NEVER_MS)
+pub(crate) fn tick_after(cron_schedule: &CronSchedule, ms: u64) -> u64 {
+    cron_schedule.next_after(ms).unwrap_or(NEVER_MS)
 }
 
 /// Plans the ticks from `tick_ms` up to now, with at most `tasks_max` tasks. `next_ms` is not after
 /// now when there are more.
-fn due(rhythm: &CronSchedule, late: MissedTicks, tick_ms: u64, now_ms: u64, most: u32) -> TickPlan {
+fn plan_ticks(
+    cron_schedule: &CronSchedule,
+    missed: MissedTicks,
+    tick_ms: u64,
+    now_ms: u64,
+    tasks_max: u32,
+) -> TickPlan {
     let (mut made_up, mut next_ms) = (0, tick_ms);
-    let is_missed = |ms: u64| ms < late.until_ms && ms <= now_ms;
-    let made_up_max = MISSED_MAX.saturating_sub(late.made_up);
+    let is_missed = |ms: u64| ms < missed.until_ms && ms <= now_ms;
+    let made_up_max = MISSED_MAX.saturating_sub(missed.made_up);
     if is_missed(next_ms) {
-        if late.policy == MissedTickPolicy::All {
-            while is_missed(next_ms) && made_up < made_up_max.min(most) {
+        if missed.policy == MissedTickPolicy::All {
+            while is_missed(next_ms) && made_up < made_up_max.min(tasks_max) {
                 made_up += 1;
-                next_ms = tick_after(rhythm, next_ms);
+                next_ms = tick_after(cron_schedule, next_ms);
             }
         }
-        if late.policy != MissedTickPolicy::All || made_up == made_up_max {
-            next_ms = tick_after(rhythm, late.until_ms.min(now_ms + 1) - 1);
+        if missed.policy != MissedTickPolicy::All || made_up == made_up_max {
+            next_ms = tick_after(cron_schedule, missed.until_ms.min(now_ms + 1) - 1);
         }
     }
     let mut in_time = 0;
-    while !is_missed(next_ms) && next_ms <= now_ms && in_time < TICKS_MAX.min(most - made_up) {
+    while !is_missed(next_ms) && next_ms <= now_ms && in_time < TICKS_MAX.min(tasks_max - made_up) {
         in_time += 1;
-        next_ms = tick_after(rhythm, next_ms);
+        next_ms = tick_after(cron_schedule, next_ms);
     }
-    let stands = u32::from(late.policy == MissedTickPolicy::One && is_missed(tick_ms));
-    TickPlan {
-        tasks: (made_up + in_time).max(stands),
-        next_ms,
-    }
+    let stand_in = u32::from(missed.policy == MissedTickPolicy::One && is_missed(tick_ms));
+    TickPlan { tasks: (made_up + in_time).max(stand_in), next_ms }
 }
 
 /// A schedule that is retried later, because its record could not be read.
 #[derive(Clone, Copy)]
 struct BackedOffSchedule {
     since_ms: u64,
-    again_ms: u64,
+    retry_ms: u64,
 }
 
 pub(crate) struct ScheduleRunner {
     /// Recently used expressions, by the records of their schedules.
-    rhythms: BTreeMap<u64, (CronSchedule, MissedTickPolicy)>,
+    cron_schedules: BTreeMap<u64, (CronSchedule, MissedTickPolicy)>,
     /// Schedules that are retried later, by their records.
-    aside: BTreeMap<u64, BackedOffSchedule>,
+    backed_off: BTreeMap<u64, BackedOffSchedule>,
     /// Missed ticks that are being processed, by the records of their schedules.
     backlogs: BTreeMap<u64, Backlog>,
     /// When tasks could last be made; `None`: not since the start.
-    able_ms: Option<u64>,
+    last_able_ms: Option<u64>,
     /// Ticks before this time were missed.
     missed_until_ms: u64,
     /// Nothing is done before this time.
-    rest_until_ms: u64,
+    idle_until_ms: u64,
     /// When ticks that wait for room are tried again.
-    room_again_ms: u64,
+    room_check_ms: u64,
     /// Condition of schedules whose records cannot be read.
-    unreadable: Condition,
+    read_condition: Condition,
 }
 
 /// A schedule whose tick is due.
@@ -197,40 +200,38 @@ fn wait_for_room(come: &DueSchedule) -> TickPlan {
     let reason = format_args!("schedule {}: queue.tenant_tasks_max is reached", come.name);
     let message = "a tenant has reached its task limit: runs of its schedules wait";
     condition::occur("queue_ticks_waiting", &come.tenant, reason, message);
-    TickPlan {
-        tasks: 0,
-        next_ms: come.tick_ms,
-    }
+    TickPlan { tasks: 0, next_ms: come.tick_ms }
 }
 
 impl ScheduleRunner {
     pub(crate) fn new(partition: usize) -> Self {
         Self {
-            rhythms: BTreeMap::new(),
-            aside: BTreeMap::new(),
+            cron_schedules: BTreeMap::new(),
+            backed_off: BTreeMap::new(),
             backlogs: BTreeMap::new(),
-            able_ms: None,
+            last_able_ms: None,
             missed_until_ms: 0,
-            rest_until_ms: 0,
-            room_again_ms: 0,
-            unreadable: Condition::new("queue_schedules_unreadable", part_name(partition)),
+            idle_until_ms: 0,
+            room_check_ms: 0,
+            read_condition: Condition::new("queue_schedules_unreadable", part_name(partition)),
         }
     }
 
     /// When the next tick is to be processed, in Unix milliseconds.
     pub(crate) fn next_due_ms(&self, state: &State) -> Option<u64> {
-        let mut awake = state.ticks();
-        let first = awake.find(|(_, _, schedule)| !self.aside.contains_key(&schedule.record));
+        let mut upcoming = state.schedules_by_tick();
+        let first =
+            upcoming.find(|(_, _, schedule)| !self.backed_off.contains_key(&schedule.record));
         let first = first.map(|(_, _, schedule)| schedule.next_ms);
-        let again = self.aside.values().map(|aside| aside.again_ms).min();
-        let room_again = state.tenants_with_waiting_ticks().next();
-        let room_again = room_again.map(|_| self.room_again_ms);
-        let soonest = first.into_iter().chain(again).chain(room_again).min();
-        soonest.map(|due_ms| due_ms.max(self.rest_until_ms))
+        let retry = self.backed_off.values().map(|aside| aside.retry_ms).min();
+        let room_check = state.tenants_with_waiting_ticks().next();
+        let room_again = room_check.map(|_| self.room_check_ms);
+        let soonest = first.into_iter().chain(retry).chain(room_again).min();
+        soonest.map(|due_ms| due_ms.max(self.idle_until_ms))
     }
 
     /// Whether a tick is to be processed now.
-    pub(crate) fn are_due(&self, state: &State, now_ms: u64) -> bool {
+    pub(crate) fn has_due(&self, state: &State, now_ms: u64) -> bool {
         let due_ms = self.next_due_ms(state);
         due_ms.is_some_and(|due_ms| due_ms <= now_ms)
     }
@@ -238,34 +239,26 @@ impl ScheduleRunner {
     /// Shifts the schedules after a step of the clock. Where the time has gone back by more than a
     /// day, schedules tick again from the present time on, as their next tick may be years ahead;
     /// by less, past ticks do not come again.
-    pub(crate) fn step(&mut self, turn: &mut BatchTurn<'_>, by_ms: i64, read: &ReadRecord) {
+    pub(crate) fn step_clock(&mut self, turn: &mut BatchTurn<'_>, by_ms: i64, read: &ReadRecord) {
         let now_ms = turn.now.as_millis_unsigned();
-        self.able_ms = self.able_ms.map(|able_ms| able_ms.min(now_ms));
+        self.last_able_ms = self.last_able_ms.map(|able_ms| able_ms.min(now_ms));
         self.missed_until_ms = self.missed_until_ms.min(now_ms);
-        self.rest_until_ms = self.rest_until_ms.min(now_ms);
-        self.room_again_ms = self.room_again_ms.min(now_ms);
-        for aside in self.aside.values_mut() {
-            aside.since_ms = aside.since_ms.min(now_ms);
-            aside.again_ms = aside.again_ms.min(now_ms);
+        self.idle_until_ms = self.idle_until_ms.min(now_ms);
+        self.room_check_ms = self.room_check_ms.min(now_ms);
+        for backed_off in self.backed_off.values_mut() {
+            backed_off.since_ms = backed_off.since_ms.min(now_ms);
+            backed_off.retry_ms = backed_off.retry_ms.min(now_ms);
         }
         if by_ms > -DAY_MS {
             return;
         }
-        let known = turn.state.schedules();
-        let known: Vec<DueSchedule> = known
+        let schedules = turn.state.schedules();
+        let known: Vec<DueSchedule> = schedules
             .filter(|(_, _, it)| !it.paused && it.next_ms != NEVER_MS)
             .map(|(tenant, name, it)| schedule_tick(tenant, name, it))
             .collect();
-        for DueSchedule {
-            tenant,
-            name,
-            record,
-            tick_ms,
-            has_waited,
-            ..
-        } in known
-        {
-            if let Err(error) = self.learn(record, read) {
+        for DueSchedule { tenant, name, record, tick_ms, has_waited, .. } in known {
+            if let Err(error) = self.load_cron_schedule(record, read) {
                 tracing::warn!(name, tenant, %error, "cannot read a schedule after the clock was set back; its next run stays as it was");
                 continue;
             }
@@ -273,7 +266,7 @@ impl ScheduleRunner {
             let next_ms = if has_waited {
                 now_ms
             } else {
-                tick_after(&self.rhythms[&record].0, now_ms)
+                tick_after(&self.cron_schedules[&record].0, now_ms)
             };
             if next_ms < tick_ms {
                 let paused = turn.run(&Command::PauseSchedule {
@@ -288,50 +281,51 @@ impl ScheduleRunner {
     }
 
     /// Makes the tasks of due ticks, as many as there is room for. The rest is made in later turns.
-    pub(crate) fn run(&mut self, turn: &mut BatchTurn<'_>, room: &TickBudget, read: &ReadRecord) {
+    pub(crate) fn run(&mut self, turn: &mut BatchTurn<'_>, budget: &TickBudget, read: &ReadRecord) {
         let now_ms = turn.now.as_millis_unsigned();
         let is_due = |due_ms: u64| due_ms <= now_ms;
-        if room.tasks == 0 {
-            self.rest_until_ms = now_ms + RETRY_MS;
+        if budget.tasks == 0 {
+            self.idle_until_ms = now_ms + RETRY_MS;
             return;
         }
-        self.rest_until_ms = 0;
-        if self.able_ms.is_none_or(|able| now_ms > able + LATE_MS) {
+        self.idle_until_ms = 0;
+        if self.last_able_ms.is_none_or(|able| now_ms > able + LATE_MS) {
             self.missed_until_ms = now_ms.saturating_sub(LATE_MS);
         }
-        self.able_ms = Some(now_ms);
+        self.last_able_ms = Some(now_ms);
         if !self.next_due_ms(turn.state).is_some_and(is_due) {
             return;
         }
-        let again = self.take_retries(now_ms);
-        let looks_for_room = is_due(self.room_again_ms);
-        let come = self.in_order(turn.state, room, now_ms, looks_for_room);
-        let waited = come.iter().filter(|come| come.has_waited).count();
-        let mut behind = order::loads(&come);
-        let (mut made, mut has_made_up) = (0, false);
-        for come in &come {
-            let left = room.tasks.saturating_sub(u64::from(made));
+        let retries = self.take_retries(now_ms);
+        let checks_room = is_due(self.room_check_ms);
+        let due_schedules = self.due_in_order(turn.state, budget, now_ms, checks_room);
+        let waited = due_schedules.iter().filter(|come| come.has_waited).count();
+        let mut loads_behind = order::loads_by_tenant(&due_schedules);
+        let (mut made_load, mut has_made_up) = (0, false);
+        for come in &due_schedules {
+            let remaining = budget.tasks.saturating_sub(u64::from(made_load));
             let bytes = come.tenant.len() + come.name.len() + RECORD_BYTES_MAX;
             // The first always fits: it is alone in the batch.
-            let fits = turn.batch.is_empty() || turn.batch.bytes_with(bytes) <= room.bytes;
-            if left == 0 {
-                self.rest_until_ms = now_ms + RETRY_MS;
+            let fits = turn.batch.is_empty() || turn.batch.frame_bytes_with(bytes) <= budget.bytes;
+            if remaining == 0 {
+                self.idle_until_ms = now_ms + RETRY_MS;
                 return;
             }
-            if made >= TURN_TASKS_MAX || !fits {
+            if made_load >= TURN_TASKS_MAX || !fits {
                 return;
             }
             let load = u64::from(come.task_load);
-            let behind = behind.entry(&*come.tenant).or_default();
-            *behind = behind.saturating_sub(load);
-            let most = (left / load).min(self.most(turn.state, room, come, *behind));
-            if most == 0 && come.has_waited {
+            let load_behind = loads_behind.entry(&*come.tenant).or_default();
+            *load_behind = load_behind.saturating_sub(load);
+            let tasks_max =
+                (remaining / load).min(self.tasks_max(turn.state, budget, come, *load_behind));
+            if tasks_max == 0 && come.has_waited {
                 continue;
             }
-            let most = u32::try_from(most).unwrap_or(u32::MAX);
-            let due = match self.learn(come.record, read) {
-                Ok(()) => self.due_with_room(come, again.get(&come.record), now_ms, most),
-                Err(error) => match self.put_aside(come, again.get(&come.record), error, now_ms) {
+            let most = u32::try_from(tasks_max).unwrap_or(u32::MAX);
+            let plan = match self.load_cron_schedule(come.record, read) {
+                Ok(()) => self.plan_with_room(come, retries.get(&come.record), now_ms, most),
+                Err(error) => match self.back_off(come, retries.get(&come.record), error, now_ms) {
                     Some(due) => due,
                     None => continue,
                 },
@@ -340,69 +334,69 @@ impl ScheduleRunner {
                 tenant: &come.tenant,
                 name: &come.name,
                 tick_ms: come.tick_ms,
-                next_ms: due.next_ms,
-                tasks: due.tasks,
+                next_ms: plan.next_ms,
+                tasks: plan.tasks,
             });
             debug_assert!(ticked.is_ok(), "the schedule was just there");
-            made += due.tasks * come.task_load;
+            made_load += plan.tasks * come.task_load;
             has_made_up |= come.has_waited;
         }
-        if looks_for_room && !(has_made_up && waited == TURN_SCHEDULES_MAX) {
-            self.room_again_ms = now_ms + RETRY_MS;
+        if checks_room && !(has_made_up && waited == TURN_SCHEDULES_MAX) {
+            self.room_check_ms = now_ms + RETRY_MS;
         }
-        if self.aside.is_empty() {
-            self.unreadable.recover("schedules can be read again");
+        if self.backed_off.is_empty() {
+            self.read_condition.recover("schedules can be read again");
         }
     }
 
     /// Takes the backed off schedules whose retry is due, by the numbers of their records. Deleted
     /// schedules are dropped with them.
     fn take_retries(&mut self, now_ms: u64) -> BTreeMap<u64, BackedOffSchedule> {
-        let is_due = |aside: &BackedOffSchedule| aside.again_ms <= now_ms;
-        let due = self.aside.iter().filter(|(_, aside)| is_due(aside));
+        let is_due = |backed_off: &BackedOffSchedule| backed_off.retry_ms <= now_ms;
+        let due = self.backed_off.iter().filter(|(_, aside)| is_due(aside));
         let due = due.map(|(seq, aside)| (*seq, *aside)).collect();
-        self.aside.retain(|_, aside| !is_due(aside));
+        self.backed_off.retain(|_, aside| !is_due(aside));
         due
     }
 
     /// Plans a schedule whose expression is cached and whose tenant has room for `tasks_max` tasks.
     /// Without any, the tick waits, unless it was missed and is skipped.
-    fn due_with_room(
+    fn plan_with_room(
         &mut self,
-        come: &DueSchedule,
-        aside: Option<&BackedOffSchedule>,
+        schedule: &DueSchedule,
+        backed_off: Option<&BackedOffSchedule>,
         now_ms: u64,
-        most: u32,
+        tasks_max: u32,
     ) -> TickPlan {
-        let (rhythm, policy) = &self.rhythms[&come.record];
-        let late = self.late(come, *policy, aside, now_ms);
-        let due = due(rhythm, late, come.tick_ms, now_ms, most.max(1));
-        if most == 0 && due.tasks > 0 {
-            return wait_for_room(come);
+        let (cron_schedule, policy) = &self.cron_schedules[&schedule.record];
+        let missed = self.missed_ticks(schedule, *policy, backed_off, now_ms);
+        let plan = plan_ticks(cron_schedule, missed, schedule.tick_ms, now_ms, tasks_max.max(1));
+        if tasks_max == 0 && plan.tasks > 0 {
+            return wait_for_room(schedule);
         }
-        self.note_backlog(come.record, late, due, now_ms);
-        due
+        self.update_backlog(schedule.record, missed, plan, now_ms);
+        plan
     }
 
     /// The missed ticks of a schedule.
-    fn late(
+    fn missed_ticks(
         &self,
-        come: &DueSchedule,
+        schedule: &DueSchedule,
         policy: MissedTickPolicy,
-        aside: Option<&BackedOffSchedule>,
+        backed_off: Option<&BackedOffSchedule>,
         now_ms: u64,
     ) -> MissedTicks {
         // Ticks that came while the record could not be read were missed as well.
-        let unread = aside.is_some_and(|aside| now_ms > aside.since_ms + LATE_MS);
-        let until_ms = match (come.has_waited, unread) {
+        let unread = backed_off.is_some_and(|aside| now_ms > aside.since_ms + LATE_MS);
+        let until_ms = match (schedule.has_waited, unread) {
             (true, _) => NEVER_MS,
             (false, true) => now_ms.saturating_sub(LATE_MS),
             (false, false) => self.missed_until_ms,
         };
-        let backlog = self.backlogs.get(&come.record);
-        let backlog = backlog.filter(|backlog| backlog.tick_ms == come.tick_ms);
+        let backlog = self.backlogs.get(&schedule.record);
+        let backlog = backlog.filter(|backlog| backlog.tick_ms == schedule.tick_ms);
         MissedTicks {
-            policy: match (come.has_waited, policy) {
+            policy: match (schedule.has_waited, policy) {
                 // The tick that has waited was not missed: it stands for those that came meanwhile.
                 (true, MissedTickPolicy::Skip) => MissedTickPolicy::One,
                 (_, policy) => policy,
@@ -414,9 +408,9 @@ impl ScheduleRunner {
 
     /// Counts the tasks made for missed ticks where some are left, so that they end at
     /// [`MISSED_MAX`].
-    fn note_backlog(&mut self, record: u64, late: MissedTicks, due: TickPlan, now_ms: u64) {
-        let is_left = due.next_ms < late.until_ms && due.next_ms <= now_ms;
-        if late.policy != MissedTickPolicy::All || !is_left {
+    fn update_backlog(&mut self, record: u64, missed: MissedTicks, plan: TickPlan, now_ms: u64) {
+        let has_more = plan.next_ms < missed.until_ms && plan.next_ms <= now_ms;
+        if missed.policy != MissedTickPolicy::All || !has_more {
             self.backlogs.remove(&record);
             return;
         }
@@ -424,18 +418,18 @@ impl ScheduleRunner {
             self.backlogs.pop_first();
         }
         let backlog = Backlog {
-            tick_ms: due.next_ms,
-            until_ms: late.until_ms,
-            made_up: late.made_up + due.tasks,
+            tick_ms: plan.next_ms,
+            until_ms: missed.until_ms,
+            made_up: missed.made_up + plan.tasks,
         };
         self.backlogs.insert(record, backlog);
     }
 
     /// Backs off from a schedule that cannot be read now. One that can never be read is paused.
-    fn put_aside(
+    fn back_off(
         &mut self,
         come: &DueSchedule,
-        aside: Option<&BackedOffSchedule>,
+        previous: Option<&BackedOffSchedule>,
         error: QueueError,
         now_ms: u64,
     ) -> Option<TickPlan> {
@@ -445,40 +439,39 @@ impl ScheduleRunner {
             QueueError::Log(LogError::Ahead { .. }) => None,
             QueueError::Log(error) => {
                 let reason = format_args!("{name} of tenant {tenant}: {error}");
-                self.unreadable
-                    .fail(reason, "cannot read a schedule; retrying");
-                let aside = BackedOffSchedule {
-                    since_ms: aside.map_or(now_ms, |aside| aside.since_ms),
-                    again_ms: now_ms + RETRY_MS,
+                self.read_condition.fail(reason, "cannot read a schedule; retrying");
+                let backed_off = BackedOffSchedule {
+                    since_ms: previous.map_or(now_ms, |aside| aside.since_ms),
+                    retry_ms: now_ms + RETRY_MS,
                 };
-                self.aside.insert(come.record, aside);
+                self.backed_off.insert(come.record, backed_off);
                 None
             }
             error => {
                 tracing::error!(name, tenant, %error, "a schedule is invalid and runs no more: put it again");
-                Some(TickPlan {
-                    tasks: 0,
-                    next_ms: NEVER_MS,
-                })
+                Some(TickPlan { tasks: 0, next_ms: NEVER_MS })
             }
         }
     }
 
     /// Caches the expression in a schedule's record.
-    fn learn(&mut self, record: u64, read: &ReadRecord) -> Result<(), QueueError> {
-        if self.rhythms.contains_key(&record) {
+    fn load_cron_schedule(&mut self, record: u64, read: &ReadRecord) -> Result<(), QueueError> {
+        if self.cron_schedules.contains_key(&record) {
             return Ok(());
         }
-        let described = describe(record, read)?;
-        if self.rhythms.len() >= RHYTHMS_MAX {
-            self.rhythms.pop_first();
+        let parsed = read_cron_schedule(record, read)?;
+        if self.cron_schedules.len() >= CRON_SCHEDULES_MAX {
+            self.cron_schedules.pop_first();
         }
-        self.rhythms.insert(record, described);
+        self.cron_schedules.insert(record, parsed);
         Ok(())
     }
 }
 
-fn describe(seq: u64, read: &ReadRecord) -> Result<(CronSchedule, MissedTickPolicy), QueueError> {
+fn read_cron_schedule(
+    seq: u64,
+    read: &ReadRecord,
+) -> Result<(CronSchedule, MissedTickPolicy), QueueError> {
     let record = read(Seq(seq))?;
     let Command::PutSchedule(put) = record::decode(&record)? else {
         return Err(QueueError::Invalid {
@@ -486,9 +479,9 @@ fn describe(seq: u64, read: &ReadRecord) -> Result<(CronSchedule, MissedTickPoli
             reason: format!("record {seq} does not hold a schedule"),
         });
     };
-    let description = Description::take(content::take(put.task.content)?.private.schedule)?;
-    let rhythm = CronSchedule::new(description.cron, description.time_zone)?;
-    Ok((rhythm, description.missed))
+    let description = Description::decode(content::decode(put.task.content)?.private.schedule)?;
+    let cron_schedule = CronSchedule::new(description.cron, description.time_zone)?;
+    Ok((cron_schedule, description.missed))
 }
 
 #[cfg(test)]

@@ -30,16 +30,16 @@ pub(crate) struct WorkSession {
     pub queues: Vec<(u32, u64)>,
     pub sink: Arc<dyn WorkSink>,
     /// Its credits; in the upper bits the number of drains.
-    room: AtomicU64,
+    credit_word: AtomicU64,
     /// Partitions that know of its credits; the others must be notified of new ones.
-    known: Box<[AtomicBool]>,
+    registered: Box<[AtomicBool]>,
     /// Whether it belongs to a claim, which only one partition serves.
-    pub alone: bool,
+    pub is_claim: bool,
     closed: AtomicBool,
 }
 
 /// Unit of the number of drains in the word that also holds the credits.
-const DRAIN: u64 = 1 << 32;
+const DRAIN_UNIT: u64 = 1 << 32;
 
 /// Credits that a partition has taken. Unused ones must be returned.
 pub(crate) struct CreditGrant {
@@ -59,114 +59,100 @@ impl WorkSession {
             worker: worker.into(),
             queues,
             sink,
-            room: AtomicU64::new(0),
-            known: (0..partitions).map(|_| AtomicBool::new(false)).collect(),
-            alone: false,
+            credit_word: AtomicU64::new(0),
+            registered: (0..partitions).map(|_| AtomicBool::new(false)).collect(),
+            is_claim: false,
             closed: AtomicBool::new(false),
         }
     }
 
     /// Another session for the same worker without credits, for a claim from one partition.
-    pub(crate) fn alike(&self, partitions: usize) -> Self {
+    pub(crate) fn clone_for_claim(&self, partitions: usize) -> Self {
         Self {
-            alone: true,
-            ..Self::new(
-                &self.worker,
-                self.queues.clone(),
-                self.sink.clone(),
-                partitions,
-            )
+            is_claim: true,
+            ..Self::new(&self.worker, self.queues.clone(), self.sink.clone(), partitions)
         }
     }
 
     /// Adds `count` credits. Returns false, without a change, if the sum exceeds the maximum.
     pub(crate) fn add_credits(&self, count: u32) -> bool {
-        let fits = |room: u64| {
-            let sum = (room as u32).checked_add(count)?;
-            (sum <= CREDITS_MAX).then_some(room & !(DRAIN - 1) | u64::from(sum))
+        let fits = |word: u64| {
+            let sum = (word as u32).checked_add(count)?;
+            (sum <= CREDITS_MAX).then_some(word & !(DRAIN_UNIT - 1) | u64::from(sum))
         };
-        let before = self.change(|room| fits(room).unwrap_or(room));
-        fits(before).is_some()
+        let previous = self.update_credits(|room| fits(room).unwrap_or(room));
+        fits(previous).is_some()
     }
 
     /// Takes up to `max` credits.
-    pub(crate) fn take_credits(&self, most: u32) -> CreditGrant {
-        let most = if self.is_closed() || self.sink.is_full() {
-            0
-        } else {
-            most
-        };
-        let before = self.change(|room| room - u64::from((room as u32).min(most)));
-        CreditGrant {
-            credits: (before as u32).min(most),
-            drains: before / DRAIN,
-        }
+    pub(crate) fn take_credits(&self, max: u32) -> CreditGrant {
+        let most = if self.is_closed() || self.sink.is_full() { 0 } else { max };
+        let previous = self.update_credits(|room| room - u64::from((room as u32).min(most)));
+        CreditGrant { credits: (previous as u32).min(most), drains: previous / DRAIN_UNIT }
     }
 
     /// Drops all credits. Those that partitions have taken before are not returned either.
     pub(crate) fn drain(&self) {
-        self.change(|room| (room / DRAIN + 1).wrapping_mul(DRAIN));
+        self.update_credits(|word| (word / DRAIN_UNIT + 1).wrapping_mul(DRAIN_UNIT));
     }
 
     /// Returns unused credits. The result is the partitions that must be notified now: they may
     /// have found no credits meanwhile.
-    pub(crate) fn give_back(&self, room: &CreditGrant, unused: u32) -> Vec<usize> {
+    pub(crate) fn return_credits(&self, grant: &CreditGrant, unused: u32) -> Vec<usize> {
         if unused == 0 {
             return Vec::new();
         }
-        let before = self.change(|now| {
-            if now / DRAIN == room.drains {
-                now & !(DRAIN - 1) | u64::from((now as u32).saturating_add(unused))
+        let previous = self.update_credits(|word| {
+            if word / DRAIN_UNIT == grant.drains {
+                word & !(DRAIN_UNIT - 1) | u64::from((word as u32).saturating_add(unused))
             } else {
-                now
+                word
             }
         });
-        if before / DRAIN == room.drains {
-            self.become_known_to_all()
-        } else {
-            Vec::new()
-        }
+        if previous / DRAIN_UNIT == grant.drains { self.register_with_all() } else { Vec::new() }
     }
 
     /// Registers with all partitions that found no credits. Returns those that must be notified
     /// now.
-    pub(crate) fn become_known_to_all(&self) -> Vec<usize> {
-        if self.alone {
+    pub(crate) fn register_with_all(&self) -> Vec<usize> {
+        if self.is_claim {
             return Vec::new();
         }
-        let partitions = 0..self.known.len();
-        partitions.filter(|one| self.register_with(*one)).collect()
+        let partitions = 0..self.registered.len();
+        partitions.filter(|partition| self.register_with(*partition)).collect()
     }
 
-    fn change(&self, to: impl Fn(u64) -> u64) -> u64 {
-        let mut known = self.room.load(Ordering::SeqCst);
+    fn update_credits(&self, update: impl Fn(u64) -> u64) -> u64 {
+        let mut current = self.credit_word.load(Ordering::SeqCst);
         loop {
-            let swapped = self.room.compare_exchange_weak(
-                known,
-                to(known),
+            let swapped = self.credit_word.compare_exchange_weak(
+                current,
+                update(current),
                 Ordering::SeqCst,
                 Ordering::SeqCst,
             );
             match swapped {
                 Ok(before) => return before,
-                Err(now) => known = now,
+                Err(now) => current = now,
             }
         }
     }
 
     /// Registers with a partition. Returns whether it was not registered.
     pub(crate) fn register_with(&self, partition: usize) -> bool {
-        !self.known[partition].swap(true, Ordering::SeqCst)
+        !self.registered[partition].swap(true, Ordering::SeqCst)
     }
 
     /// Unregisters from a partition that found no credits.
-    pub(crate) fn become_unknown(&self, partition: usize) {
-        self.known[partition].store(false, Ordering::SeqCst);
+    pub(crate) fn unregister_from(&self, partition: usize) {
+        self.registered[partition].store(false, Ordering::SeqCst);
     }
 
     /// Whether it has credits and can take a task.
     pub(crate) fn has_credits(&self) -> bool {
-        self.room.load(Ordering::SeqCst) as u32 > 0 && !self.is_closed() && !self.sink.is_full()
+        self.credit_word.load(Ordering::SeqCst) as u32 > 0
+            && !self.is_closed()
+            && !self.sink.is_full()
     }
 
     pub(crate) fn close(&self) {

@@ -61,8 +61,8 @@ impl SettingsChange {
             }
             settings.rate_per_second = rate;
         }
-        fn set<T: Copy>(setting: &mut T, asked: Option<T>) {
-            if let Some(asked) = asked {
+        fn set<T: Copy>(setting: &mut T, value: Option<T>) {
+            if let Some(asked) = value {
                 *setting = asked;
             }
         }

@@ -16,14 +16,14 @@ pub struct EnqueueReceipt {
 /// Receives the outcomes of new tasks. Called on a partition's thread: must not block.
 pub trait ProduceSink: Send + Sync {
     /// Delivers the outcomes of tasks, by the caller's numbers.
-    fn outcomes(&self, outcomes: &[(u64, Result<EnqueueReceipt, QueueError>)]);
+    fn deliver_receipts(&self, outcomes: &[(u64, Result<EnqueueReceipt, QueueError>)]);
 }
 
 /// Receives the outcomes of reports on leased tasks. Called on a partition's thread: must not
 /// block.
 pub trait ReportSink: Send + Sync {
     /// Delivers the outcomes of reports, by the caller's numbers.
-    fn reported(&self, outcomes: &[(u64, Result<(), QueueError>)]);
+    fn deliver_outcomes(&self, outcomes: &[(u64, Result<(), QueueError>)]);
 }
 
 /// A task handed out.
@@ -54,7 +54,7 @@ pub struct TaskAssignment<'a> {
     /// The part that workers do not receive; see `store/content.rs`.
     pub(crate) private: &'a [u8],
     /// The ended task that it reports, if it is a callback.
-    pub(crate) about: Option<CallbackSubject<'a>>,
+    pub(crate) subject: Option<CallbackSubject<'a>>,
 }
 
 /// The ended task that a callback reports.
@@ -69,7 +69,7 @@ pub(crate) struct CallbackSubject<'a> {
 /// Receives the tasks of a worker. Called on a partition's thread: must not block.
 pub trait WorkSink: ReportSink {
     /// Delivers tasks, which are leased to the worker from here on.
-    fn assigned(&self, tasks: &mut dyn Iterator<Item = TaskAssignment<'_>>);
+    fn deliver_tasks(&self, tasks: &mut dyn Iterator<Item = TaskAssignment<'_>>);
 
     /// Whether the worker can take no more tasks until some of those it has are sent. A sink that
     /// returns true must call [`Worker::resume`](crate::Worker::resume) when the worker can again.
@@ -78,13 +78,13 @@ pub trait WorkSink: ReportSink {
     }
 
     /// Returns leases of the worker whose tasks it will never receive, as it takes no more.
-    fn not_taken(&self, _leases: &mut dyn Iterator<Item = Lease>) {}
+    fn return_leases(&self, _leases: &mut dyn Iterator<Item = Lease>) {}
 
     /// Notifies the worker that a lease did not end by its report.
-    fn lost(&self, id: TaskId, lease: Lease, end: AttemptEnd);
+    fn notify_lost_lease(&self, id: TaskId, lease: Lease, end: AttemptEnd);
 
     /// Notifies the worker that there are no more tasks: the engine stops, or cannot go on.
-    fn ended(&self, error: QueueError);
+    fn notify_end(&self, error: QueueError);
 }
 
 /// A task came into a state.
@@ -106,11 +106,11 @@ pub struct TaskChange {
 /// it keeps.
 pub trait ChangeSink: Send + Sync {
     /// Delivers changes of one partition, in the order in which they happened.
-    fn changed(&self, changes: &[TaskChange]);
+    fn deliver_changes(&self, changes: &[TaskChange]);
 
     /// Notifies the subscriber that a partition has ended and delivers no more.
-    fn ended(&self, error: QueueError);
+    fn notify_end(&self, error: QueueError);
 
     /// Whether the subscriber is gone.
-    fn is_gone(&self) -> bool;
+    fn is_closed(&self) -> bool;
 }

@@ -36,7 +36,7 @@ pub(crate) struct Item {
 
 impl Item {
     /// The item of a command, with its bytes.
-    pub(crate) fn of(task: &Enqueue<'_>) -> (Vec<Item>, Vec<u8>) {
+    pub(crate) fn from_enqueue(task: &Enqueue<'_>) -> (Vec<Item>, Vec<u8>) {
         let bytes = [task.tags, task.after, task.content].concat();
         let tags = task.tags.len() as u32;
         let after = tags + task.after.len() as u32;
@@ -62,22 +62,16 @@ impl Item {
     /// Bytes of its record.
     pub(crate) fn record_bytes(&self) -> u64 {
         let spans = [&self.tags, &self.after, &self.content];
-        spans
-            .map(|span| u64::from(span.end - span.start))
-            .iter()
-            .sum()
+        spans.map(|span| u64::from(span.end - span.start)).iter().sum()
     }
 
     /// The load that it adds to its tenant; its callback counts from the beginning.
     pub(crate) fn load(&self) -> TaskLoad {
-        TaskLoad {
-            tasks: 1 + u64::from(self.callback),
-            bytes: self.record_bytes(),
-        }
+        TaskLoad { tasks: 1 + u64::from(self.callback), bytes: self.record_bytes() }
     }
 
     /// The command for it.
-    pub(crate) fn command<'a>(&self, bytes: &'a [u8]) -> Enqueue<'a> {
+    pub(crate) fn as_command<'a>(&self, bytes: &'a [u8]) -> Enqueue<'a> {
         Enqueue {
             queue: self.queue,
             shard: self.shard,
@@ -144,7 +138,7 @@ pub enum ReportKind {
         /// Delay before the task is ready again, in milliseconds.
         delay_ms: u64,
         /// Why; with a reason for [`Defer::Nack`].
-        how: Defer,
+        mode: Defer,
     },
     /// The worker extends the lease; zero: by the lease time of the queue.
     Heartbeat {
@@ -158,14 +152,14 @@ pub enum ReportKind {
 pub(crate) struct Report {
     pub number: u64,
     pub lease: Lease,
-    pub said: ReportKind,
+    pub kind: ReportKind,
     /// Of a completion: whether its content begins with the manifest of attachments.
     pub attached: bool,
     pub content: Span,
 }
 
 impl Report {
-    pub(crate) fn held<'a>(&self, bytes: &'a [u8]) -> TaskReport<'a> {
+    pub(crate) fn as_task_report<'a>(&self, bytes: &'a [u8]) -> TaskReport<'a> {
         TaskReport {
             number: self.lease.number,
             token: self.lease.token,
@@ -197,21 +191,15 @@ pub(crate) trait Rejectable {
 
 impl Rejectable for EnqueueBatch {
     fn refuse(&self, error: &QueueError) {
-        let outcomes = self
-            .items
-            .iter()
-            .map(|item| (item.number, Err(error.clone())));
-        self.sink.outcomes(&outcomes.collect::<Vec<_>>());
+        let outcomes = self.items.iter().map(|item| (item.number, Err(error.clone())));
+        self.sink.deliver_receipts(&outcomes.collect::<Vec<_>>());
     }
 }
 
 impl Rejectable for ReportBatch {
     fn refuse(&self, error: &QueueError) {
-        let outcomes = self
-            .items
-            .iter()
-            .map(|item| (item.number, Err(error.clone())));
-        self.sink.reported(&outcomes.collect::<Vec<_>>());
+        let outcomes = self.items.iter().map(|item| (item.number, Err(error.clone())));
+        self.sink.deliver_outcomes(&outcomes.collect::<Vec<_>>());
     }
 }
 
@@ -223,7 +211,7 @@ impl<B: Rejectable> ReplyGuard<B> {
         self.0.as_ref().expect("answering consumes the guard")
     }
 
-    pub(crate) fn answered(mut self) -> B {
+    pub(crate) fn disarm(mut self) -> B {
         self.0.take().expect("answering consumes the guard")
     }
 }
@@ -252,15 +240,15 @@ pub(crate) enum Submission {
     /// A worker leaves; the reply comes when nothing will be pushed to it any more.
     Detach(Arc<WorkSession>, Option<OnCommit>),
     /// A claim, which takes ready tasks of this turn only; the reply comes after the tasks.
-    Once(Arc<WorkSession>, OnCommit),
+    Claim(Arc<WorkSession>, OnCommit),
     /// A worker has dropped its credits; the reply comes when nothing will be pushed to it until it
     /// has new ones.
     Drain(Arc<WorkSession>, OnCommit),
     /// The reply comes when everything committed before is durable.
     Sync(OnCommit),
     /// A queue may have tasks to hand out.
-    Consider(u32),
-    Ask(TurnJob),
+    ReconsiderQueue(u32),
+    Job(TurnJob),
 }
 
 /// Maximum bytes of a new task's record without tags, dependencies and content, with the log's
@@ -277,10 +265,10 @@ const REPORT_BYTES_MAX: usize = 64;
 pub(crate) const NO_TENANT: u32 = 0;
 
 /// Queue of all jobs, so that they do not delay the credits of workers.
-pub(crate) const ASKING: u32 = u32::MAX;
+pub(crate) const JOB_TURN: u32 = u32::MAX;
 
 /// Items that a job counts for: some read thousands of tasks.
-const ASK_WEIGHT: usize = 16;
+const JOB_WEIGHT: usize = 16;
 
 impl Submission {
     pub(crate) fn tenant(&self) -> u32 {
@@ -292,15 +280,15 @@ impl Submission {
     }
 
     /// The queue in which it waits for its turn.
-    pub(crate) fn line(&self) -> u32 {
+    pub(crate) fn turn_owner(&self) -> u32 {
         match self {
-            Submission::Ask(_) => ASKING,
+            Submission::Job(_) => JOB_TURN,
             other => other.tenant(),
         }
     }
 
     /// Bytes of memory while it waits.
-    pub(crate) fn held_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             Submission::Enqueue(batch) => batch.bytes.len() + batch.items.len() * size_of::<Item>(),
             Submission::Report(batch) => {
@@ -328,7 +316,7 @@ impl Submission {
         match self {
             Submission::Enqueue(batch) => batch.items.len(),
             Submission::Report(batch) => batch.items.len(),
-            Submission::Ask(_) => ASK_WEIGHT,
+            Submission::Job(_) => JOB_WEIGHT,
             _ => 1,
         }
     }

@@ -23,11 +23,11 @@ impl TaskShares {
         &self,
         state: &State,
         queue: u32,
-        more: TaskLoad,
+        added_load: TaskLoad,
     ) -> Result<(), LimitExceeded> {
-        let (all, own) = (state.load(), state.load_of_queue(queue));
-        self.tasks.check(all.tasks, own.tasks, more.tasks)?;
-        self.bytes.check(all.bytes, own.bytes, more.bytes)
+        let (all, own) = (state.total_load(), state.queue_tenant_load(queue));
+        self.tasks.check(all.tasks, own.tasks, added_load.tasks)?;
+        self.bytes.check(all.bytes, own.bytes, added_load.bytes)
     }
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn task_shares(
 ) -> TaskShares {
     let partitions = partitions as u64;
     let part = |tasks: u64| (tasks / partitions).clamp(1, TASKS_MAX);
-    let one = match config.tenant_tasks_max {
+    let tenant_tasks_max = match config.tenant_tasks_max {
         0 => 0,
         max => part(max),
     };
@@ -51,18 +51,18 @@ pub(crate) fn task_shares(
         max => max,
     };
     let part_bytes = |bytes: u64| (bytes / partitions).max(1);
-    let one_bytes = match config.tenant_tasks_bytes_max.bytes() {
+    let tenant_bytes_max = match config.tenant_tasks_bytes_max.bytes() {
         0 => 0,
         max => part_bytes(max),
     };
     TaskShares {
         tasks: TenantShare::new(
             Limit::new("queue.tasks_max", part(config.tasks_max)),
-            Limit::new("queue.tenant_tasks_max", one),
+            Limit::new("queue.tenant_tasks_max", tenant_tasks_max),
         ),
         bytes: TenantShare::new(
             Limit::new("queue.tasks_bytes_max", part_bytes(bytes)),
-            Limit::new("queue.tenant_tasks_bytes_max", one_bytes),
+            Limit::new("queue.tenant_tasks_bytes_max", tenant_bytes_max),
         ),
     }
 }
@@ -70,7 +70,5 @@ pub(crate) fn task_shares(
 /// Size of the file system that contains a directory; the largest number if it is unknown.
 pub(crate) fn volume_bytes(directory: &Path) -> u64 {
     let volume = rustix::fs::statvfs(directory);
-    volume.map_or(u64::MAX, |volume| {
-        volume.f_blocks.saturating_mul(volume.f_frsize)
-    })
+    volume.map_or(u64::MAX, |volume| volume.f_blocks.saturating_mul(volume.f_frsize))
 }

@@ -98,15 +98,9 @@ pub struct TaskView {
 
 impl TaskView {
     /// Bytes of its texts: keys, tags, metadata, errors.
-    pub(crate) fn carried_bytes(&self) -> usize {
-        let history = self
-            .history
-            .iter()
-            .map(|attempt| attempt.error.len() + attempt.worker.len());
-        let metadata = self
-            .metadata
-            .iter()
-            .map(|(name, value)| name.len() + value.len());
+    pub(crate) fn text_bytes(&self) -> usize {
+        let history = self.history.iter().map(|attempt| attempt.error.len() + attempt.worker.len());
+        let metadata = self.metadata.iter().map(|(name, value)| name.len() + value.len());
         let texts = [
             &self.ordering_key,
             &self.error,
@@ -130,31 +124,31 @@ pub(crate) struct TaskSnapshot {
     tags: Vec<u8>,
     worker: String,
     max_attempts: u16,
-    pasts: Vec<(PastAttempt, String)>,
+    past_attempts: Vec<(PastAttempt, String)>,
     after: Vec<TaskId>,
 }
 
 impl TaskSnapshot {
-    pub(crate) fn of(state: &State, place: SlotIndex) -> Option<Self> {
-        let entry = *state.entry(place);
+    pub(crate) fn from_state(state: &State, slot: SlotIndex) -> Option<Self> {
+        let entry = *state.entry(slot);
         Some(Self {
-            id: state.id_of(place),
-            queue: state.queue_with(entry.queue)?.name.to_string(),
+            id: state.id_at(slot),
+            queue: state.queue_by_id(entry.queue)?.name.to_string(),
             tags: state.tags(entry.tags).to_vec(),
-            worker: state.worker(entry.worker).to_owned(),
-            max_attempts: state.max_attempts(place),
-            pasts: state
-                .pasts(place)
-                .map(|past| (*past, state.worker(past.worker).to_owned()))
+            worker: state.worker_name(entry.worker).to_owned(),
+            max_attempts: state.max_attempts(slot),
+            past_attempts: state
+                .past_attempts(slot)
+                .map(|attempt| (*attempt, state.worker_name(attempt.worker).to_owned()))
                 .collect(),
-            after: state.waits_for(entry.number).to_vec(),
+            after: state.dependencies_of(entry.number).to_vec(),
             entry,
         })
     }
 }
 
 /// The task in a record.
-pub(crate) fn task_of(record: &[u8]) -> Result<Option<Enqueue<'_>>, QueueError> {
+pub(crate) fn task_in_record(record: &[u8]) -> Result<Option<Enqueue<'_>>, QueueError> {
     Ok(match record::decode(record)? {
         Command::Enqueue(task) => Some(task),
         Command::PutSchedule(schedule) => Some(schedule.task),
@@ -163,16 +157,16 @@ pub(crate) fn task_of(record: &[u8]) -> Result<Option<Enqueue<'_>>, QueueError> 
 }
 
 /// The attachments and the result in the record of a completion.
-fn outcome(record: &[u8]) -> Result<(Vec<Attachment>, &[u8]), QueueError> {
+fn completion(record: &[u8]) -> Result<(Vec<Attachment>, &[u8]), QueueError> {
     Ok(match record::decode(record)? {
-        Command::CompleteAttached(held) => take_manifest(held.content)?,
+        Command::CompleteAttached(report) => take_manifest(report.content)?,
         Command::Complete(held) => (Vec::new(), held.content),
         _ => (Vec::new(), &[]),
     })
 }
 
 /// Why a task was cancelled that depended on another one.
-fn unmet(record: &[u8]) -> Result<Option<String>, QueueError> {
+fn dependency_error(record: &[u8]) -> Result<Option<String>, QueueError> {
     Ok(match record::decode(record)? {
         Command::Resolve { task, .. } => Some(format!(
             "task {task}, which this task depends on, was not completed: it is dead, cancelled, \
@@ -183,11 +177,11 @@ fn unmet(record: &[u8]) -> Result<Option<String>, QueueError> {
 }
 
 /// The error or reason in the record of a report.
-fn words(record: &[u8]) -> Result<&[u8], QueueError> {
+fn report_text(record: &[u8]) -> Result<&[u8], QueueError> {
     Ok(match record::decode(record)? {
-        Command::Fail { held, .. }
-        | Command::Defer { held, .. }
-        | Command::Heartbeat { held, .. } => held.content,
+        Command::Fail { report: held, .. }
+        | Command::Defer { report: held, .. }
+        | Command::Heartbeat { report: held, .. } => held.content,
         _ => &[],
     })
 }
@@ -200,40 +194,40 @@ fn text(bytes: &[u8]) -> String {
 pub(crate) type RecordReader<'a> = &'a dyn Fn(u64) -> Result<Option<Bytes>, QueueError>;
 
 /// Assembles a view; `None` when the records of the task were deleted.
-pub(crate) fn view(
-    sight: TaskSnapshot,
+pub(crate) fn build_view(
+    snapshot: TaskSnapshot,
     detail: Detail,
     read: RecordReader<'_>,
 ) -> Result<Option<TaskView>, QueueError> {
-    let Some(record) = read(sight.entry.record)? else {
+    let Some(record) = read(snapshot.entry.record)? else {
         return Ok(None);
     };
-    let task = task_of(&record)?.unwrap_or_default();
-    let carried = content::take(task.content)?;
-    let history = sight.history(read)?;
-    let entry = &sight.entry;
+    let task = task_in_record(&record)?.unwrap_or_default();
+    let task_content = content::decode(task.content)?;
+    let history = snapshot.history(read)?;
+    let entry = &snapshot.entry;
     let reason = match entry.state {
         TaskState::Cancelled if entry.token != 0 => read(entry.token)?,
         _ => None,
     };
-    let reason = reason.map_or(Ok(None), |record| unmet(&record))?;
+    let reason = reason.map_or(Ok(None), |record| dependency_error(&record))?;
     let result = match (entry.state, detail) {
         (TaskState::Completed, Detail::Whole) => read(entry.token)?,
         _ => None,
     };
     let nothing = (Vec::new(), &[][..]);
-    let (attachments, result) = result.as_deref().map_or(Ok(nothing), outcome)?;
-    let at = |wanted: bool| if wanted { entry.at_ms } else { 0 };
+    let (attachments, result) = result.as_deref().map_or(Ok(nothing), completion)?;
+    let time_if = |applies: bool| if applies { entry.at_ms } else { 0 };
     let view = TaskView {
-        id: sight.id,
-        queue: sight.queue,
+        id: snapshot.id,
+        queue: snapshot.queue,
         state: entry.state,
         priority: entry.priority,
-        run_at_ms: at(entry.state == TaskState::Delayed),
-        lease_until_ms: at(entry.state == TaskState::Leased),
-        ended_ms: at(entry.state.has_ended()),
+        run_at_ms: time_if(entry.state == TaskState::Delayed),
+        lease_until_ms: time_if(entry.state == TaskState::Leased),
+        ended_ms: time_if(entry.state.has_ended()),
         attempts: entry.attempts,
-        max_attempts: sight.max_attempts,
+        max_attempts: snapshot.max_attempts,
         error: match entry.state {
             TaskState::Completed => String::new(),
             _ => reason.unwrap_or_else(|| last_error(&history)),
@@ -245,22 +239,19 @@ pub(crate) fn view(
         },
         result: result.get(1..).unwrap_or_default().to_vec(),
         attachments,
-        completed_by: entry.ended_by(),
-        tags: content::tags(&sight.tags).map(str::to_owned).collect(),
-        after: sight.after,
-        ..carried_view(sight.id, &carried)
+        completed_by: entry.ending_token(),
+        tags: content::tags(&snapshot.tags).map(str::to_owned).collect(),
+        after: snapshot.after,
+        ..content_view(snapshot.id, &task_content)
     };
     Ok(Some(match detail {
         Detail::Whole => view,
-        Detail::Brief => TaskView {
-            payload: Vec::new(),
-            ..view
-        },
+        Detail::Brief => TaskView { payload: Vec::new(), ..view },
     }))
 }
 
 /// The error of an attempt that ended without a report.
-fn unsaid(end: AttemptEnd) -> &'static str {
+fn default_error(end: AttemptEnd) -> &'static str {
     match end {
         AttemptEnd::LeaseExpired => "the lease expired: no heartbeat came in time",
         AttemptEnd::TimedOut => "the attempt took longer than the task's timeout",
@@ -271,72 +262,70 @@ fn unsaid(end: AttemptEnd) -> &'static str {
 fn last_error(history: &[AttemptView]) -> String {
     let mut latest = history.iter().rev();
     let failed = latest.find(|attempt| !attempt.error.is_empty());
-    failed
-        .map(|attempt| attempt.error.clone())
-        .unwrap_or_default()
+    failed.map(|attempt| attempt.error.clone()).unwrap_or_default()
 }
 
 /// A view with the content of a task only.
-fn carried_view(id: TaskId, carried: &Content<'_>) -> TaskView {
-    let owned = |(name, value): (&&str, &&str)| ((*name).to_owned(), (*value).to_owned());
+fn content_view(id: TaskId, task_content: &Content<'_>) -> TaskView {
+    let to_owned_pair = |(name, value): (&&str, &&str)| ((*name).to_owned(), (*value).to_owned());
     TaskView {
         id,
         queue: String::new(),
         state: TaskState::Waiting,
         priority: 0,
-        ordering_key: carried.ordering_key.to_owned(),
+        ordering_key: task_content.ordering_key.to_owned(),
         run_at_ms: 0,
         lease_until_ms: 0,
         ended_ms: 0,
         attempts: 0,
         max_attempts: 0,
         history: Vec::new(),
-        payload: carried.payload.to_vec(),
-        format: carried.format,
+        payload: task_content.payload.to_vec(),
+        format: task_content.format,
         result: Vec::new(),
         result_format: Format::Bytes,
         attachments: Vec::new(),
         completed_by: 0,
         error: String::new(),
         tags: Vec::new(),
-        metadata: carried.metadata.iter().map(owned).collect(),
-        traceparent: carried.traceparent.to_owned(),
-        tracestate: carried.tracestate.to_owned(),
-        callback_url: carried.private.callback_url.to_owned(),
+        metadata: task_content.metadata.iter().map(to_owned_pair).collect(),
+        traceparent: task_content.traceparent.to_owned(),
+        tracestate: task_content.tracestate.to_owned(),
+        callback_url: task_content.private.callback_url.to_owned(),
         after: Vec::new(),
-        unique_key: carried.private.unique_key.to_owned(),
+        unique_key: task_content.private.unique_key.to_owned(),
     }
 }
 
 impl TaskSnapshot {
     fn history(&self, read: RecordReader<'_>) -> Result<Vec<AttemptView>, QueueError> {
-        let mut history = Vec::with_capacity(self.pasts.len() + 1);
-        for (past, worker) in self.pasts.iter().rev() {
-            let said = match past.record {
+        let mut history = Vec::with_capacity(self.past_attempts.len() + 1);
+        for (past_attempt, worker) in self.past_attempts.iter().rev() {
+            let said = match past_attempt.record {
                 0 => None,
                 record => read(record)?,
             };
             history.push(AttemptView {
-                number: past.attempt,
+                number: past_attempt.attempt,
                 worker: worker.clone(),
-                started_ms: past.started_ms,
-                ended_ms: past.ended_ms,
-                outcome: past.end.as_str(),
-                error: match said.as_deref().map_or(Ok(&[][..]), words)? {
-                    [] => unsaid(past.end).to_owned(),
+                started_ms: past_attempt.started_ms,
+                ended_ms: past_attempt.ended_ms,
+                outcome: past_attempt.end.as_str(),
+                error: match said.as_deref().map_or(Ok(&[][..]), report_text)? {
+                    [] => default_error(past_attempt.end).to_owned(),
                     said => text(said),
                 },
             });
         }
         let entry = &self.entry;
         if matches!(entry.state, TaskState::Leased | TaskState::Completed) {
-            let done = entry.state == TaskState::Completed;
+            let is_completed = entry.state == TaskState::Completed;
             history.push(AttemptView {
                 number: entry.attempts,
                 worker: self.worker.clone(),
                 started_ms: entry.started_ms.get(),
-                ended_ms: if done { entry.at_ms } else { 0 },
-                outcome: if done { "completed" } else { "" },
+                ended_ms: if is_completed { entry.at_ms } else { 0 },
+                outcome: if is_completed { "completed" } else { "" },
                 error: String::new(),
             });
         }

@@ -45,17 +45,13 @@ struct LiveRecords {
 impl LiveRecords {
     fn new(segment: SegmentInfo) -> Self {
         let records = (segment.last.0 + 1).saturating_sub(segment.first.0) as usize;
-        Self {
-            segment,
-            bits: vec![0; records.div_ceil(64)],
-            count: 0,
-        }
+        Self { segment, bits: vec![0; records.div_ceil(64)], count: 0 }
     }
 
     fn mark(&mut self, seq: Seq) {
-        let at = seq.0 - self.segment.first.0;
-        let bit = 1 << (at % 64);
-        let word = &mut self.bits[(at / 64) as usize];
+        let offset = seq.0 - self.segment.first.0;
+        let bit = 1 << (offset % 64);
+        let word = &mut self.bits[(offset / 64) as usize];
         // Tasks of a schedule share a record.
         self.count += u64::from(*word & bit == 0);
         *word |= bit;
@@ -66,15 +62,15 @@ impl LiveRecords {
     }
 
     /// Bytes that a compaction would leave, if its records were of equal size.
-    fn left_bytes(&self) -> u64 {
+    fn remaining_bytes(&self) -> u64 {
         let used = self.segment.used_bytes.unwrap_or(self.segment.file_bytes);
         used * self.count / self.segment.records.max(1)
     }
 
-    fn has(&self, seq: Seq) -> bool {
+    fn contains(&self, seq: Seq) -> bool {
         (self.segment.first..=self.segment.last).contains(&seq) && {
-            let at = seq.0 - self.segment.first.0;
-            self.bits[(at / 64) as usize] >> (at % 64) & 1 == 1
+            let offset = seq.0 - self.segment.first.0;
+            self.bits[(offset / 64) as usize] >> (offset % 64) & 1 == 1
         }
     }
 }
@@ -87,23 +83,23 @@ enum UpkeepResult<L: Log> {
 
 pub(crate) struct Upkeep<L: Log> {
     directory: PathBuf,
-    shared: Arc<PartitionHandle>,
+    handle: Arc<PartitionHandle>,
     /// Bytes of log after which a snapshot is due, at least; the largest number: never.
     after_bytes: u64,
     /// Bytes appended since the start of the last snapshot that was written.
     appended: u64,
     /// The part of them from before the snapshot in progress.
-    imaged: u64,
+    snapshot_appended: u64,
     /// Condition of snapshots that are not written.
-    failing: Condition,
-    compaction_failing: Condition,
+    snapshot_condition: Condition,
+    compaction_condition: Condition,
     /// When the snapshot in progress was started.
-    began_at: Instant,
+    started_at: Instant,
     /// Earliest time of a snapshot, unless there is room and the last one was written.
-    rested_at: Instant,
+    rest_until: Instant,
     /// Size of the last snapshot's file.
     file_bytes: u64,
-    done: Arc<Mutex<Option<UpkeepResult<L>>>>,
+    result: Arc<Mutex<Option<UpkeepResult<L>>>>,
     thread: Option<JoinHandle<()>>,
     /// Runs of segments to be compacted.
     runs: VecDeque<Vec<LiveRecords>>,
@@ -112,31 +108,31 @@ pub(crate) struct Upkeep<L: Log> {
 impl<L: Log + 'static> Upkeep<L> {
     pub(crate) fn new(
         directory: PathBuf,
-        shared: Arc<PartitionHandle>,
+        handle: Arc<PartitionHandle>,
         after_bytes: u64,
         file_bytes: u64,
     ) -> Self {
         let name = directory.file_name().unwrap_or_default();
         let subject = format!("queue/{}", name.display());
         Self {
-            failing: Condition::new("queue_snapshot_failing", subject.as_str()),
-            compaction_failing: Condition::new("queue_compaction_failing", subject),
+            snapshot_condition: Condition::new("queue_snapshot_failing", subject.as_str()),
+            compaction_condition: Condition::new("queue_compaction_failing", subject),
             directory,
-            shared,
+            handle,
             after_bytes,
             appended: 0,
-            imaged: 0,
-            began_at: Instant::now(),
-            rested_at: Instant::now(),
+            snapshot_appended: 0,
+            started_at: Instant::now(),
+            rest_until: Instant::now(),
             file_bytes,
-            done: Arc::default(),
+            result: Arc::default(),
             thread: None,
             runs: VecDeque::new(),
         }
     }
 
     /// Counts bytes appended since the last snapshot.
-    pub(crate) fn note(&mut self, bytes: usize) {
+    pub(crate) fn add_appended(&mut self, bytes: usize) {
         self.appended += bytes as u64;
     }
 
@@ -144,16 +140,16 @@ impl<L: Log + 'static> Upkeep<L> {
     ///
     /// # Errors
     /// When the log has stopped.
-    pub(crate) fn step(&mut self, state: &mut State, log: &mut L) -> Result<(), LogError> {
-        self.take_back(log)?;
+    pub(crate) fn run_step(&mut self, state: &mut State, log: &mut L) -> Result<(), LogError> {
+        self.collect_result(log)?;
         if self.thread.is_some() {
             return Ok(());
         }
         if let Some(run) = self.runs.pop_front() {
-            return self.compact(run, log);
+            return self.start_compaction(run, log);
         }
         if self.is_due(log) {
-            self.snapshot(state, log)?;
+            self.start_snapshot(state, log)?;
         }
         Ok(())
     }
@@ -162,17 +158,17 @@ impl<L: Log + 'static> Upkeep<L> {
     ///
     /// # Errors
     /// When the log has stopped.
-    pub(crate) fn take_back(&mut self, log: &mut L) -> Result<(), LogError> {
+    pub(crate) fn collect_result(&mut self, log: &mut L) -> Result<(), LogError> {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             // A panic was reported already; without a result, the work is postponed.
             let _ = thread.join();
-            let done = lock(&self.done).take();
-            match done {
+            let result = lock(&self.result).take();
+            match result {
                 Some(UpkeepResult::Snapshot(written)) => self.finish_snapshot(written, log)?,
                 Some(UpkeepResult::Compaction(left, output)) => {
                     self.finish_compaction(left, output, log)?
                 }
-                None => self.put_off("its thread panicked"),
+                None => self.postpone("its thread panicked"),
             }
         }
         Ok(())
@@ -181,16 +177,17 @@ impl<L: Log + 'static> Upkeep<L> {
     /// Whether a snapshot is due. With a full disk it is as soon as anything was appended, as the
     /// segments that it covers may be what fills the disk: a purge is a short record.
     fn is_due(&self, log: &L) -> bool {
-        let is_failing = self.failing.is_active() || self.compaction_failing.is_active();
+        let is_failing =
+            self.snapshot_condition.is_active() || self.compaction_condition.is_active();
         match is_failing || log.space_error().is_some() {
             _ if self.after_bytes == u64::MAX => false,
-            true => self.appended > 0 && Instant::now() >= self.rested_at,
+            true => self.appended > 0 && Instant::now() >= self.rest_until,
             false => self.appended >= self.after_bytes.max(self.file_bytes / 4),
         }
     }
 
     /// Waits for the work in progress; its result is discarded.
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             // A failed thread has reported why itself.
             let _ = thread.join();
@@ -198,44 +195,43 @@ impl<L: Log + 'static> Upkeep<L> {
     }
 
     fn spawn(&mut self, work: impl FnOnce() -> UpkeepResult<L> + Send + 'static) {
-        let (done, shared) = (self.done.clone(), self.shared.clone());
-        let spawned = std::thread::Builder::new()
-            .name("queue-upkeep".to_owned())
-            .spawn(move || {
+        let (result_slot, handle) = (self.result.clone(), self.handle.clone());
+        let spawned =
+            std::thread::Builder::new().name("queue-upkeep".to_owned()).spawn(move || {
                 let result = work();
-                *lock(&done) = Some(result);
-                shared.inbox.wake();
+                *lock(&result_slot) = Some(result);
+                handle.inbox.wake();
             });
         match spawned {
             Ok(thread) => self.thread = Some(thread),
             Err(error) => {
-                self.put_off(error);
+                self.postpone(error);
             }
         }
     }
 
     /// Postpones work that has failed.
-    fn put_off(&mut self, reason: impl std::fmt::Display) {
-        self.failing.fail(reason, SNAPSHOT_FAILED);
-        self.rested_at = Instant::now() + REST_FAILED;
+    fn postpone(&mut self, reason: impl std::fmt::Display) {
+        self.snapshot_condition.fail(reason, SNAPSHOT_FAILED);
+        self.rest_until = Instant::now() + REST_FAILED;
     }
 
-    fn snapshot(&mut self, state: &mut State, log: &mut L) -> Result<(), LogError> {
+    fn start_snapshot(&mut self, state: &mut State, log: &mut L) -> Result<(), LogError> {
         // A snapshot must not be ahead of its log.
         log.sync()?;
-        let seq = log.next();
-        let image = state.image();
+        let seq = log.next_seq();
+        let state_snapshot = state.take_snapshot();
         let sealed = log.segments().into_iter();
-        let sealed = sealed.filter(|segment| segment.sealed && segment.last < seq);
+        let sealed = sealed.filter(|segment| segment.is_sealed && segment.last < seq);
         let mut live: Vec<LiveRecords> = sealed.map(LiveRecords::new).collect();
         let directory = self.directory.clone();
-        self.imaged = self.appended;
+        self.snapshot_appended = self.appended;
         let started = Instant::now();
-        self.began_at = started;
-        self.rested_at = started + REST_MIN;
+        self.started_at = started;
+        self.rest_until = started + REST_MIN;
         self.spawn(move || {
-            let written = snapshot::write(&directory, seq, &image, &mut |seq| {
-                let after = live.partition_point(|one| one.segment.first <= seq);
+            let written = snapshot::write(&directory, seq, &state_snapshot, &mut |seq| {
+                let after = live.partition_point(|records| records.segment.first <= seq);
                 if let Some(one) = after.checked_sub(1).map(|at| &mut live[at])
                     && seq <= one.segment.last
                 {
@@ -253,40 +249,39 @@ impl<L: Log + 'static> Upkeep<L> {
         written: Result<(SnapshotFile, Vec<LiveRecords>), QueueError>,
         log: &mut L,
     ) -> Result<(), LogError> {
-        let took = self.began_at.elapsed();
+        let duration = self.started_at.elapsed();
         // A snapshot for which there was no room has filled the disk for a moment, for others too.
-        let least = match written {
+        let rest_min = match written {
             Ok(_) => REST_MIN,
             Err(_) => REST_FAILED,
         };
-        self.rested_at = Instant::now() + least.max(took * REST_SHARE);
+        self.rest_until = Instant::now() + rest_min.max(duration * REST_SHARE);
         let (written, live) = match written {
             Ok(written) => written,
             Err(error) => {
-                self.failing.fail(error, SNAPSHOT_FAILED);
+                self.snapshot_condition.fail(error, SNAPSHOT_FAILED);
                 return Ok(());
             }
         };
-        self.failing
-            .recover("snapshots of the queue are written again");
-        self.appended -= self.imaged;
+        self.snapshot_condition.recover("snapshots of the queue are written again");
+        self.appended -= self.snapshot_appended;
         self.file_bytes = written.file_bytes;
-        let needed = live.iter().find(|one| one.count > 0);
+        let needed = live.iter().find(|records| records.count > 0);
         let first = needed.map_or(written.seq, |one| one.segment.first);
         log.truncate_below(first)?;
         let rest = live.into_iter().filter(|one| one.segment.first >= first);
-        self.runs.extend(plan(rest));
+        self.runs.extend(plan_runs(rest));
         if self.runs.is_empty() {
             // A segment that could not be compacted is deleted, or no longer sparse.
             let message = "no segment of the queue's log is left to compact";
-            self.compaction_failing.recover(message);
+            self.compaction_condition.recover(message);
         }
         Ok(())
     }
 
-    fn compact(&mut self, run: Vec<LiveRecords>, log: &mut L) -> Result<(), LogError> {
+    fn start_compaction(&mut self, run: Vec<LiveRecords>, log: &mut L) -> Result<(), LogError> {
         let (first, last) = (run[0].segment.first, run[run.len() - 1].segment.last);
-        let compaction = match log.compact(first, last) {
+        let compaction = match log.prepare_compaction(first, last) {
             Ok(compaction) => compaction,
             Err(error @ LogError::Stopped { .. }) => return Err(error),
             Err(error) => {
@@ -294,9 +289,9 @@ impl<L: Log + 'static> Upkeep<L> {
                 return Ok(());
             }
         };
-        let left = run.iter().map(|one| one.count).sum();
+        let left = run.iter().map(|records| records.count).sum();
         self.spawn(move || {
-            let output = compaction.run(|seq| run.iter().any(|one| one.has(seq)));
+            let output = compaction.run(|seq| run.iter().any(|one| one.contains(seq)));
             UpkeepResult::Compaction(left, output)
         });
         Ok(())
@@ -310,14 +305,14 @@ impl<L: Log + 'static> Upkeep<L> {
     ) -> Result<(), LogError> {
         match output {
             Ok(output) => {
-                let swapped = match log.finish(output) {
+                let swapped = match log.finish_compaction(output) {
                     Err(error @ LogError::Stopped { .. }) => return Err(error),
                     other => other,
                 };
                 match swapped {
                     Ok(swapped) => {
                         let message = "compacting the queue's log works again";
-                        self.compaction_failing.recover(message);
+                        self.compaction_condition.recover(message);
                         tracing::debug!(
                             left,
                             swapped,
@@ -326,7 +321,7 @@ impl<L: Log + 'static> Upkeep<L> {
                     }
                     Err(error) => {
                         let message = "cannot put compacted segments in place; retrying";
-                        self.put_off_compaction(error, message);
+                        self.postpone_compaction(error, message);
                     }
                 }
             }
@@ -336,7 +331,7 @@ impl<L: Log + 'static> Upkeep<L> {
             }
             Err(error) => {
                 let message = "cannot compact segments of the queue's log; retrying";
-                self.put_off_compaction(error, message);
+                self.postpone_compaction(error, message);
             }
         }
         Ok(())
@@ -344,9 +339,9 @@ impl<L: Log + 'static> Upkeep<L> {
 
     /// Postpones a compaction that has failed: the next snapshot, which plans it again, is made
     /// after a while and not only once the log has grown.
-    fn put_off_compaction(&mut self, error: LogError, message: &str) {
-        self.compaction_failing.fail(error, message);
-        self.rested_at = self.rested_at.max(Instant::now() + REST_FAILED);
+    fn postpone_compaction(&mut self, error: LogError, message: &str) {
+        self.compaction_condition.fail(error, message);
+        self.rest_until = self.rest_until.max(Instant::now() + REST_FAILED);
     }
 }
 
@@ -355,39 +350,39 @@ impl<L: Log + 'static> Upkeep<L> {
 struct SegmentRun {
     segments: Vec<LiveRecords>,
     read_bytes: u64,
-    left_bytes: u64,
+    remaining_bytes: u64,
     /// Size of the largest of them.
     file_bytes: u64,
 }
 
 impl SegmentRun {
-    fn with(&self, one: &LiveRecords) -> Self {
+    fn with_segment(&self, records: &LiveRecords) -> Self {
         Self {
             segments: Vec::new(),
-            read_bytes: self.read_bytes + one.segment.file_bytes,
-            left_bytes: self.left_bytes + one.left_bytes(),
-            file_bytes: self.file_bytes.max(one.segment.file_bytes),
+            read_bytes: self.read_bytes + records.segment.file_bytes,
+            remaining_bytes: self.remaining_bytes + records.remaining_bytes(),
+            file_bytes: self.file_bytes.max(records.segment.file_bytes),
         }
     }
 
     fn fits(&self) -> bool {
-        self.read_bytes <= RUN_BYTES_MAX && self.left_bytes <= self.file_bytes
+        self.read_bytes <= RUN_BYTES_MAX && self.remaining_bytes <= self.file_bytes
     }
 }
 
 /// Groups neighbouring sparse segments into runs whose live records should fit into one segment.
-fn plan(segments: impl Iterator<Item = LiveRecords>) -> Vec<Vec<LiveRecords>> {
+fn plan_runs(segments: impl Iterator<Item = LiveRecords>) -> Vec<Vec<LiveRecords>> {
     let mut runs = Vec::new();
     let mut run = SegmentRun::default();
-    for one in segments {
-        let mut longer = run.with(&one);
-        if !one.is_sparse() || !longer.fits() {
+    for records in segments {
+        let mut longer = run.with_segment(&records);
+        if !records.is_sparse() || !longer.fits() {
             runs.push(std::mem::take(&mut run.segments));
-            longer = SegmentRun::default().with(&one);
+            longer = SegmentRun::default().with_segment(&records);
         }
-        if one.is_sparse() {
+        if records.is_sparse() {
             longer.segments = std::mem::take(&mut run.segments);
-            longer.segments.push(one);
+            longer.segments.push(records);
             run = longer;
         } else {
             run = SegmentRun::default();

@@ -24,21 +24,21 @@ pub(crate) struct Subscription {
 
 #[derive(Default)]
 pub(crate) struct Watchers {
-    waiting: BTreeMap<u64, Vec<oneshot::Sender<()>>>,
-    subscribed: Vec<Subscription>,
+    waiting_callers: BTreeMap<u64, Vec<oneshot::Sender<()>>>,
+    subscriptions: Vec<Subscription>,
 }
 
 impl Watchers {
     /// Whether there is a waiting caller or a subscription.
-    pub(crate) fn are_there(&self) -> bool {
-        !self.waiting.is_empty() || !self.subscribed.is_empty()
+    pub(crate) fn has_any(&self) -> bool {
+        !self.waiting_callers.is_empty() || !self.subscriptions.is_empty()
     }
 
     /// Notifies a caller when the task with this number has ended or is deleted.
-    pub(crate) fn wait(&mut self, number: u64, tell: oneshot::Sender<()>) {
-        let waiting = self.waiting.entry(number).or_default();
+    pub(crate) fn add_waiter(&mut self, number: u64, sender: oneshot::Sender<()>) {
+        let waiting = self.waiting_callers.entry(number).or_default();
         waiting.retain(|other| !other.is_closed());
-        waiting.push(tell);
+        waiting.push(sender);
     }
 
     /// Adds a subscription, within the limits on their number.
@@ -47,50 +47,45 @@ impl Watchers {
         subscription: Subscription,
         share: &TenantShare,
     ) -> Result<(), LimitExceeded> {
-        self.subscribed.retain(|one| !one.sink.is_gone());
-        let own = self
-            .subscribed
-            .iter()
-            .filter(|one| one.tenant == subscription.tenant)
-            .count();
-        share.check(self.subscribed.len() as u64, own as u64, 1)?;
-        self.subscribed.push(subscription);
+        self.subscriptions.retain(|other| !other.sink.is_closed());
+        let tenant_count =
+            self.subscriptions.iter().filter(|one| one.tenant == subscription.tenant).count();
+        share.check(self.subscriptions.len() as u64, tenant_count as u64, 1)?;
+        self.subscriptions.push(subscription);
         Ok(())
     }
 
     /// Ends all subscriptions. A caller that waits for a task queries it again, and is refused.
-    pub(crate) fn end(&mut self, error: &QueueError) {
-        self.waiting.clear();
-        for one in self.subscribed.drain(..) {
-            one.sink.ended(error.clone());
+    pub(crate) fn end_subscriptions(&mut self, error: &QueueError) {
+        self.waiting_callers.clear();
+        for subscription in self.subscriptions.drain(..) {
+            subscription.sink.notify_end(error.clone());
         }
     }
 
     /// Notifies waiting callers and subscriptions of changes.
-    pub(crate) fn tell(&mut self, state: &State, changes: &[StateChange]) {
+    pub(crate) fn notify(&mut self, state: &State, changes: &[StateChange]) {
         for change in changes {
             if change.state.is_none_or(TaskState::has_ended)
-                && let Some(waiting) = self.waiting.remove(&change.task.number)
+                && let Some(waiting) = self.waiting_callers.remove(&change.task.number)
             {
-                for tell in waiting {
+                for sender in waiting {
                     // The caller may have gone away.
-                    let _ = tell.send(());
+                    let _ = sender.send(());
                 }
             }
         }
-        self.subscribed.retain(|one| !one.sink.is_gone());
-        for one in &self.subscribed {
-            let told: Vec<TaskChange> = changes
-                .iter()
-                .filter_map(|change| one.pick(state, change))
-                .collect();
-            if !told.is_empty() {
-                one.sink.changed(&told);
+        self.subscriptions.retain(|subscription| !subscription.sink.is_closed());
+        for one in &self.subscriptions {
+            let selected: Vec<TaskChange> =
+                changes.iter().filter_map(|change| one.select_change(state, change)).collect();
+            if !selected.is_empty() {
+                one.sink.deliver_changes(&selected);
             }
         }
         // A caller that waits with a time limit leaves without notice.
-        if self.waiting.len() > 1_000 {
-            self.waiting.retain(|_, waiting| {
+        if self.waiting_callers.len() > 1_000 {
+            self.waiting_callers.retain(|_, waiting| {
                 waiting.retain(|tell| !tell.is_closed());
                 !waiting.is_empty()
             });
@@ -99,16 +94,16 @@ impl Watchers {
 }
 
 impl Subscription {
-    fn pick(&self, state: &State, change: &StateChange) -> Option<TaskChange> {
-        let new = change.state?;
-        let wanted = self.states >> new as u8 & 1 == 1;
-        let queue = wanted.then(|| state.queue_with(change.queue))??;
+    fn select_change(&self, state: &State, change: &StateChange) -> Option<TaskChange> {
+        let new_state = change.state?;
+        let wanted = self.states >> new_state as u8 & 1 == 1;
+        let queue = wanted.then(|| state.queue_by_id(change.queue))??;
         let watched = queue.tenant == self.tenant
             && (self.queues.is_empty() || self.queues.contains(&queue.name));
         watched.then(|| TaskChange {
-            id: state.id(change.task),
+            id: state.task_id(change.task),
             queue: queue.name.clone(),
-            state: new,
+            state: new_state,
             at_ms: state.now_ms(),
             attempt: change.attempts,
         })

@@ -23,13 +23,13 @@ pub struct Worker {
 }
 
 /// A reply callback and its receiver.
-pub(crate) fn answer() -> (OnCommit, oneshot::Receiver<Result<(), QueueError>>) {
-    let (tell, told) = oneshot::channel();
-    let answer = Box::new(move |committed| {
+pub(crate) fn reply_channel() -> (OnCommit, oneshot::Receiver<Result<(), QueueError>>) {
+    let (sender, receiver) = oneshot::channel();
+    let on_commit = Box::new(move |committed| {
         // The caller may have gone away.
-        let _ = tell.send(committed);
+        let _ = sender.send(committed);
     });
-    (answer, told)
+    (on_commit, receiver)
 }
 
 impl Worker {
@@ -50,10 +50,10 @@ impl Worker {
         let drained = Arc::new(OnDrop(Mutex::new(Some(Box::new(drained)))));
         for partition in 0..partitions {
             let drained = drained.clone();
-            let answer = Box::new(move |_| drop(drained));
-            let submission = Submission::Drain(self.session.clone(), answer);
+            let on_drained = Box::new(move |_| drop(drained));
+            let submission = Submission::Drain(self.session.clone(), on_drained);
             // A partition that has ended pushes nothing.
-            let _ = self.queues.inner.tell(partition, submission);
+            let _ = self.queues.inner.submit_always(partition, submission);
         }
     }
 
@@ -90,9 +90,9 @@ impl Worker {
         let partitions = self.queues.inner.partitions().map_or(0, <[_]>::len);
         for partition in 0..partitions {
             if self.session.register_with(partition) {
-                let told = Submission::Credits(self.session.clone());
-                if self.queues.inner.tell(partition, told).is_err() {
-                    self.session.become_unknown(partition);
+                let submission = Submission::Credits(self.session.clone());
+                if self.queues.inner.submit_always(partition, submission).is_err() {
+                    self.session.unregister_from(partition);
                 }
             }
         }
@@ -103,16 +103,16 @@ impl Worker {
     /// Ends the worker's session; returns when nothing will be pushed to it any more.
     pub(crate) async fn leave(self) -> Result<(), QueueError> {
         self.session.close();
-        for partition in self.queues.inner.running()? {
-            let (answer, told) = answer();
-            let submission = Submission::Detach(self.session.clone(), Some(answer));
-            let left = match self.queues.inner.tell(partition, submission) {
-                Ok(()) => told.await.unwrap_or(Err(QueueError::Stopping)),
+        for partition in self.queues.inner.running_partitions()? {
+            let (on_commit, receiver) = reply_channel();
+            let submission = Submission::Detach(self.session.clone(), Some(on_commit));
+            let result = match self.queues.inner.submit_always(partition, submission) {
+                Ok(()) => receiver.await.unwrap_or(Err(QueueError::Stopping)),
                 Err(error) => Err(error),
             };
             // A failed partition pushes nothing any more.
-            if !self.queues.inner.failed().contains(&partition) {
-                left?;
+            if !self.queues.inner.failed_partitions().contains(&partition) {
+                result?;
             }
         }
         self.announced.store(false, Ordering::Release);
@@ -139,9 +139,9 @@ impl Drop for Worker {
         }
         let partitions = self.queues.inner.partitions().map_or(0, <[_]>::len);
         for partition in 0..partitions {
-            let told = Submission::Detach(self.session.clone(), None);
+            let submission = Submission::Detach(self.session.clone(), None);
             // A partition that has ended has no session, or notices by the flag.
-            let _ = self.queues.inner.tell(partition, told);
+            let _ = self.queues.inner.submit_always(partition, submission);
         }
     }
 }

@@ -15,7 +15,7 @@ use egret_queue::{
 use expect_test::expect;
 
 use crate::faults::{DIRECTORY, SmallFileSystem, start};
-use crate::home::{TENANT, TestEngine, TestWorker, config};
+use crate::test_engine::{TENANT, TestEngine, TestWorker, config};
 
 const TYPE: &str = "application/pdf";
 
@@ -37,30 +37,30 @@ fn files(home: &Path) -> Vec<String> {
     found
 }
 
-async fn leased(home: &TestEngine, hand: &TestWorker) -> (TaskId, Lease) {
+async fn lease_task(home: &TestEngine, hand: &TestWorker) -> (TaskId, Lease) {
     let id = home.enqueue_one("files", NewTask::default()).await;
     let (claimed, lease, _) = hand.task().await;
     assert_eq!(claimed, id);
     (id, lease)
 }
 
-async fn begin(
+async fn start_upload(
     home: &TestEngine,
     id: TaskId,
     lease: Lease,
     name: &str,
 ) -> Result<Upload, QueueError> {
-    home.queues.attach(TENANT, id, lease, name, TYPE).await
+    home.queues.start_upload(TENANT, id, lease, name, TYPE).await
 }
 
-async fn send(
+async fn upload(
     home: &TestEngine,
     id: TaskId,
     lease: Lease,
     name: &str,
     bytes: &[u8],
 ) -> Result<Attachment, QueueError> {
-    let mut upload = begin(home, id, lease, name).await?;
+    let mut upload = start_upload(home, id, lease, name).await?;
     for chunk in bytes.chunks(1 << 20) {
         upload.write(chunk).await?;
     }
@@ -74,7 +74,7 @@ async fn complete(
     names: &[&str],
 ) -> Result<(), QueueError> {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    let manifest = home.queues.manifest(TENANT, lease, &names).await?;
+    let manifest = home.queues.build_manifest(TENANT, lease, &names).await?;
     let mut reports = Reports::new(&home.queues, TENANT)?;
     reports.add_attached(0, &lease.to_bytes(), b"{}", Format::Json, &manifest)?;
     hand.submit(reports).await
@@ -84,56 +84,41 @@ async fn read(home: &TestEngine, id: TaskId, name: &str) -> Result<Vec<u8>, Queu
     let opened = home.queues.attachment(TENANT, id, name).await?;
     let mut bytes = Vec::new();
     let size_bytes = opened.attachment.size_bytes;
-    opened
-        .file
-        .take(size_bytes)
-        .read_to_end(&mut bytes)
-        .unwrap();
+    opened.file.take(size_bytes).read_to_end(&mut bytes).unwrap();
     assert_eq!(crc32c::crc32c(&bytes), opened.attachment.crc32c);
     Ok(bytes)
 }
 
 /// Waits until the files are those.
-async fn come_to(home: &TestEngine, expected: &[&str]) {
+async fn await_files(home: &TestEngine, expected: &[&str]) {
     eventually("the files are those expected", async || {
         let files = files(&home.directory);
-        if files == expected {
-            Ok(())
-        } else {
-            Err(files)
-        }
+        if files == expected { Ok(()) } else { Err(files) }
     })
     .await;
 }
 
-async fn make(config: QueueConfig) -> (TestEngine, TestWorker) {
+async fn engine_with_worker(config: QueueConfig) -> (TestEngine, TestWorker) {
     let home = TestEngine::new(config).await;
-    home.make("files", SettingsChange::default()).await;
+    home.create_queue("files", SettingsChange::default()).await;
     let hand = home.worker("files", 100).await;
     (home, hand)
 }
 
 #[tokio::test]
 async fn what_a_completion_names_is_kept_and_the_rest_goes() {
-    let (mut home, hand) = make(config()).await;
-    let (id, lease) = leased(&home, &hand).await;
+    let (mut home, hand) = engine_with_worker(config()).await;
+    let (id, lease) = lease_task(&home, &hand).await;
     let long = vec![7; 3_000_000];
-    let sent = send(&home, id, lease, "long.pdf", &long).await.unwrap();
+    let sent = upload(&home, id, lease, "long.pdf", &long).await.unwrap();
     assert_eq!((sent.size_bytes, &*sent.content_type), (3_000_000, TYPE));
-    send(&home, id, lease, "empty", b"").await.unwrap();
-    send(&home, id, lease, "unnamed", b"x").await.unwrap();
+    upload(&home, id, lease, "empty", b"").await.unwrap();
+    upload(&home, id, lease, "unnamed", b"x").await.unwrap();
     // Nothing is seen of it before the task is completed.
-    assert_eq!(
-        read(&home, id, "empty").await.unwrap_err().code(),
-        "attachment_not_found"
-    );
-    complete(&home, &hand, lease, &["long.pdf", "empty", "empty"])
-        .await
-        .unwrap();
+    assert_eq!(read(&home, id, "empty").await.unwrap_err().code(), "attachment_not_found");
+    complete(&home, &hand, lease, &["long.pdf", "empty", "empty"]).await.unwrap();
     // The same again is accepted again.
-    complete(&home, &hand, lease, &["long.pdf", "empty"])
-        .await
-        .unwrap();
+    complete(&home, &hand, lease, &["long.pdf", "empty"]).await.unwrap();
     let token = format!("{:016x}", lease.token);
     let kept = [format!("{token}.empty"), format!("{token}.long.pdf")];
     home.queues.sweep_attachments().await.unwrap();
@@ -142,58 +127,43 @@ async fn what_a_completion_names_is_kept_and_the_rest_goes() {
     home.restart().await;
     home.queues.sweep_attachments().await.unwrap();
     let view = home.queues.task(TENANT, id, Detail::Whole).await.unwrap();
-    assert_eq!(
-        (view.state, &*view.result),
-        (TaskState::Completed, &b"{}"[..])
-    );
+    assert_eq!((view.state, &*view.result), (TaskState::Completed, &b"{}"[..]));
     assert_eq!((view.attachments.len(), &view.attachments[0]), (2, &sent));
     assert_eq!(read(&home, id, "long.pdf").await.unwrap(), long);
     assert_eq!(read(&home, id, "empty").await.unwrap(), b"");
     let stranger = home.queues.attachment("other", id, "empty").await;
     assert_eq!(stranger.unwrap_err().code(), "task_not_found");
     home.queues.delete_task(TENANT, id).await.unwrap();
-    come_to(&home, &[]).await;
+    await_files(&home, &[]).await;
     home.stop().await;
 }
 
 #[tokio::test]
 async fn only_the_lease_that_holds_a_task_may_attach() {
-    let (home, hand) = make(config()).await;
-    let (id, first) = leased(&home, &hand).await;
-    send(&home, id, first, "early", b"first").await.unwrap();
-    let late = begin(&home, id, first, "late").await.unwrap();
-    let said = ReportKind::Defer {
-        delay_ms: 0,
-        how: Defer::Release,
-    };
-    hand.say(first, said, "").await.unwrap();
+    let (home, hand) = engine_with_worker(config()).await;
+    let (id, first) = lease_task(&home, &hand).await;
+    upload(&home, id, first, "early", b"first").await.unwrap();
+    let late = start_upload(&home, id, first, "late").await.unwrap();
+    let said = ReportKind::Defer { delay_ms: 0, mode: Defer::Release };
+    hand.report(first, said, "").await.unwrap();
     let (_, second, _) = hand.task().await;
     let lost = |outcome: Result<Attachment, QueueError>| outcome.unwrap_err().code();
     assert_eq!(lost(late.finish().await), "lease_lost");
-    assert_eq!(
-        lost(send(&home, id, first, "more", b"").await),
-        "lease_lost"
-    );
-    let stranger = home.queues.attach("other", id, second, "x", TYPE).await;
+    assert_eq!(lost(upload(&home, id, first, "more", b"").await), "lease_lost");
+    let stranger = home.queues.start_upload("other", id, second, "x", TYPE).await;
     assert_eq!(stranger.err().map(|error| error.code()), Some("lease_lost"));
     // What another lease has sent cannot be named.
     let refused = complete(&home, &hand, second, &["early"]).await;
     assert_eq!(refused.unwrap_err().code(), "attachment_not_found");
-    send(&home, id, second, "early", b"second").await.unwrap();
-    send(&home, id, second, "early", b"second").await.unwrap();
-    let other = send(&home, id, second, "early", b"changed").await;
+    upload(&home, id, second, "early", b"second").await.unwrap();
+    upload(&home, id, second, "early", b"second").await.unwrap();
+    let other = upload(&home, id, second, "early", b"changed").await;
     assert_eq!(lost(other), "attachment_exists");
     complete(&home, &hand, second, &["early"]).await.unwrap();
-    assert_eq!(
-        lost(send(&home, id, second, "more", b"").await),
-        "lease_lost"
-    );
+    assert_eq!(lost(upload(&home, id, second, "more", b"").await), "lease_lost");
     assert_eq!(read(&home, id, "early").await.unwrap(), b"second");
     home.queues.sweep_attachments().await.unwrap();
-    assert_eq!(
-        files(&home.directory),
-        [format!("{:016x}.early", second.token)]
-    );
+    assert_eq!(files(&home.directory), [format!("{:016x}.early", second.token)]);
     drop(hand);
     home.stop().await;
 }
@@ -205,32 +175,29 @@ async fn limits_have_names_and_leave_nothing() {
     small.attachments_max = 2;
     small.attachments_bytes_total_max = ByteSize(15 << 10);
     small.tenant_attachments_bytes_max = ByteSize(15 << 10);
-    let (home, hand) = make(small).await;
-    let (id, lease) = leased(&home, &hand).await;
+    let (home, hand) = engine_with_worker(small).await;
+    let (id, lease) = lease_task(&home, &hand).await;
     let refused = |outcome: Result<Attachment, QueueError>| outcome.unwrap_err().to_string();
     expect!["the attachment has 10241 bytes, but queue.attachment_bytes_max is 10240: send a reference instead"]
-        .assert_eq(&refused(send(&home, id, lease, "a", &[0; 10_241]).await));
-    send(&home, id, lease, "a", &[0; 10_240]).await.unwrap();
-    let full = refused(send(&home, id, lease, "b", &[0; 10_240]).await);
+        .assert_eq(&refused(upload(&home, id, lease, "a", &[0; 10_241]).await));
+    upload(&home, id, lease, "a", &[0; 10_240]).await.unwrap();
+    let full = refused(upload(&home, id, lease, "b", &[0; 10_240]).await);
     assert!(full.contains("queue.attachments_bytes_total_max"), "{full}");
-    send(&home, id, lease, "b", b"").await.unwrap();
-    let third = refused(send(&home, id, lease, "c", b"").await);
+    upload(&home, id, lease, "b", b"").await.unwrap();
+    let third = refused(upload(&home, id, lease, "c", b"").await);
     assert!(third.contains("queue.attachments_max"), "{third}");
     for name in ["", ".hidden", "a/b", "..", "a b", &"x".repeat(129)] {
-        let refused = begin(&home, id, lease, name).await;
-        assert_eq!(
-            refused.err().map(|error| error.code()),
-            Some("invalid_request")
-        );
+        let refused = start_upload(&home, id, lease, name).await;
+        assert_eq!(refused.err().map(|error| error.code()), Some("invalid_request"));
     }
     assert_eq!(files(&home.directory).len(), 2);
     // Room comes back with what goes.
     let said = ReportKind::Fail { permanent: true };
-    hand.say(lease, said, "no").await.unwrap();
+    hand.report(lease, said, "no").await.unwrap();
     home.queues.sweep_attachments().await.unwrap();
     assert_eq!(files(&home.directory), [""; 0]);
-    let (id, lease) = leased(&home, &hand).await;
-    send(&home, id, lease, "b", &[0; 10_240]).await.unwrap();
+    let (id, lease) = lease_task(&home, &hand).await;
+    upload(&home, id, lease, "b", &[0; 10_240]).await.unwrap();
     drop(hand);
     home.stop().await;
 }
@@ -239,19 +206,16 @@ async fn limits_have_names_and_leave_nothing() {
 async fn retention_takes_the_files_along() {
     let home = TestEngine::new(config()).await;
     let change = SettingsChange {
-        completed: Some(Retention {
-            age_ms: 0,
-            count: 1,
-        }),
+        completed: Some(Retention { age_ms: 0, count: 1 }),
         ..SettingsChange::default()
     };
-    home.make("files", change).await;
+    home.create_queue("files", change).await;
     let hand = home.worker("files", 100).await;
     let mut kept = String::new();
     // Ended tasks are counted in each of the two partitions by itself.
     for _ in 0..6 {
-        let (id, lease) = leased(&home, &hand).await;
-        send(&home, id, lease, "a", b"bytes").await.unwrap();
+        let (id, lease) = lease_task(&home, &hand).await;
+        upload(&home, id, lease, "a", b"bytes").await.unwrap();
         complete(&home, &hand, lease, &["a"]).await.unwrap();
         kept = format!("{:016x}.a", lease.token);
     }
@@ -259,34 +223,25 @@ async fn retention_takes_the_files_along() {
     assert!(count < 6);
     eventually("old files are deleted", async || {
         let files = files(&home.directory);
-        if files.len() <= count {
-            Ok(())
-        } else {
-            Err(files)
-        }
+        if files.len() <= count { Ok(()) } else { Err(files) }
     })
     .await;
     assert!(files(&home.directory).contains(&kept));
     home.queues.purge(TENANT, "files", &[]).await.unwrap();
-    come_to(&home, &[]).await;
+    await_files(&home, &[]).await;
     drop(hand);
     home.stop().await;
 }
 
 #[tokio::test]
 async fn a_damaged_file_is_told() {
-    let (home, hand) = make(config()).await;
-    let (id, lease) = leased(&home, &hand).await;
-    send(&home, id, lease, "a", b"bytes").await.unwrap();
+    let (home, hand) = engine_with_worker(config()).await;
+    let (id, lease) = lease_task(&home, &hand).await;
+    upload(&home, id, lease, "a", b"bytes").await.unwrap();
     complete(&home, &hand, lease, &["a"]).await.unwrap();
     let name = format!("{:016x}.a", lease.token);
     let spread = format!("{:02x}", id.number() & 0xff);
-    let path = home
-        .directory
-        .join("attachments")
-        .join(spread)
-        .join(id.to_string())
-        .join(name);
+    let path = home.directory.join("attachments").join(spread).join(id.to_string()).join(name);
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     let refused = read(&home, id, "a").await.unwrap_err();
@@ -309,17 +264,12 @@ async fn on_a_full_disk_an_attachment_is_refused_and_its_task_completed_without(
     let mut config = config();
     config.partitions = 1;
     let home = TestEngine::open(config, small.0.join("queue"), None).await;
-    home.make("files", SettingsChange::default()).await;
+    home.create_queue("files", SettingsChange::default()).await;
     let hand = home.worker("files", 1).await;
-    let (id, lease) = leased(&home, &hand).await;
-    send(&home, id, lease, "fits", &[1; 1 << 20]).await.unwrap();
-    let refused = send(&home, id, lease, "large", &vec![0; 60 << 20])
-        .await
-        .unwrap_err();
-    assert_eq!(
-        (refused.code(), refused.retryable()),
-        ("queue_disk_full", true)
-    );
+    let (id, lease) = lease_task(&home, &hand).await;
+    upload(&home, id, lease, "fits", &[1; 1 << 20]).await.unwrap();
+    let refused = upload(&home, id, lease, "large", &vec![0; 60 << 20]).await.unwrap_err();
+    assert_eq!((refused.code(), refused.retryable()), ("queue_disk_full", true));
     assert_eq!(files(&home.directory).len(), 1);
     complete(&home, &hand, lease, &["fits"]).await.unwrap();
     assert_eq!(read(&home, id, "fits").await.unwrap(), [1; 1 << 20]);
@@ -336,12 +286,12 @@ async fn child_that_attaches() {
         return;
     };
     let home = TestEngine::open(config(), PathBuf::from(directory), None).await;
-    home.make("files", SettingsChange::default()).await;
+    home.create_queue("files", SettingsChange::default()).await;
     // Long enough for what is sent here, and still awaited by the test.
     let hand = home.worker_with("files", 1, Some(5_000)).await;
-    let (id, lease) = leased(&home, &hand).await;
-    send(&home, id, lease, "sent", b"whole").await.unwrap();
-    let mut upload = begin(&home, id, lease, "half").await.unwrap();
+    let (id, lease) = lease_task(&home, &hand).await;
+    upload(&home, id, lease, "sent", b"whole").await.unwrap();
+    let mut upload = start_upload(&home, id, lease, "half").await.unwrap();
     upload.write(&[0; 4 << 20]).await.unwrap();
     println!("sent {id}");
     std::io::stdout().flush().unwrap();
@@ -368,7 +318,7 @@ async fn a_kill_before_the_completion_leaves_nothing() {
     let (id, lease, _) = hand.task().await;
     home.queues.sweep_attachments().await.unwrap();
     assert_eq!(files(&home.directory), [""; 0]);
-    send(&home, id, lease, "sent", b"again").await.unwrap();
+    upload(&home, id, lease, "sent", b"again").await.unwrap();
     complete(&home, &hand, lease, &["sent"]).await.unwrap();
     assert_eq!(read(&home, id, "sent").await.unwrap(), b"again");
     drop(hand);
@@ -394,10 +344,7 @@ fn check(attachment: &Attachment, expected: expect_test::Expect) {
     attachment::put_manifest(&mut manifest, std::slice::from_ref(attachment));
     manifest.extend_from_slice(b"rest");
     let (read, rest) = attachment::take_manifest(&manifest).unwrap();
-    assert_eq!(
-        (&*read, rest),
-        (std::slice::from_ref(attachment), &b"rest"[..])
-    );
+    assert_eq!((&*read, rest), (std::slice::from_ref(attachment), &b"rest"[..]));
     for length in 0..manifest.len() - 4 {
         assert!(attachment::take_manifest(&manifest[..length]).is_err());
     }
@@ -423,36 +370,27 @@ fn the_end_of_a_file_is_written_as_ever() {
 async fn a_tenant_leaves_room_for_attachments_of_others() {
     let mut small = config();
     small.attachments_bytes_total_max = ByteSize(100 << 10);
-    let (mut home, hand) = make(small).await;
-    let (id, lease) = leased(&home, &hand).await;
+    let (mut home, hand) = engine_with_worker(small).await;
+    let (id, lease) = lease_task(&home, &hand).await;
     let name = |number: usize| format!("a{number}");
     let mut sent = 0;
     let refused = loop {
-        match send(&home, id, lease, &name(sent), &[0; 10 << 10]).await {
+        match upload(&home, id, lease, &name(sent), &[0; 10 << 10]).await {
             Ok(_) => sent += 1,
             Err(error) => break error.to_string(),
         }
     };
     assert_eq!(sent, 4, "{refused}");
-    assert!(
-        refused.contains("queue.tenant_attachments_bytes_max"),
-        "{refused}"
-    );
+    assert!(refused.contains("queue.tenant_attachments_bytes_max"), "{refused}");
     drop(hand);
     home.restart().await;
     // Egret knows again whose they are.
-    let full = send(&home, id, lease, &name(sent), &[0; 10 << 10]).await;
+    let full = upload(&home, id, lease, &name(sent), &[0; 10 << 10]).await;
     let refused = full.unwrap_err().to_string();
-    assert!(
-        refused.contains("queue.tenant_attachments_bytes_max"),
-        "{refused}"
-    );
+    assert!(refused.contains("queue.tenant_attachments_bytes_max"), "{refused}");
     let other = SettingsChange::default();
-    home.queues
-        .put_queue("other", "files", &other)
-        .await
-        .unwrap();
-    let theirs = home.queues.queue("other", "files").await.unwrap();
+    home.queues.put_queue("other", "files", &other).await.unwrap();
+    let theirs = home.queues.get_or_create_queue("other", "files").await.unwrap();
     let chain = [egret_queue::ChainTask {
         queue: theirs,
         task: NewTask::default(),
@@ -466,13 +404,9 @@ async fn a_tenant_leaves_room_for_attachments_of_others() {
         lease_ms: None,
     };
     let patience = std::time::Duration::ZERO;
-    let claimed = home
-        .queues
-        .claim("other", &spec, 1, patience)
-        .await
-        .unwrap();
+    let claimed = home.queues.claim("other", &spec, 1, patience).await.unwrap();
     let (id, lease) = (claimed[0].id, claimed[0].lease);
-    let attach = home.queues.attach("other", id, lease, "theirs", TYPE);
+    let attach = home.queues.start_upload("other", id, lease, "theirs", TYPE);
     let mut upload = attach.await.unwrap();
     upload.write(&[0; 10 << 10]).await.unwrap();
     upload.finish().await.unwrap();

@@ -7,28 +7,21 @@ use egret_queue::{
     SettingsChange,
 };
 
-use crate::home::{TENANT, TestEngine, config};
+use crate::test_engine::{TENANT, TestEngine, config};
 
 const PAYLOAD: [u8; 1_000] = [b'x'; 1_000];
 
 fn small() -> QueueConfig {
-    QueueConfig {
-        partitions: 1,
-        tasks_bytes_max: ByteSize(100_000),
-        ..config()
-    }
+    QueueConfig { partitions: 1, tasks_bytes_max: ByteSize(100_000), ..config() }
 }
 
 fn task() -> NewTask<'static> {
-    NewTask {
-        payload: &PAYLOAD,
-        ..NewTask::default()
-    }
+    NewTask { payload: &PAYLOAD, ..NewTask::default() }
 }
 
 /// Enqueues until that is refused. Returns how many tasks were taken in, and why no more were.
 async fn fill(home: &TestEngine, tenant: &str, queue: &str) -> (usize, String) {
-    let queue = home.queues.queue(tenant, queue).await.unwrap();
+    let queue = home.queues.get_or_create_queue(tenant, queue).await.unwrap();
     for made in 0.. {
         let chain = [egret_queue::ChainTask {
             queue: queue.clone(),
@@ -51,7 +44,7 @@ fn refusals(outcomes: &[Result<EnqueueReceipt, QueueError>]) -> Vec<String> {
 #[tokio::test]
 async fn a_tenant_leaves_bytes_for_others_and_gets_them_back() {
     let home = TestEngine::new(small()).await;
-    home.make("q", SettingsChange::default()).await;
+    home.create_queue("q", SettingsChange::default()).await;
     let settings = SettingsChange::default();
     let greedy = home.queues.put_queue("greedy", "q", &settings);
     greedy.await.unwrap();
@@ -63,10 +56,7 @@ async fn a_tenant_leaves_bytes_for_others_and_gets_them_back() {
     let outcomes = home.enqueue("q", &vec![task(); 40]).await;
     let refused = refusals(&outcomes);
     assert!((10..=20).contains(&refused.len()), "{}", refused.len());
-    assert!(
-        refused[0].contains("queue.tenant_tasks_bytes_max"),
-        "{refused:?}"
-    );
+    assert!(refused[0].contains("queue.tenant_tasks_bytes_max"), "{refused:?}");
     let purged = home.queues.purge("greedy", "q", &[]).await.unwrap();
     assert_eq!(purged, made as u64);
     assert!(home.enqueue("q", &[task()]).await[0].is_ok());
@@ -75,12 +65,9 @@ async fn a_tenant_leaves_bytes_for_others_and_gets_them_back() {
 
 #[tokio::test]
 async fn a_restart_counts_what_was_counted_before() {
-    let limited = QueueConfig {
-        tenant_tasks_bytes_max: ByteSize(40_000),
-        ..small()
-    };
+    let limited = QueueConfig { tenant_tasks_bytes_max: ByteSize(40_000), ..small() };
     let mut home = TestEngine::new(limited).await;
-    home.make("q", SettingsChange::default()).await;
+    home.create_queue("q", SettingsChange::default()).await;
     let (made, named) = fill(&home, TENANT, "q").await;
     assert!((35..=40).contains(&made), "{made}");
     assert!(named.contains("queue.tenant_tasks_bytes_max"), "{named}");
@@ -91,9 +78,7 @@ async fn a_restart_counts_what_was_counted_before() {
     let hand = home.worker("q", 1).await;
     let (_, lease, _) = hand.task().await;
     let result = "r".repeat(5_000);
-    hand.say(lease, ReportKind::Complete, &result)
-        .await
-        .unwrap();
+    hand.report(lease, ReportKind::Complete, &result).await.unwrap();
     let ready = Some(TaskState::Ready);
     let page = home.queues.tasks(TENANT, "q", ready, "", 100, "").await;
     let mut deleted = 0;
@@ -113,7 +98,7 @@ async fn a_restart_counts_what_was_counted_before() {
 #[tokio::test]
 async fn schedules_take_bytes_too() {
     let home = TestEngine::new(small()).await;
-    home.make("q", SettingsChange::default()).await;
+    home.create_queue("q", SettingsChange::default()).await;
     let put = async |number: usize, payload: &[u8]| {
         let name = format!("s{number}");
         let schedule = NewSchedule {
@@ -121,10 +106,7 @@ async fn schedules_take_bytes_too() {
             cron: "0 0 1 1 *",
             time_zone: "",
             queue: "q",
-            task: NewTask {
-                payload,
-                ..NewTask::default()
-            },
+            task: NewTask { payload, ..NewTask::default() },
             missed: MissedTickPolicy::Skip,
             paused: false,
         };
@@ -138,18 +120,12 @@ async fn schedules_take_bytes_too() {
         }
     };
     assert_eq!(made, 5, "{refused}");
-    assert!(
-        refused.contains("queue.tenant_tasks_bytes_max"),
-        "{refused}"
-    );
+    assert!(refused.contains("queue.tenant_tasks_bytes_max"), "{refused}");
     home.queues.delete_schedule(TENANT, "s0").await.unwrap();
     put(0, &[b'x'; 10_000]).await.unwrap();
     // At the limit a schedule may still be put again, and may shrink.
     let refused = put(made, &[b'x'; 10_000]).await.unwrap_err().to_string();
-    assert!(
-        refused.contains("queue.tenant_tasks_bytes_max"),
-        "{refused}"
-    );
+    assert!(refused.contains("queue.tenant_tasks_bytes_max"), "{refused}");
     put(0, &[b'y'; 10_000]).await.unwrap();
     put(0, &[b'y'; 5_000]).await.unwrap();
     home.stop().await;
@@ -158,27 +134,17 @@ async fn schedules_take_bytes_too() {
 /// A caller that repeats a call at the limit gets the first answer.
 #[tokio::test]
 async fn a_task_that_was_made_before_takes_no_room() {
-    let home = TestEngine::new(QueueConfig {
-        tasks_max: 2,
-        tenant_tasks_max: 2,
-        ..small()
-    })
-    .await;
-    home.make("q", SettingsChange::default()).await;
-    let named = |unique_key| NewTask {
-        unique_key,
-        ..NewTask::default()
-    };
+    let home = TestEngine::new(QueueConfig { tasks_max: 2, tenant_tasks_max: 2, ..small() }).await;
+    home.create_queue("q", SettingsChange::default()).await;
+    let named = |unique_key| NewTask { unique_key, ..NewTask::default() };
     let first = home.enqueue("q", &[named("a"), named("b")]).await;
-    let again = home
-        .enqueue("q", &[named("a"), named("c"), named("b")])
-        .await;
+    let again = home.enqueue("q", &[named("a"), named("c"), named("b")]).await;
     assert_eq!(refusals(&again).len(), 1, "{again:?}");
     for (first, again) in [(&first[0], &again[0]), (&first[1], &again[2])] {
         let (first, again) = (first.as_ref().unwrap(), again.as_ref().unwrap());
         assert_eq!((again.id, again.replayed), (first.id, true));
     }
-    let queue = home.queues.queue(TENANT, "q").await.unwrap();
+    let queue = home.queues.get_or_create_queue(TENANT, "q").await.unwrap();
     let member = |unique_key, links| egret_queue::ChainTask {
         queue: queue.clone(),
         task: named(unique_key),

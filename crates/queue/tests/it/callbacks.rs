@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use crate::home::{TENANT, TestEngine, config, soon};
+use crate::test_engine::{TENANT, TestEngine, config, run_with_timeout};
 
 async fn listener() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -22,10 +22,7 @@ async fn listener() -> (TcpListener, String) {
 
 /// Completes `count` tasks whose callbacks go to a URL.
 async fn complete(home: &TestEngine, queue: &str, url: &str, count: usize) {
-    let task = NewTask {
-        callback_url: url,
-        ..NewTask::default()
-    };
+    let task = NewTask { callback_url: url, ..NewTask::default() };
     home.enqueue(queue, &vec![task; count]).await;
     let hand = home.worker(queue, 100).await;
     for _ in 0..count {
@@ -50,10 +47,10 @@ fn hang(listener: TcpListener) -> (Arc<AtomicUsize>, JoinHandle<()>) {
 
 /// Takes one request, answers it, and gives back its head and body in lower case.
 async fn receive(listener: &TcpListener, status: &str) -> (String, String) {
-    let (mut stream, _) = soon(listener.accept()).await.unwrap();
+    let (mut stream, _) = run_with_timeout(listener.accept()).await.unwrap();
     let mut bytes = Vec::new();
     let request = loop {
-        soon(stream.read_buf(&mut bytes)).await.unwrap();
+        run_with_timeout(stream.read_buf(&mut bytes)).await.unwrap();
         let text = String::from_utf8_lossy(&bytes).to_ascii_lowercase();
         let Some((head, body)) = text.split_once("\r\n\r\n") else {
             continue;
@@ -74,19 +71,19 @@ fn value_of(head: &str, name: &str) -> String {
 }
 
 /// Answers one request with success and gives the id of its task.
-async fn answer(listener: &TcpListener) -> String {
+async fn accept_callback(listener: &TcpListener) -> String {
     let (head, _) = receive(listener, "200 OK").await;
     value_of(&head, "egret-task")
 }
 
-async fn listed(home: &TestEngine, state: Option<TaskState>, limit: usize) -> Vec<CallbackView> {
+async fn list_callbacks(
+    home: &TestEngine,
+    state: Option<TaskState>,
+    limit: usize,
+) -> Vec<CallbackView> {
     let (mut callbacks, mut cursor) = (Vec::new(), String::new());
     loop {
-        let page = home
-            .queues
-            .callbacks(TENANT, None, state, limit, &cursor)
-            .await
-            .unwrap();
+        let page = home.queues.callbacks(TENANT, None, state, limit, &cursor).await.unwrap();
         assert!(page.callbacks.len() <= limit);
         callbacks.extend(page.callbacks);
         match page.next {
@@ -106,7 +103,7 @@ async fn a_receiver_that_hangs_delays_no_other() {
         ..config()
     })
     .await;
-    home.make("mail", SettingsChange::default()).await;
+    home.create_queue("mail", SettingsChange::default()).await;
     let (dead, dead_receiver) = listener().await;
     let (alive, alive_receiver) = listener().await;
     let (count, hanging) = hang(dead);
@@ -115,23 +112,19 @@ async fn a_receiver_that_hangs_delays_no_other() {
     complete(&home, "mail", &format!("http://{alive_receiver}/"), 40).await;
     let mut told = BTreeSet::new();
     for _ in 0..40 {
-        told.insert(answer(&alive).await);
+        told.insert(accept_callback(&alive).await);
     }
     assert_eq!(told.len(), 40);
     let slots = home.config.callback_concurrency as usize / 4;
     assert!(count.load(Ordering::SeqCst) <= slots);
-    let all = listed(&home, None, 7).await;
-    let waiting: Vec<&CallbackView> = all
-        .iter()
-        .filter(|callback| callback.receiver == dead_receiver)
-        .collect();
+    let all = list_callbacks(&home, None, 7).await;
+    let waiting: Vec<&CallbackView> =
+        all.iter().filter(|callback| callback.receiver == dead_receiver).collect();
     let ids: BTreeSet<String> = waiting.iter().map(|one| one.id.to_string()).collect();
     assert_eq!(ids.len(), 200, "each is listed once");
     assert!(!format!("{all:?}").contains("secret"));
     assert!(
-        waiting
-            .iter()
-            .all(|one| one.queue == "mail" && one.task_state == TaskState::Completed)
+        waiting.iter().all(|one| one.queue == "mail" && one.task_state == TaskState::Completed)
     );
     let page = home.queues.callbacks("other", None, None, 100, "");
     assert!(page.await.unwrap().callbacks.is_empty());
@@ -142,22 +135,14 @@ async fn a_receiver_that_hangs_delays_no_other() {
 /// A port on which nothing listens: the callbacks fail, wait for their next attempt, and say why.
 #[tokio::test]
 async fn callbacks_to_an_unreachable_receiver_are_listed_with_the_reason() {
-    let home = TestEngine::new(QueueConfig {
-        callback_private: true,
-        ..config()
-    })
-    .await;
-    home.make("mail", SettingsChange::default()).await;
+    let home = TestEngine::new(QueueConfig { callback_private: true, ..config() }).await;
+    home.create_queue("mail", SettingsChange::default()).await;
     let (gone, receiver) = listener().await;
     drop(gone);
     complete(&home, "mail", &format!("http://{receiver}/"), 20).await;
     let failed = eventually("all callbacks wait for their next attempt", async || {
-        let failed = listed(&home, Some(TaskState::Delayed), 100).await;
-        if failed.len() == 20 {
-            Ok(failed)
-        } else {
-            Err(failed)
-        }
+        let failed = list_callbacks(&home, Some(TaskState::Delayed), 100).await;
+        if failed.len() == 20 { Ok(failed) } else { Err(failed) }
     })
     .await;
     for callback in &failed {
@@ -173,19 +158,12 @@ async fn callbacks_to_an_unreachable_receiver_are_listed_with_the_reason() {
 /// tenant, and signed with that one's key.
 #[tokio::test]
 async fn a_callback_that_outlives_its_queue_is_of_its_tenant() {
-    let home = TestEngine::new(QueueConfig {
-        callback_private: true,
-        ..config()
-    })
-    .await;
-    home.make("mail", SettingsChange::default()).await;
+    let home = TestEngine::new(QueueConfig { callback_private: true, ..config() }).await;
+    home.create_queue("mail", SettingsChange::default()).await;
     let (alive, receiver) = listener().await;
     complete(&home, "mail", &format!("http://{receiver}/"), 1).await;
     let (_, first) = receive(&alive, "500 Oops").await;
-    home.queues
-        .delete_queue(TENANT, "mail", true)
-        .await
-        .unwrap();
+    home.queues.delete_queue(TENANT, "mail", true).await.unwrap();
     let (_, second) = receive(&alive, "200 OK").await;
     for body in [first, second] {
         let body: serde_json::Value = serde_json::from_str(&body).unwrap();

@@ -9,16 +9,12 @@ use egret_queue::model::TaskState;
 use egret_queue::testing::{chain, record};
 use egret_queue::{ChainTask, Detail, NewTask, QueueHandle, SettingsChange};
 
-use crate::home::{TENANT, TestEngine, config};
+use crate::test_engine::{TENANT, TestEngine, config};
 
 fn task<'a>(queue: &Arc<QueueHandle>, key: &'a str, links: &[usize]) -> ChainTask<'a> {
     ChainTask {
         queue: queue.clone(),
-        task: NewTask {
-            payload: key.as_bytes(),
-            unique_key: key,
-            ..NewTask::default()
-        },
+        task: NewTask { payload: key.as_bytes(), unique_key: key, ..NewTask::default() },
         links: links.to_vec(),
         origin: None,
     }
@@ -35,8 +31,8 @@ async fn states(home: &TestEngine, queue: &str) -> Vec<(u64, u64)> {
 #[tokio::test]
 async fn a_chain_with_keys_of_several_partitions_is_made_once_and_in_order() {
     let mut home = TestEngine::new(config()).await;
-    home.make("q", SettingsChange::default()).await;
-    let queue = home.queues.queue(TENANT, "q").await.unwrap();
+    home.create_queue("q", SettingsChange::default()).await;
+    let queue = home.queues.get_or_create_queue(TENANT, "q").await.unwrap();
     let chain: Vec<ChainTask<'_>> = KEYS
         .iter()
         .enumerate()
@@ -59,11 +55,7 @@ async fn a_chain_with_keys_of_several_partitions_is_made_once_and_in_order() {
     assert_eq!(left.count(), 0, "no promise is left");
     home.restart().await;
     for (at, task) in made.iter().enumerate() {
-        let view = home
-            .queues
-            .task(TENANT, task.id, Detail::Whole)
-            .await
-            .unwrap();
+        let view = home.queues.task(TENANT, task.id, Detail::Whole).await.unwrap();
         assert_eq!(view.payload, KEYS[at].as_bytes());
     }
     home.stop().await;
@@ -72,12 +64,12 @@ async fn a_chain_with_keys_of_several_partitions_is_made_once_and_in_order() {
 #[tokio::test]
 async fn of_a_chain_with_a_task_that_is_refused_none_is_made() {
     let home = TestEngine::new(config()).await;
-    home.make("open", SettingsChange::default()).await;
-    home.make("shut", SettingsChange::default()).await;
-    let drained = home.queues.set_flow(TENANT, "shut", None, Some(true));
+    home.create_queue("open", SettingsChange::default()).await;
+    home.create_queue("shut", SettingsChange::default()).await;
+    let drained = home.queues.set_queue_flags(TENANT, "shut", None, Some(true));
     drained.await.unwrap();
-    let open = home.queues.queue(TENANT, "open").await.unwrap();
-    let shut = home.queues.queue(TENANT, "shut").await.unwrap();
+    let open = home.queues.get_or_create_queue(TENANT, "open").await.unwrap();
+    let shut = home.queues.get_or_create_queue(TENANT, "shut").await.unwrap();
     for last in [KEYS[0], KEYS[1], ""] {
         // In one partition, in two, and without a key.
         let chain = [task(&open, KEYS[0], &[]), task(&shut, last, &[0])];
@@ -99,8 +91,8 @@ async fn of_a_chain_with_a_task_that_is_refused_none_is_made() {
 #[tokio::test]
 async fn a_chain_that_was_promised_before_a_crash_is_there_after_the_start() {
     let mut home = TestEngine::new(config()).await;
-    home.make("q", SettingsChange::default()).await;
-    let queue = home.queues.queue(TENANT, "q").await.unwrap();
+    home.create_queue("q", SettingsChange::default()).await;
+    let queue = home.queues.get_or_create_queue(TENANT, "q").await.unwrap();
     // A crash after the promise: what the chain has in its file, with one of its tasks made
     // already.
     let member = |shard: u16, origin: u128, links: &[u32]| {
@@ -113,19 +105,12 @@ async fn a_chain_that_was_promised_before_a_crash_is_there_after_the_start() {
         };
         let mut bytes = Vec::new();
         record::encode_enqueue(&command, &mut bytes);
-        chain::Member {
-            record: bytes,
-            links: links.to_vec(),
-        }
+        chain::Member { record: bytes, links: links.to_vec() }
     };
     let directory = home.directory.join("chains");
     std::fs::create_dir_all(&directory).unwrap();
     for (number, length) in [(1, 1), (1, 3), (1, 3)] {
-        let all = [
-            member(0, 1, &[]),
-            member(4_000, 2, &[0]),
-            member(1, 3, &[1]),
-        ];
+        let all = [member(0, 1, &[]), member(4_000, 2, &[0]), member(1, 3, &[1])];
         chain::write(&chain::path(&directory, number), &all[..length]).unwrap();
         home.restart().await;
         assert_eq!(states(&home, "q").await, [(1, length as u64 - 1)]);
@@ -139,21 +124,15 @@ async fn a_chain_of_too_many_bytes_is_refused_as_a_whole() {
     let mut config = config();
     config.chain_bytes_max = ByteSize(1_000);
     let home = TestEngine::new(config).await;
-    home.make("q", SettingsChange::default()).await;
-    let queue = home.queues.queue(TENANT, "q").await.unwrap();
+    home.create_queue("q", SettingsChange::default()).await;
+    let queue = home.queues.get_or_create_queue(TENANT, "q").await.unwrap();
     let half = "x".repeat(500);
     let with_key = |key, links: &[usize]| ChainTask {
-        task: NewTask {
-            payload: half.as_bytes(),
-            ..NewTask::default()
-        },
+        task: NewTask { payload: half.as_bytes(), ..NewTask::default() },
         ..task(&queue, key, links)
     };
-    let refused = home
-        .queues
-        .enqueue_chain(&[with_key("", &[]), with_key("", &[0])])
-        .await
-        .unwrap_err();
+    let refused =
+        home.queues.enqueue_chain(&[with_key("", &[]), with_key("", &[0])]).await.unwrap_err();
     assert_eq!(
         refused.error.to_string(),
         "the chain has 1016 bytes, but queue.chain_bytes_max is 1000: send a reference instead"

@@ -12,38 +12,22 @@ use egret_queue::{
     SettingsChange, WorkSpec,
 };
 
-use crate::home::{TENANT, TestEngine, WorkerEvent, config, soon};
+use crate::test_engine::{TENANT, TestEngine, WorkerEvent, config, run_with_timeout};
 
 fn task(payload: &str) -> NewTask<'_> {
-    NewTask {
-        payload: payload.as_bytes(),
-        ..NewTask::default()
-    }
+    NewTask { payload: payload.as_bytes(), ..NewTask::default() }
 }
 
 fn at_once() -> RetryPolicy {
-    RetryPolicy {
-        backoff: Backoff::Fixed,
-        base_ms: 1,
-        max_ms: 1,
-        jitter: Jitter::None,
-    }
+    RetryPolicy { backoff: Backoff::Fixed, base_ms: 1, max_ms: 1, jitter: Jitter::None }
 }
 
 #[tokio::test]
 async fn a_task_is_made_worked_on_and_kept_with_its_result_over_a_restart() {
     let mut home = TestEngine::new(config()).await;
-    home.make("mail", SettingsChange::default()).await;
+    home.create_queue("mail", SettingsChange::default()).await;
     let tags = ["red".to_owned()];
-    let id = home
-        .enqueue_one(
-            "mail",
-            NewTask {
-                tags: &tags,
-                ..task("hello")
-            },
-        )
-        .await;
+    let id = home.enqueue_one("mail", NewTask { tags: &tags, ..task("hello") }).await;
     let hand = home.worker("mail", 1).await;
     let (claimed, lease, attempt) = hand.task().await;
     assert_eq!((claimed, attempt), (id, 1));
@@ -54,14 +38,8 @@ async fn a_task_is_made_worked_on_and_kept_with_its_result_over_a_restart() {
     home.restart().await;
     let view = home.queues.task(TENANT, id, Detail::Whole).await.unwrap();
     assert_eq!(view.state, TaskState::Completed);
-    assert_eq!(
-        (view.payload, view.result),
-        (b"hello".to_vec(), b"done".to_vec())
-    );
-    assert_eq!(
-        (view.tags, view.attempts, view.history.len()),
-        (vec!["red".to_owned()], 1, 1)
-    );
+    assert_eq!((view.payload, view.result), (b"hello".to_vec(), b"done".to_vec()));
+    assert_eq!((view.tags, view.attempts, view.history.len()), (vec!["red".to_owned()], 1, 1));
     assert_eq!(home.view("mail").await.count(TaskState::Completed), 1);
     let other = home.queues.task("other", id, Detail::Brief).await;
     assert_eq!(other.unwrap_err().code(), "task_not_found");
@@ -76,26 +54,21 @@ async fn a_failure_is_retried_then_dead_then_requeued() {
         retry: Some(at_once()),
         ..SettingsChange::default()
     };
-    home.make("mail", change).await;
+    home.create_queue("mail", change).await;
     let id = home.enqueue_one("mail", task("x")).await;
     let hand = home.worker("mail", 10).await;
     for attempt in 1..=2 {
         let (_, lease, at) = hand.task().await;
         assert_eq!(at, attempt);
         let failed = ReportKind::Fail { permanent: false };
-        hand.say(lease, failed, "no luck").await.unwrap();
+        hand.report(lease, failed, "no luck").await.unwrap();
     }
-    let view = soon(home.queues.wait(TENANT, id, Duration::from_secs(50)))
-        .await
-        .unwrap();
-    assert_eq!(
-        (view.state, view.error.as_str()),
-        (TaskState::Dead, "no luck")
-    );
+    let view =
+        run_with_timeout(home.queues.wait(TENANT, id, Duration::from_secs(50))).await.unwrap();
+    assert_eq!((view.state, view.error.as_str()), (TaskState::Dead, "no luck"));
     assert_eq!(view.history.len(), 2);
     let (page, dead) = (
-        home.queues
-            .tasks(TENANT, "mail", Some(TaskState::Dead), "", 10, ""),
+        home.queues.tasks(TENANT, "mail", Some(TaskState::Dead), "", 10, ""),
         home.queues.requeue_dead(TENANT, "mail", 0),
     );
     assert_eq!(page.await.unwrap().tasks.len(), 1);
@@ -109,7 +82,7 @@ async fn a_failure_is_retried_then_dead_then_requeued() {
 #[tokio::test]
 async fn a_silent_worker_loses_its_lease_and_a_late_report_is_refused() {
     let home = TestEngine::new(config()).await;
-    home.make("mail", SettingsChange::default()).await;
+    home.create_queue("mail", SettingsChange::default()).await;
     let id = home.enqueue_one("mail", task("x")).await;
     let silent = home.worker_with("mail", 1, Some(100)).await;
     let (_, lease, _) = silent.task().await;
@@ -118,10 +91,10 @@ async fn a_silent_worker_loses_its_lease_and_a_late_report_is_refused() {
     assert_eq!((claimed, attempt), (id, 2));
     let lost = silent.next().await;
     assert!(matches!(lost, WorkerEvent::Lost(of, AttemptEnd::LeaseExpired) if of == id));
-    let late = silent.say(lease, ReportKind::Complete, "late").await;
+    let late = silent.report(lease, ReportKind::Complete, "late").await;
     assert_eq!(late.unwrap_err().code(), "lease_lost");
     let heartbeat = ReportKind::Heartbeat { lease_ms: 60_000 };
-    other.say(newer, heartbeat, "").await.unwrap();
+    other.report(newer, heartbeat, "").await.unwrap();
     other.complete(newer, "mine").await;
     let view = home.queues.task(TENANT, id, Detail::Whole).await.unwrap();
     assert_eq!(view.result, b"mine");
@@ -131,23 +104,12 @@ async fn a_silent_worker_loses_its_lease_and_a_late_report_is_refused() {
 #[tokio::test]
 async fn a_chain_runs_in_order_over_partitions_and_fails_with_its_first() {
     let home = TestEngine::new(config()).await;
-    home.make("steps", SettingsChange::default()).await;
+    home.create_queue("steps", SettingsChange::default()).await;
     let mut firsts = Vec::new();
     for number in 0..4 {
-        firsts.push(
-            home.enqueue_one("steps", task(&format!("first {number}")))
-                .await,
-        );
+        firsts.push(home.enqueue_one("steps", task(&format!("first {number}"))).await);
     }
-    let last = home
-        .enqueue_one(
-            "steps",
-            NewTask {
-                after: &firsts,
-                ..task("last")
-            },
-        )
-        .await;
+    let last = home.enqueue_one("steps", NewTask { after: &firsts, ..task("last") }).await;
     let hand = home.worker("steps", 10).await;
     for _ in 0..4 {
         let (id, lease, _) = hand.task().await;
@@ -157,21 +119,10 @@ async fn a_chain_runs_in_order_over_partitions_and_fails_with_its_first() {
     let (id, lease, _) = hand.task().await;
     assert_eq!(id, last);
     let after = [id];
-    let doomed = home
-        .enqueue_one(
-            "steps",
-            NewTask {
-                after: &after,
-                ..task("doomed")
-            },
-        )
-        .await;
-    hand.say(lease, ReportKind::Fail { permanent: true }, "broken")
-        .await
-        .unwrap();
-    let view = soon(home.queues.wait(TENANT, doomed, Duration::from_secs(50)))
-        .await
-        .unwrap();
+    let doomed = home.enqueue_one("steps", NewTask { after: &after, ..task("doomed") }).await;
+    hand.report(lease, ReportKind::Fail { permanent: true }, "broken").await.unwrap();
+    let view =
+        run_with_timeout(home.queues.wait(TENANT, doomed, Duration::from_secs(50))).await.unwrap();
     assert_eq!(view.state, TaskState::Cancelled);
     assert!(view.error.contains(&format!("task {id}")), "{}", view.error);
     drop(hand);
@@ -182,27 +133,20 @@ async fn a_chain_runs_in_order_over_partitions_and_fails_with_its_first() {
 #[tokio::test]
 async fn who_waits_for_a_task_that_is_gone_is_cancelled_for_that_reason() {
     let mut home = TestEngine::new(config()).await;
-    home.make("steps", SettingsChange::default()).await;
+    home.create_queue("steps", SettingsChange::default()).await;
     let id = home.enqueue_one("steps", task("first")).await;
     let after = [id];
-    let waiting = || NewTask {
-        after: &after,
-        ..task("vain")
-    };
+    let waiting = || NewTask { after: &after, ..task("vain") };
     let doomed = home.enqueue_one("steps", waiting()).await;
     home.queues.delete_task(TENANT, id).await.unwrap();
     let vain = home.enqueue_one("steps", waiting()).await;
     for cancelled in [doomed, vain] {
         let wait = home.queues.wait(TENANT, cancelled, Duration::from_secs(50));
-        soon(wait).await.unwrap();
+        run_with_timeout(wait).await.unwrap();
     }
     home.restart().await;
     for cancelled in [doomed, vain] {
-        let view = home
-            .queues
-            .task(TENANT, cancelled, Detail::Brief)
-            .await
-            .unwrap();
+        let view = home.queues.task(TENANT, cancelled, Detail::Brief).await.unwrap();
         assert_eq!(view.state, TaskState::Cancelled);
         let reason = format!("task {id}, which this task depends on, was not completed");
         assert!(view.error.starts_with(&reason), "{}", view.error);
@@ -218,11 +162,8 @@ async fn who_waits_for_a_task_that_is_gone_is_cancelled_for_that_reason() {
 #[tokio::test]
 async fn a_limit_on_tasks_at_a_time_holds_over_all_partitions() {
     let home = TestEngine::new(config()).await;
-    let change = SettingsChange {
-        concurrency: Some(3),
-        ..SettingsChange::default()
-    };
-    home.make("few", change).await;
+    let change = SettingsChange { concurrency: Some(3), ..SettingsChange::default() };
+    home.create_queue("few", change).await;
     for number in 0..40 {
         home.enqueue_one("few", task(&number.to_string())).await;
     }
@@ -243,19 +184,13 @@ async fn a_limit_on_tasks_at_a_time_holds_over_all_partitions() {
 #[tokio::test]
 async fn a_paused_queue_hands_nothing_out_and_a_draining_one_takes_nothing_in() {
     let home = TestEngine::new(config()).await;
-    home.make("mail", SettingsChange::default()).await;
-    home.queues
-        .set_flow(TENANT, "mail", Some(true), None)
-        .await
-        .unwrap();
+    home.create_queue("mail", SettingsChange::default()).await;
+    home.queues.set_queue_flags(TENANT, "mail", Some(true), None).await.unwrap();
     home.enqueue_one("mail", task("x")).await;
     let hand = home.worker("mail", 1).await;
     let view = home.view("mail").await;
     assert!(view.paused && hand.is_idle());
-    home.queues
-        .set_flow(TENANT, "mail", Some(false), Some(true))
-        .await
-        .unwrap();
+    home.queues.set_queue_flags(TENANT, "mail", Some(false), Some(true)).await.unwrap();
     hand.task().await;
     let refused = home.enqueue("mail", &[task("y")]).await.remove(0);
     assert_eq!(refused.unwrap_err().code(), "queue_draining");
@@ -265,11 +200,8 @@ async fn a_paused_queue_hands_nothing_out_and_a_draining_one_takes_nothing_in() 
 #[tokio::test]
 async fn a_unique_key_makes_one_task_though_many_ask_at_once() {
     let home = TestEngine::new(config()).await;
-    home.make("mail", SettingsChange::default()).await;
-    let same = NewTask {
-        unique_key: "order-1",
-        ..task("x")
-    };
+    home.create_queue("mail", SettingsChange::default()).await;
+    let same = NewTask { unique_key: "order-1", ..task("x") };
     let outcomes = home.enqueue("mail", &vec![same; 100]).await;
     let made: Vec<_> = outcomes.into_iter().map(Result::unwrap).collect();
     assert_eq!(made.iter().filter(|one| !one.replayed).count(), 1);
@@ -281,22 +213,15 @@ async fn a_unique_key_makes_one_task_though_many_ask_at_once() {
 #[tokio::test]
 async fn a_claim_takes_what_is_there_or_waits_for_the_first() {
     let home = TestEngine::new(config()).await;
-    home.make("mail", SettingsChange::default()).await;
-    let spec = WorkSpec {
-        queues: vec!["mail".to_owned()],
-        worker: "rest".to_owned(),
-        lease_ms: None,
-    };
+    home.create_queue("mail", SettingsChange::default()).await;
+    let spec =
+        WorkSpec { queues: vec!["mail".to_owned()], worker: "rest".to_owned(), lease_ms: None };
     let nothing = home.queues.claim(TENANT, &spec, 5, Duration::ZERO).await;
     assert!(nothing.unwrap().is_empty());
     for number in 0..3 {
         home.enqueue_one("mail", task(&number.to_string())).await;
     }
-    let three = home
-        .queues
-        .claim(TENANT, &spec, 5, Duration::ZERO)
-        .await
-        .unwrap();
+    let three = home.queues.claim(TENANT, &spec, 5, Duration::ZERO).await.unwrap();
     assert_eq!(three.len(), 3);
     let patience = Duration::from_secs(50);
     let (waited, id) = tokio::join!(
@@ -310,7 +235,7 @@ async fn a_claim_takes_what_is_there_or_waits_for_the_first() {
 #[tokio::test]
 async fn a_schedule_makes_a_task_at_each_tick() {
     let home = TestEngine::new(config()).await;
-    home.make("mail", SettingsChange::default()).await;
+    home.create_queue("mail", SettingsChange::default()).await;
     let schedule = NewSchedule {
         name: "often",
         cron: "* * * * * *",
@@ -325,11 +250,7 @@ async fn a_schedule_makes_a_task_at_each_tick() {
     let (second, _, _) = hand.task().await;
     let apart = second.created_ms() / 1_000 - first.created_ms() / 1_000;
     assert!(apart >= 1, "one a second: {first} {second}");
-    let rests = home
-        .queues
-        .pause_schedule(TENANT, "often", true)
-        .await
-        .unwrap();
+    let rests = home.queues.set_schedule_paused(TENANT, "often", true).await.unwrap();
     assert!(rests.paused && rests.last_task.is_some());
     home.queues.delete_schedule(TENANT, "often").await.unwrap();
     let gone = home.queues.schedule(TENANT, "often").await;
@@ -344,14 +265,11 @@ async fn the_log_stays_short_and_everything_is_there_after_a_restart() {
     small.snapshot_after = egret_base::settings::ByteSize::mib(1);
     let mut home = TestEngine::new(small).await;
     let change = SettingsChange {
-        completed: Some(Retention {
-            age_ms: 0,
-            count: 100,
-        }),
+        completed: Some(Retention { age_ms: 0, count: 100 }),
         ..SettingsChange::default()
     };
-    home.make("mail", change).await;
-    home.make("later", SettingsChange::default()).await;
+    home.create_queue("mail", change).await;
+    home.create_queue("later", SettingsChange::default()).await;
     let payload = "x".repeat(10_000);
     let mut kept = Vec::new();
     let hand = home.worker("mail", 100).await;
@@ -361,10 +279,7 @@ async fn the_log_stays_short_and_everything_is_there_after_a_restart() {
             outcome.unwrap();
         }
         let text = format!("keep {round}");
-        let delayed = NewTask {
-            delay_ms: 3_600_000,
-            ..task(&text)
-        };
+        let delayed = NewTask { delay_ms: 3_600_000, ..task(&text) };
         kept.push((home.enqueue_one("later", delayed).await, text));
         for _ in 0..100 {
             let (_, lease, _) = hand.task().await;
@@ -386,19 +301,15 @@ async fn the_log_stays_short_and_everything_is_there_after_a_restart() {
 #[tokio::test]
 async fn what_is_given_back_comes_again() {
     let home = TestEngine::new(config()).await;
-    home.make("mail", SettingsChange::default()).await;
+    home.create_queue("mail", SettingsChange::default()).await;
     let id = home.enqueue_one("mail", task("x")).await;
     let hand = home.worker("mail", 10).await;
-    for (how, delay_ms, attempt) in [
-        (Defer::Release, 0, 1),
-        (Defer::Snooze, 1, 1),
-        (Defer::Nack, 1, 1),
-    ] {
+    for (how, delay_ms, attempt) in
+        [(Defer::Release, 0, 1), (Defer::Snooze, 1, 1), (Defer::Nack, 1, 1)]
+    {
         let (claimed, lease, at) = hand.task().await;
         assert_eq!((claimed, at), (id, attempt), "{how:?}");
-        hand.say(lease, ReportKind::Defer { delay_ms, how }, "")
-            .await
-            .unwrap();
+        hand.report(lease, ReportKind::Defer { delay_ms, mode: how }, "").await.unwrap();
     }
     let (_, _, attempt) = hand.task().await;
     assert_eq!(attempt, 2, "only the nack counted");
@@ -422,13 +333,13 @@ async fn settings_under_which_nothing_could_be_written_are_refused() {
     for (name, change) in cases {
         let mut config = config();
         change(&mut config);
-        let error = TestEngine::refused(config).await;
+        let error = TestEngine::start_error(config).await;
         assert!(error.contains(name), "{error}");
     }
     let mut largest = config();
     largest.payload_bytes_max = ByteSize::mib(9);
     let home = TestEngine::new(largest).await;
-    home.make("q", SettingsChange::default()).await;
+    home.create_queue("q", SettingsChange::default()).await;
     let payload = "x".repeat(9 << 20);
     home.enqueue_one("q", task(&payload)).await;
     home.stop().await;
@@ -440,7 +351,7 @@ async fn a_partition_that_ends_by_a_panic_keeps_nobody_waiting() {
     let mut config = config();
     config.partitions = 1;
     let home = TestEngine::new(config).await;
-    home.make("q", SettingsChange::default()).await;
+    home.create_queue("q", SettingsChange::default()).await;
     let hand = home.worker("q", 1).await;
     let id = home.enqueue_one("q", task("x")).await;
     let (_, lease, _) = hand.task().await;
@@ -451,19 +362,17 @@ async fn a_partition_that_ends_by_a_panic_keeps_nobody_waiting() {
         queues.wait(TENANT, id, patience).await
     });
     // It waits before what comes next.
-    eventually("the task is known", async || {
-        home.queues.task(TENANT, id, Detail::Brief).await
-    })
-    .await;
+    eventually("the task is known", async || home.queues.task(TENANT, id, Detail::Brief).await)
+        .await;
     tokio::task::yield_now().await;
-    egret_queue::testing::end_by_a_panic(&home.queues, 0);
+    egret_queue::testing::panic_in_turn(&home.queues, 0);
     let failed = |error: Option<QueueError>| error.map(|error| error.code());
     assert_eq!(
-        failed(soon(waiting).await.unwrap().err()),
+        failed(run_with_timeout(waiting).await.unwrap().err()),
         Some("queue_partition_failed")
     );
     assert!(matches!(hand.next().await, WorkerEvent::Ended));
-    let said = hand.say(lease, ReportKind::Complete, "done").await;
+    let said = hand.report(lease, ReportKind::Complete, "done").await;
     assert_eq!(failed(said.err()), Some("queue_partition_failed"));
     let made = home.enqueue("q", &[task("y")]).await.remove(0);
     assert_eq!(failed(made.err()), Some("queue_partition_failed"));

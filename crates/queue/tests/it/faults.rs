@@ -13,16 +13,13 @@ use sha2::Sha256;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::home::{TENANT, TestEngine, WorkerEvent, config, soon};
+use crate::test_engine::{TENANT, TestEngine, WorkerEvent, config, run_with_timeout};
 
 /// Where a program that is killed has its files.
 pub const DIRECTORY: &str = "EGRET_TEST_QUEUE_DIRECTORY";
 
 fn task(payload: &str) -> NewTask<'_> {
-    NewTask {
-        payload: payload.as_bytes(),
-        ..NewTask::default()
-    }
+    NewTask { payload: payload.as_bytes(), ..NewTask::default() }
 }
 
 /// Not a test of its own: the program that is killed. Says on its output what was acknowledged.
@@ -40,14 +37,12 @@ async fn child_of_the_kills() {
         max_attempts: Some(10_000),
         ..SettingsChange::default()
     };
-    home.make("load", change).await;
+    home.create_queue("load", change).await;
     let hand = home.worker("load", 64).await;
     let say = |kind: char, ids: &mut dyn Iterator<Item = TaskId>| {
         let text: String = ids.map(|id| format!("{kind} {id}\n")).collect();
         let mut out = std::io::stdout().lock();
-        out.write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .unwrap();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).unwrap();
     };
     // The parent process kills it.
     let payload = "x".repeat(500);
@@ -59,11 +54,7 @@ async fn child_of_the_kills() {
             let WorkerEvent::Task { id, lease, .. } = hand.next().await else {
                 continue;
             };
-            if hand
-                .say(lease, ReportKind::Complete, &id.to_string())
-                .await
-                .is_ok()
-            {
+            if hand.report(lease, ReportKind::Complete, &id.to_string()).await.is_ok() {
                 say('C', &mut std::iter::once(id));
             }
             hand.worker.add_credits(1).unwrap();
@@ -120,10 +111,7 @@ async fn nothing_acknowledged_is_lost_or_done_twice_by_twenty_kills() {
                 victim.0.kill().unwrap();
             }
         }
-        assert!(
-            seen >= enough,
-            "round {round} ended by itself after {seen} lines"
-        );
+        assert!(seen >= enough, "round {round} ended by itself after {seen} lines");
     }
     let home = TestEngine::open(config(), directory, None).await;
     let mut states: BTreeMap<TaskState, u64> = BTreeMap::new();
@@ -156,9 +144,7 @@ impl SmallFileSystem {
             .arg(&place)
             .stderr(Stdio::null())
             .status();
-        mounted
-            .is_ok_and(|status| status.success())
-            .then_some(Self(place))
+        mounted.is_ok_and(|status| status.success()).then_some(Self(place))
     }
 }
 
@@ -190,7 +176,7 @@ async fn fill_a_disk(payload_bytes: usize) {
     // The disk is full before the tenant has as much as it may.
     config.tenant_tasks_bytes_max = egret_base::settings::ByteSize::gib(10);
     let home = TestEngine::open(config, small.0.join("queue"), None).await;
-    home.make("mail", SettingsChange::default()).await;
+    home.create_queue("mail", SettingsChange::default()).await;
     let payload = "x".repeat(payload_bytes);
     let mut made = 0;
     let refused = loop {
@@ -199,10 +185,7 @@ async fn fill_a_disk(payload_bytes: usize) {
             Err(error) => break error,
         }
     };
-    assert_eq!(
-        (refused.code(), refused.retryable()),
-        ("queue_disk_full", true)
-    );
+    assert_eq!((refused.code(), refused.retryable()), ("queue_disk_full", true));
     assert!(made > 100, "{made}");
     let hand = home.worker("mail", 10).await;
     for _ in 0..100 {
@@ -219,7 +202,7 @@ async fn fill_a_disk(payload_bytes: usize) {
 async fn receive(listener: &TcpListener, statuses: &[&str]) -> Vec<(String, String)> {
     let mut requests = Vec::new();
     for status in statuses {
-        let (mut stream, _) = soon(listener.accept()).await.unwrap();
+        let (mut stream, _) = run_with_timeout(listener.accept()).await.unwrap();
         let mut bytes = Vec::new();
         let (head, body) = loop {
             let read = stream.read_buf(&mut bytes).await.unwrap();
@@ -243,7 +226,7 @@ async fn receive(listener: &TcpListener, statuses: &[&str]) -> Vec<(String, Stri
 }
 
 /// As a receiver computes it.
-fn signed(key: &str, at: &str, body: &str) -> String {
+fn expected_signature(key: &str, at: &str, body: &str) -> String {
     let digits = key.as_bytes().as_chunks::<2>().0;
     let byte = |two: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap();
     let key: Vec<u8> = digits.iter().map(byte).collect();
@@ -255,11 +238,7 @@ fn signed(key: &str, at: &str, body: &str) -> String {
 
 #[tokio::test]
 async fn a_callback_is_signed_and_comes_again_until_it_is_taken() {
-    let home = TestEngine::new(QueueConfig {
-        callback_private: true,
-        ..config()
-    })
-    .await;
+    let home = TestEngine::new(QueueConfig { callback_private: true, ..config() }).await;
     let change = SettingsChange {
         retry: Some(RetryPolicy {
             backoff: Backoff::Fixed,
@@ -269,18 +248,10 @@ async fn a_callback_is_signed_and_comes_again_until_it_is_taken() {
         }),
         ..SettingsChange::default()
     };
-    home.make("mail", change).await;
+    home.create_queue("mail", change).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/told?by=egret", listener.local_addr().unwrap());
-    let id = home
-        .enqueue_one(
-            "mail",
-            NewTask {
-                callback_url: &url,
-                ..task("x")
-            },
-        )
-        .await;
+    let id = home.enqueue_one("mail", NewTask { callback_url: &url, ..task("x") }).await;
     let hand = home.worker("mail", 1).await;
     let (_, lease, _) = hand.task().await;
     hand.complete(lease, "fine").await;
@@ -291,7 +262,7 @@ async fn a_callback_is_signed_and_comes_again_until_it_is_taken() {
         assert!(head.starts_with("post /told?by=egret http/1.1"), "{head}");
         let signature = head.split("egret-signature: t=").nth(1).unwrap();
         let (at, signature) = signature.split_once(",v1=").unwrap();
-        assert_eq!(signature[..64], signed(&key, at, body), "{head}");
+        assert_eq!(signature[..64], expected_signature(&key, at, body), "{head}");
         let body: serde_json::Value = serde_json::from_str(body).unwrap();
         assert_eq!(body["id"], id.to_string());
         assert_eq!(body["state"], "completed");

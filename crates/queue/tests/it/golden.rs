@@ -7,7 +7,7 @@ use std::fmt::Write;
 use egret_log::Seq;
 use egret_queue::Format;
 use egret_queue::core::command::{Command, Defer, Enqueue, PutSchedule, TaskReport};
-use egret_queue::core::state::{AllocationCounts, CALLBACKS, State, TaskLoad, tenant_mark};
+use egret_queue::core::state::{AllocationCounts, CALLBACK_QUEUE, State, TaskLoad, tenant_mark};
 use egret_queue::model::{
     Backoff, Jitter, QueueSettings, Retention, RetryPolicy, TaskId, TaskOptions,
 };
@@ -17,12 +17,8 @@ use expect_test::expect_file;
 
 const NOW_MS: u64 = 1_790_000_000_000;
 
-fn held() -> TaskReport<'static> {
-    TaskReport {
-        number: 300,
-        token: 3 << 40 | 7,
-        content: b"{}",
-    }
+fn report() -> TaskReport<'static> {
+    TaskReport { number: 300, token: 3 << 40 | 7, content: b"{}" }
 }
 
 fn settings() -> QueueSettings {
@@ -39,10 +35,7 @@ fn settings() -> QueueSettings {
         key_concurrency: 2,
         rate_per_second: 0.5,
         rate_burst: 3,
-        cancelled: Retention {
-            age_ms: 0,
-            count: 9,
-        },
+        cancelled: Retention { age_ms: 0, count: 9 },
         ..QueueSettings::default()
     }
 }
@@ -74,131 +67,51 @@ fn id(number: u64) -> TaskId {
     TaskId::new(NOW_MS, 0x0abc, 0x1234, number)
 }
 
-fn driven() -> Vec<Command<'static>> {
+fn partition_commands() -> Vec<Command<'static>> {
     vec![
-        Command::Clock {
-            now_ms: NOW_MS,
-            seed: 0x0123_4567_89ab_cdef,
-        },
-        Command::Epoch {
-            epoch: 3,
-            instance: 0x1234,
-            grace_ms: 10_000,
-        },
-        Command::Enqueue(Enqueue {
-            queue: 1,
-            ..Enqueue::default()
-        }),
+        Command::Clock { now_ms: NOW_MS, seed: 0x0123_4567_89ab_cdef },
+        Command::Epoch { epoch: 3, instance: 0x1234, grace_ms: 10_000 },
+        Command::Enqueue(Enqueue { queue: 1, ..Enqueue::default() }),
         Command::Enqueue(task()),
-        Command::Enqueue(Enqueue {
-            origin: Some((0xabcd << 64, 604_800_000)),
-            ..task()
-        }),
-        Command::Claim {
-            queue: 1,
-            worker: "worker-1",
-            count: 128,
-            lease_ms: 30_000,
-        },
-        Command::Complete(held()),
-        Command::Fail {
-            held: held(),
-            permanent: true,
-        },
-        Command::Defer {
-            held: held(),
-            delay_ms: 200,
-            how: Defer::Nack,
-        },
-        Command::Defer {
-            held: held(),
-            delay_ms: 0,
-            how: Defer::Snooze,
-        },
-        Command::Defer {
-            held: held(),
-            delay_ms: 0,
-            how: Defer::Release,
-        },
-        Command::Heartbeat {
-            held: held(),
-            lease_ms: 30_000,
-        },
+        Command::Enqueue(Enqueue { origin: Some((0xabcd << 64, 604_800_000)), ..task() }),
+        Command::Claim { queue: 1, worker: "worker-1", count: 128, lease_ms: 30_000 },
+        Command::Complete(report()),
+        Command::Fail { report: report(), permanent: true },
+        Command::Defer { report: report(), delay_ms: 200, mode: Defer::Nack },
+        Command::Defer { report: report(), delay_ms: 0, mode: Defer::Snooze },
+        Command::Defer { report: report(), delay_ms: 0, mode: Defer::Release },
+        Command::Heartbeat { report: report(), lease_ms: 30_000 },
         Command::Advance { budget: 2_048 },
-        Command::Await {
-            task: id(1),
-            waiting: id(2),
-            tenant: 7,
-        },
-        Command::Resolve {
-            waiting: id(2),
-            task: id(1),
-            completed: true,
-        },
+        Command::Await { task: id(1), waiting: id(2), tenant: 7 },
+        Command::Resolve { waiting: id(2), task: id(1), completed: true },
         Command::Delivered { message: 400 },
     ]
 }
 
-fn asked() -> Vec<Command<'static>> {
+fn admin_commands() -> Vec<Command<'static>> {
     let (tenant, name) = ("acme", "nightly");
     vec![
-        Command::PutQueue {
-            queue: 1,
-            tenant,
-            name: "mail",
-            settings: Box::new(settings()),
-        },
-        Command::SetFlow {
-            queue: 1,
-            paused: true,
-            draining: false,
-        },
+        Command::PutQueue { queue: 1, tenant, name: "mail", settings: Box::new(settings()) },
+        Command::SetFlow { queue: 1, paused: true, draining: false },
         Command::DeleteQueue { queue: 300 },
         Command::Cancel { number: 300 },
-        Command::Requeue {
-            number: 300,
-            key: 1 << 100,
-        },
+        Command::Requeue { number: 300, key: 1 << 100 },
         Command::Delete { number: 300 },
-        Command::Purge {
-            queue: 1,
-            states: 0b111_0000,
-            count: 1_000,
-        },
+        Command::Purge { queue: 1, states: 0b111_0000, count: 1_000 },
         Command::PutSchedule(PutSchedule {
             tenant,
             name,
             next_ms: NOW_MS,
             paused: false,
-            task: Enqueue {
-                run_at_ms: 0,
-                unique: None,
-                after: b"",
-                ..task()
-            },
+            task: Enqueue { run_at_ms: 0, unique: None, after: b"", ..task() },
         }),
         Command::DeleteSchedule { tenant, name },
-        Command::PauseSchedule {
-            tenant,
-            name,
-            paused: true,
-            next_ms: NOW_MS,
-        },
-        Command::Tick {
-            tenant,
-            name,
-            tick_ms: NOW_MS,
-            next_ms: NOW_MS + 60_000,
-            tasks: 1,
-        },
-        Command::CompleteAttached(held()),
+        Command::PauseSchedule { tenant, name, paused: true, next_ms: NOW_MS },
+        Command::Tick { tenant, name, tick_ms: NOW_MS, next_ms: NOW_MS + 60_000, tasks: 1 },
+        Command::CompleteAttached(report()),
         Command::Chain { tasks: 2 },
         Command::Step { by_ms: -86_400_000 },
-        Command::Enqueue(Enqueue {
-            run_at_ms: 0,
-            delay_ms: 60_000,
-            ..task()
-        }),
+        Command::Enqueue(Enqueue { run_at_ms: 0, delay_ms: 60_000, ..task() }),
     ]
 }
 
@@ -219,21 +132,15 @@ fn hex(bytes: &[u8]) -> String {
 fn records_are_written_as_ever() {
     let mut text = String::new();
     let mut kinds = BTreeSet::new();
-    for command in driven().into_iter().chain(asked()) {
+    for command in partition_commands().into_iter().chain(admin_commands()) {
         let mut bytes = Vec::new();
         record::encode(&command, &mut bytes);
         kinds.insert(bytes[0]);
         assert_eq!(record::decode(&bytes), Ok(command.clone()));
         writeln!(text, "{} {}", name(&command), hex(&bytes)).expect("text grows");
     }
-    assert!(
-        kinds.iter().copied().eq(1..=26),
-        "a kind has no golden record"
-    );
-    assert!(
-        record::decode(&[27]).is_err(),
-        "a new kind has no golden record"
-    );
+    assert!(kinds.iter().copied().eq(1..=26), "a kind has no golden record");
+    assert!(record::decode(&[27]).is_err(), "a new kind has no golden record");
     expect_file!["../golden/records-v1.txt"].assert_eq(&text);
 }
 
@@ -255,8 +162,8 @@ fn contents_are_written_as_ever() {
     let mut text = String::new();
     for content in [Content::default(), whole] {
         let mut bytes = Vec::new();
-        content::put(&mut bytes, &content);
-        assert_eq!(content::take(&bytes), Ok(content));
+        content::encode(&mut bytes, &content);
+        assert_eq!(content::decode(&bytes), Ok(content));
         writeln!(text, "{}", hex(&bytes)).expect("text grows");
     }
     expect_file!["../golden/contents-v1.txt"].assert_eq(&text);
@@ -278,16 +185,9 @@ impl SequencedState {
 
     /// Queues, and tasks of every kind.
     fn fill(&mut self) {
-        self.run(&Command::Clock {
-            now_ms: NOW_MS,
-            seed: 7,
-        });
-        self.run(&Command::Epoch {
-            epoch: 3,
-            instance: 0x1234,
-            grace_ms: 10_000,
-        });
-        for queue in [CALLBACKS, 1, 200] {
+        self.run(&Command::Clock { now_ms: NOW_MS, seed: 7 });
+        self.run(&Command::Epoch { epoch: 3, instance: 0x1234, grace_ms: 10_000 });
+        for queue in [CALLBACK_QUEUE, 1, 200] {
             self.run(&Command::PutQueue {
                 queue,
                 tenant: "acme",
@@ -296,11 +196,7 @@ impl SequencedState {
             });
         }
         for _ in 0..5 {
-            self.run(&Command::Enqueue(Enqueue {
-                queue: 1,
-                callback: true,
-                ..Enqueue::default()
-            }));
+            self.run(&Command::Enqueue(Enqueue { queue: 1, callback: true, ..Enqueue::default() }));
         }
         self.run(&Command::Enqueue(task()));
         self.run(&Command::Enqueue(Enqueue {
@@ -317,12 +213,7 @@ impl SequencedState {
         let mut claimed = Vec::new();
         let mut same = self.state.clone();
         same.claim(queue, worker, count, lease_ms, &mut claimed);
-        self.run(&Command::Claim {
-            queue,
-            worker,
-            count,
-            lease_ms,
-        });
+        self.run(&Command::Claim { queue, worker, count, lease_ms });
         let held = |at: usize| TaskReport {
             number: claimed[at].task.number,
             token: claimed[at].token,
@@ -330,16 +221,13 @@ impl SequencedState {
         };
         self.run(&Command::Complete(held(0)));
         self.run(&Command::CompleteAttached(held(1)));
-        self.run(&Command::Fail {
-            held: held(2),
-            permanent: false,
-        });
+        self.run(&Command::Fail { report: held(2), permanent: false });
         self.run(&Command::Await {
             task: TaskId::new(NOW_MS, 0, 0x1234, 4),
             waiting: id(77),
             tenant: tenant_mark("acme"),
         });
-        let schedules = asked().into_iter();
+        let schedules = admin_commands().into_iter();
         for put in schedules.filter(|one| matches!(one, Command::PutSchedule(_))) {
             self.run(&put);
         }
@@ -349,12 +237,9 @@ impl SequencedState {
 impl SequencedState {
     /// Tasks of a schedule that is deleted, and of one that is there.
     fn share(&mut self) {
-        let schedules = asked()
-            .into_iter()
-            .filter(|one| matches!(one, Command::PutSchedule(_)));
-        let ticks = asked()
-            .into_iter()
-            .filter(|one| matches!(one, Command::Tick { .. }));
+        let schedules =
+            admin_commands().into_iter().filter(|one| matches!(one, Command::PutSchedule(_)));
+        let ticks = admin_commands().into_iter().filter(|one| matches!(one, Command::Tick { .. }));
         for command in ticks.clone().chain(schedules).chain(ticks) {
             self.run(&command);
         }
@@ -363,70 +248,60 @@ impl SequencedState {
 
 /// The state of a snapshot of a former version, with what [`SequencedState::fill`] and
 /// [`SequencedState::work`] make.
-fn restored(text: &str) -> State {
+fn restore(text: &str) -> State {
     let mut partition = SequencedState::default();
     partition.fill();
     partition.work();
-    let digits: Vec<u8> = text
-        .bytes()
-        .filter(|byte| !byte.is_ascii_whitespace())
-        .collect();
+    let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let pairs = digits.chunks(2);
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
     let bytes: Vec<u8> = pairs.map(byte).collect();
-    let (seq, image) = snapshot::take(&*bytes, "memory".into()).expect("it is whole");
+    let (seq, image) = snapshot::read_from(&*bytes, "memory".into()).expect("it is whole");
     let state = State::restore(image);
     let shared_records = 0;
-    let census = AllocationCounts {
-        shared_records,
-        ..partition.state.census()
-    };
-    assert_eq!((seq, state.census()), (Seq(99), census));
+    let census = AllocationCounts { shared_records, ..partition.state.allocation_counts() };
+    assert_eq!((seq, state.allocation_counts()), (Seq(99), census));
     state
 }
 
 /// The first snapshots did not say how many bytes tasks have; what they hold has none.
 #[test]
 fn snapshots_without_bytes_are_read() {
-    let mut state = restored(include_str!("../golden/snapshot-v1-without-bytes.txt"));
-    assert_eq!((state.load().bytes, state.load_of("acme").bytes), (0, 0));
+    let mut state = restore(include_str!("../golden/snapshot-v1-without-bytes.txt"));
+    assert_eq!((state.total_load().bytes, state.tenant_load("acme").bytes), (0, 0));
     // What is new counts, and what goes takes nothing with it that was not counted.
     let numbers: Vec<u64> = (1..=7).collect();
-    let new = Enqueue {
-        queue: 1,
-        content: b"0123456789",
-        ..Enqueue::default()
-    };
+    let new = Enqueue { queue: 1, content: b"0123456789", ..Enqueue::default() };
     state.enqueue(100, &new).expect("the queue is there");
     for number in numbers {
         let _ = state.cancel(number);
         let _ = state.delete(number);
     }
-    assert_eq!((state.load().bytes, state.load_of("acme").bytes), (10, 10));
+    assert_eq!((state.total_load().bytes, state.tenant_load("acme").bytes), (10, 10));
 }
 
 /// Later ones did not say which records are shared: callbacks and tasks of schedules that they hold
 /// are of no tenant, and what comes after is counted all the same.
 #[test]
 fn snapshots_without_shared_records_are_read() {
-    let mut state = restored(include_str!("../golden/snapshot-v1-without-shared.txt"));
+    let mut state = restore(include_str!("../golden/snapshot-v1-without-shared.txt"));
     // Of seven tasks two have ended, and each of the others has a callback.
-    let before = state.load_of("acme");
-    assert_eq!((state.load(), before.tasks), (before, 9 + 5));
+    let before = state.tenant_load("acme");
+    assert_eq!((state.total_load(), before.tasks), (before, 9 + 5));
     // The schedule of before shares its record from now on.
     let ticked = state.tick("acme", "nightly", NOW_MS, NOW_MS + 1, 1);
     assert_eq!(ticked, Ok(1));
     let tasks = before.tasks + 2;
-    assert_eq!(state.load(), TaskLoad { tasks, ..before });
+    assert_eq!(state.total_load(), TaskLoad { tasks, ..before });
     state.delete_schedule("acme", "nightly").unwrap();
-    assert_eq!(state.load(), TaskLoad { tasks, ..before });
+    assert_eq!(state.total_load(), TaskLoad { tasks, ..before });
     // Callbacks come after the tasks that they tell of.
     for number in 1..=20 {
         let _ = state.cancel(number);
         let _ = state.delete(number);
     }
     let none = TaskLoad::default();
-    assert_eq!((state.load(), state.load_of("acme")), (none, none));
+    assert_eq!((state.total_load(), state.tenant_load("acme")), (none, none));
     assert_eq!(state.shared_records().count(), 0);
 }
 
@@ -437,21 +312,21 @@ fn snapshots_are_written_as_ever() {
     partition.work();
     partition.share();
     let mut state = partition.state;
-    let census = state.census();
+    let census = state.allocation_counts();
     let mut bytes = Vec::new();
-    let written = snapshot::put(&mut bytes, Seq(99), &state.image(), &mut |_| {});
+    let written = snapshot::write_to(&mut bytes, Seq(99), &state.take_snapshot(), &mut |_| {});
     written.expect("memory is large");
     let mut text = String::new();
     for line in bytes.chunks(64) {
         writeln!(text, "{}", hex(line)).expect("text grows");
     }
     expect_file!["../golden/snapshot-v1.txt"].assert_eq(&text);
-    let (seq, image) = snapshot::take(&*bytes, "memory".into()).expect("it is whole");
+    let (seq, image) = snapshot::read_from(&*bytes, "memory".into()).expect("it is whole");
     let restored = State::restore(image);
-    assert_eq!((seq, restored.census()), (Seq(99), census));
-    assert!(restored.load().bytes > 0);
-    assert_eq!(restored.load(), state.load());
-    assert_eq!(restored.load_of("acme"), state.load_of("acme"));
+    assert_eq!((seq, restored.allocation_counts()), (Seq(99), census));
+    assert!(restored.total_load().bytes > 0);
+    assert_eq!(restored.total_load(), state.total_load());
+    assert_eq!(restored.tenant_load("acme"), state.tenant_load("acme"));
     let shared: Vec<(u64, u64)> = state.shared_records().collect();
     assert_eq!(shared.len(), 4, "two callbacks, two versions of a schedule");
     assert_eq!(restored.shared_records().collect::<Vec<_>>(), shared);
@@ -460,13 +335,9 @@ fn snapshots_are_written_as_ever() {
 /// As in Protocol Buffers: a later version may send workers more fields than this one knows.
 #[test]
 fn fields_that_are_not_known_are_passed_over() {
-    let content = Content {
-        payload: b"hi",
-        format: Format::Json,
-        ..Content::default()
-    };
+    let content = Content { payload: b"hi", format: Format::Json, ..Content::default() };
     let mut bytes = Vec::new();
-    content::put(&mut bytes, &content);
+    content::encode(&mut bytes, &content);
     let known = bytes.len();
     for unknown in [
         &[0xa8, 6, 7][..],
@@ -476,12 +347,12 @@ fn fields_that_are_not_known_are_passed_over() {
     ] {
         bytes.truncate(known);
         bytes.extend_from_slice(unknown);
-        assert_eq!(content::take(&bytes).as_ref(), Ok(&content), "{unknown:?}");
+        assert_eq!(content::decode(&bytes).as_ref(), Ok(&content), "{unknown:?}");
     }
     // A group, which no version writes.
     bytes.truncate(known);
     bytes.extend_from_slice(&[0xab, 6]);
-    assert!(content::take(&bytes).is_err());
+    assert!(content::decode(&bytes).is_err());
 }
 
 #[test]

@@ -25,15 +25,15 @@ fn read_record(bytes: &[u8]) {
 }
 
 fn read_content(bytes: &[u8]) {
-    let _ = content::parts(bytes);
-    let _ = content::private(bytes);
+    let _ = content::split(bytes);
+    let _ = content::decode_private(bytes);
     assert!(content::tags(bytes).count() <= bytes.len());
-    let Ok(content) = content::take(bytes) else {
+    let Ok(content) = content::decode(bytes) else {
         return;
     };
     let mut again = Vec::new();
-    content::put(&mut again, &content);
-    assert_eq!(content::take(&again), Ok(content));
+    content::encode(&mut again, &content);
+    assert_eq!(content::decode(&again), Ok(content));
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn records_that_nobody_wrote() {
         let mut bytes = samples[round % samples.len()].clone();
         chance.damage(&mut bytes);
         read_record(&bytes);
-        let mut bytes = chance.bytes(60);
+        let mut bytes = chance.next_bytes(60);
         if let Some(kind) = bytes.first_mut() {
             *kind %= 26;
         }
@@ -73,12 +73,12 @@ fn contents_that_nobody_wrote() {
         traceparent: "00-01",
         ..Content::default()
     };
-    content::put(&mut sample, &whole);
+    content::encode(&mut sample, &whole);
     for _ in 0..ROUNDS {
         let mut bytes = sample.clone();
         chance.damage(&mut bytes);
         read_content(&bytes);
-        read_content(&chance.bytes(40));
+        read_content(&chance.next_bytes(40));
     }
 }
 
@@ -86,7 +86,7 @@ fn contents_that_nobody_wrote() {
 fn leases_and_ids_that_nobody_gave() {
     let mut chance = SplitMix64::new(3);
     for _ in 0..ROUNDS {
-        let bytes = chance.bytes(20);
+        let bytes = chance.next_bytes(20);
         if let Some(lease) = Lease::from_bytes(&bytes) {
             assert_eq!(lease.to_bytes(), *bytes);
         }
@@ -103,31 +103,22 @@ fn leases_and_ids_that_nobody_gave() {
 fn snapshots_that_nobody_wrote() {
     let mut state = State::default();
     let settings = Box::new(QueueSettings::default());
-    let put = Command::PutQueue {
-        queue: 1,
-        tenant: "t",
-        name: "q",
-        settings,
-    };
+    let put = Command::PutQueue { queue: 1, tenant: "t", name: "q", settings };
     state.apply(1, &put).expect("a queue can be put");
-    let task = Enqueue {
-        queue: 1,
-        key: 7,
-        tags: b"b\x01x",
-        ..Enqueue::default()
-    };
+    let task = Enqueue { queue: 1, key: 7, tags: b"b\x01x", ..Enqueue::default() };
     for seq in 2..10 {
         let command = Command::Enqueue(task.clone());
         state.apply(seq, &command).expect("the queue is there");
     }
     let mut whole = Vec::new();
     let seq = egret_log::Seq(10);
-    snapshot::put(&mut whole, seq, &state.image(), &mut |_| {}).expect("memory is large");
+    snapshot::write_to(&mut whole, seq, &state.take_snapshot(), &mut |_| {})
+        .expect("memory is large");
     let mut chance = SplitMix64::new(4);
     for _ in 0..ROUNDS / 10 {
         let mut bytes = whole.clone();
         chance.damage(&mut bytes);
-        let read = snapshot::take(&*bytes, PathBuf::from("memory"));
+        let read = snapshot::read_from(&*bytes, PathBuf::from("memory"));
         assert!(read.is_err() || bytes.starts_with(&whole[..whole.len() - 8]));
         // One block, with a new checksum.
         let mut block = whole[20..whole.len() - 8].to_vec();
@@ -137,6 +128,6 @@ fn snapshots_that_nobody_wrote() {
         bytes.extend_from_slice(&crc32c::crc32c(&block).to_le_bytes());
         bytes.extend_from_slice(&block);
         bytes.extend_from_slice(&[0; 8]);
-        let _ = snapshot::take(&*bytes, PathBuf::from("memory"));
+        let _ = snapshot::read_from(&*bytes, PathBuf::from("memory"));
     }
 }

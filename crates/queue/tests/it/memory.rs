@@ -16,9 +16,7 @@ const CHILD: &str = "EGRET_TEST_QUEUE_MEMORY";
 /// Memory of this process that is not shared with files, in bytes.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("this is Linux");
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("RssAnon:"));
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     let kilobytes: u64 = line
         .and_then(|rest| rest.trim().strip_suffix(" kB"))
         .expect("it is told")
@@ -43,11 +41,7 @@ fn child_with_a_million_tasks() {
             queue: 1,
             shard: (seq % 4_096) as u16,
             priority: (seq % 10) as u8,
-            run_at_ms: if seq % 4 == 0 {
-                1_790_000_000_000 + seq
-            } else {
-                0
-            },
+            run_at_ms: if seq % 4 == 0 { 1_790_000_000_000 + seq } else { 0 },
             tags: b"b\x03red",
             ..Enqueue::default()
         };
@@ -61,11 +55,7 @@ fn child_with_a_million_tasks() {
 fn a_pending_task_costs_at_most_120_bytes() {
     let program = std::env::current_exe().expect("a test has a program");
     let output = Program::new(program)
-        .args([
-            "memory::child_with_a_million_tasks",
-            "--exact",
-            "--nocapture",
-        ])
+        .args(["memory::child_with_a_million_tasks", "--exact", "--nocapture"])
         .env(CHILD, "1")
         .output()
         .expect("it can be started");

@@ -6,7 +6,7 @@
 
 mod chain;
 mod due;
-mod moves;
+mod transitions;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +38,7 @@ pub struct Task {
     pub tags: Vec<u8>,
     pub callback: bool,
     /// The task that this one tells of.
-    pub about: Option<EndedTask>,
+    pub ended_task: Option<EndedTask>,
     /// The record of its content.
     pub record: u64,
     /// Whether the content came with this task.
@@ -66,9 +66,9 @@ pub struct Task {
     /// numbers.
     pub plain: bool,
     pub leased_before: bool,
-    pub waits: Vec<TaskId>,
-    pub waiters: BTreeSet<TaskId>,
-    pub pasts: Vec<Attempt>,
+    pub dependencies: Vec<TaskId>,
+    pub dependents: BTreeSet<TaskId>,
+    pub past_attempts: Vec<Attempt>,
     /// Bytes of its content, where it has one of its own.
     pub content_bytes: u64,
     /// Bytes of its result.
@@ -83,12 +83,12 @@ impl Task {
 
     /// Bytes of its result and of the words of its past attempts.
     fn outcome_bytes(&self) -> u64 {
-        let pasts = self.pasts.iter().map(|past| past.bytes);
+        let pasts = self.past_attempts.iter().map(|past| past.bytes);
         self.result_bytes + pasts.sum::<u64>()
     }
 
     /// Callbacks that it may still cause.
-    pub fn promises(&self) -> u64 {
+    pub fn reserved_callbacks(&self) -> u64 {
         u64::from(self.callback && !self.state.has_ended())
     }
 }
@@ -119,7 +119,7 @@ pub struct Schedule {
     pub paused: bool,
     pub next_ms: u64,
     pub last_ms: u64,
-    pub last: TaskRef,
+    pub last_task: TaskRef,
 }
 
 /// What a command answered.
@@ -163,17 +163,13 @@ pub struct Model {
     contents: BTreeMap<u64, (String, u64)>,
     /// What the last command caused.
     pub changes: Vec<StateChange>,
-    pub lost: Vec<LostLease>,
-    pub detached: Vec<TaskRef>,
+    pub lost_leases: Vec<LostLease>,
+    pub orphaned_attachments: Vec<TaskRef>,
 }
 
 impl Model {
     pub fn new() -> Self {
-        Self {
-            next_number: 1,
-            next_message: 1,
-            ..Self::default()
-        }
+        Self { next_number: 1, next_message: 1, ..Self::default() }
     }
 
     /// Does what the command says. `after` is the partition after it did, to look at its choices.
@@ -187,33 +183,21 @@ impl Model {
         match command {
             Command::Clock { now_ms, .. } => self.now_ms = self.now_ms.max(*now_ms),
             Command::Step { by_ms } => self.step_clock(*by_ms),
-            Command::Epoch {
-                epoch,
-                instance,
-                grace_ms,
-            } => self.begin_epoch(*epoch, *instance, *grace_ms),
-            Command::PutQueue {
-                queue,
-                tenant,
-                name,
-                settings,
-            } => self.put_queue(*queue, tenant, name, settings),
-            Command::SetFlow {
-                queue,
-                paused,
-                draining,
-            } => {
+            Command::Epoch { epoch, instance, grace_ms } => {
+                self.begin_epoch(*epoch, *instance, *grace_ms)
+            }
+            Command::PutQueue { queue, tenant, name, settings } => {
+                self.put_queue(*queue, tenant, name, settings)
+            }
+            Command::SetFlow { queue, paused, draining } => {
                 let queue = self.queue_mut(*queue)?;
                 (queue.paused, queue.draining) = (*paused, *draining);
             }
             Command::DeleteQueue { queue } => self.queue_mut(*queue)?.deleted = true,
             Command::Enqueue(task) => return self.enqueue(seq, task),
-            Command::Claim {
-                queue,
-                worker,
-                count,
-                lease_ms,
-            } => return Ok(self.claim(*queue, worker, *count, *lease_ms, answer)),
+            Command::Claim { queue, worker, count, lease_ms } => {
+                return Ok(self.claim(*queue, worker, *count, *lease_ms, answer));
+            }
             Command::Complete(_)
             | Command::CompleteAttached(_)
             | Command::Fail { .. }
@@ -222,11 +206,7 @@ impl Model {
             Command::Cancel { number } => self.cancel(*number)?,
             Command::Requeue { number, key } => self.requeue(*number, *key)?,
             Command::Delete { number } => self.delete(*number)?,
-            Command::Purge {
-                queue,
-                states,
-                count,
-            } => return self.purge(*queue, *states, *count),
+            Command::Purge { queue, states, count } => return self.purge(*queue, *states, *count),
             Command::Advance { .. } => return Ok(self.advance(answer, after)),
             others => return self.apply_between(seq, others),
         }
@@ -236,38 +216,23 @@ impl Model {
     /// What partitions say to each other, and schedules.
     fn apply_between(&mut self, seq: u64, command: &Command<'_>) -> Result<Answer, Refusal> {
         match command {
-            Command::Await {
-                task,
-                waiting,
-                tenant,
-            } => self.await_task(*task, *waiting, *tenant),
-            Command::Resolve {
-                waiting,
-                task,
-                completed,
-            } => self.resolve(seq, *waiting, *task, *completed),
+            Command::Await { task, waiting, tenant } => self.await_task(*task, *waiting, *tenant),
+            Command::Resolve { waiting, task, completed } => {
+                self.resolve(seq, *waiting, *task, *completed)
+            }
             Command::Delivered { message } => drop(self.messages.remove(message)),
             Command::PutSchedule(put) => self.put_schedule(seq, put)?,
             Command::DeleteSchedule { tenant, name } => {
                 let removed = self.schedules.remove(&((*tenant).into(), (*name).into()));
                 removed.ok_or(Refusal::ScheduleUnknown)?;
             }
-            Command::PauseSchedule {
-                tenant,
-                name,
-                paused,
-                next_ms,
-            } => {
+            Command::PauseSchedule { tenant, name, paused, next_ms } => {
                 let schedule = self.schedule_mut(tenant, name)?;
                 (schedule.paused, schedule.next_ms) = (*paused, *next_ms);
             }
-            Command::Tick {
-                tenant,
-                name,
-                tick_ms,
-                next_ms,
-                tasks,
-            } => return self.tick(tenant, name, *tick_ms, *next_ms, *tasks),
+            Command::Tick { tenant, name, tick_ms, next_ms, tasks } => {
+                return self.tick(tenant, name, *tick_ms, *next_ms, *tasks);
+            }
             others => panic!("the model does not know {others:?}"),
         }
         Ok(Answer::Done)
@@ -282,7 +247,7 @@ impl Model {
         }
         self.epoch = epoch;
         self.grace_until_ms = self.now_ms.saturating_add(grace_ms);
-        self.ask_again();
+        self.resend_awaits();
     }
 
     fn put_queue(&mut self, id: u32, tenant: &str, name: &str, settings: &QueueSettings) {
@@ -301,7 +266,7 @@ impl Model {
         };
         queue.settings = settings.clone();
         queue.strict &= settings.key_concurrency == 1;
-        self.reconsider_keys(id);
+        self.refresh_key_concurrency(id);
     }
 
     /// The queue, if it is not on its way out.
@@ -322,7 +287,7 @@ impl Model {
 
     /// Whose a task is: a callback is of the tenant whose content it refers to.
     fn owner(&self, task: &Task) -> &str {
-        match task.about {
+        match task.ended_task {
             None => &self.queues[&task.queue].tenant,
             Some(_) => &self.contents[&task.record].0,
         }
@@ -334,7 +299,7 @@ impl Model {
         let mut loads: BTreeMap<&str, TaskLoad> = BTreeMap::new();
         for task in self.tasks.values() {
             let load = loads.entry(self.owner(task)).or_default();
-            load.tasks += 1 + task.promises();
+            load.tasks += 1 + task.reserved_callbacks();
             load.bytes += task.outcome_bytes();
         }
         let tasks = self.tasks.values().map(|task| task.record);
@@ -371,7 +336,7 @@ impl Model {
     }
 
     /// Whether a worker would get something.
-    pub fn has_turn(&self, queue: u32) -> bool {
+    pub fn can_dispatch(&self, queue: u32) -> bool {
         let waiting = self.rings.range((queue, 0)..=(queue, 9));
         let is_open = self.queue(queue).is_ok_and(|queue| !queue.paused);
         is_open && waiting.into_iter().any(|(_, keys)| !keys.is_empty())

@@ -15,14 +15,9 @@ fn partition(settings: QueueSettings) -> State {
 }
 
 fn enqueue(state: &mut State, key: u128, priority: u8) -> u64 {
-    let task = Enqueue {
-        queue: 1,
-        key,
-        priority,
-        ..Enqueue::default()
-    };
+    let task = Enqueue { queue: 1, key, priority, ..Enqueue::default() };
     match state.enqueue(1, &task) {
-        Ok(EnqueueOutcome::Made(task)) => task.number,
+        Ok(EnqueueOutcome::Created(task)) => task.number,
         other => panic!("no new task: {other:?}"),
     }
 }
@@ -34,21 +29,14 @@ fn claim(state: &mut State) -> Option<ClaimedTask> {
 }
 
 fn complete(state: &mut State, claimed: &ClaimedTask) {
-    let held = TaskReport {
-        number: claimed.task.number,
-        token: claimed.token,
-        content: b"",
-    };
+    let held = TaskReport { number: claimed.task.number, token: claimed.token, content: b"" };
     assert_eq!(state.complete(2, &held), Ok(true));
 }
 
 /// One key with very many tasks does not keep the others waiting.
 #[test]
 fn keys_take_turns() {
-    let mut state = partition(QueueSettings {
-        key_concurrency: 0,
-        ..QueueSettings::default()
-    });
+    let mut state = partition(QueueSettings { key_concurrency: 0, ..QueueSettings::default() });
     let mut key_of = std::collections::BTreeMap::new();
     for _ in 0..1_000 {
         key_of.insert(enqueue(&mut state, 1, 5), 1);
@@ -69,10 +57,7 @@ fn keys_take_turns() {
 
 #[test]
 fn a_higher_priority_always_goes_first_without_aging() {
-    let mut state = partition(QueueSettings {
-        aging_ms: 0,
-        ..QueueSettings::default()
-    });
+    let mut state = partition(QueueSettings { aging_ms: 0, ..QueueSettings::default() });
     let low = enqueue(&mut state, 0, 0);
     for round in 0..1_000 {
         state.set_clock(BEGIN_MS + round * 100_000, 1);
@@ -88,10 +73,7 @@ fn a_higher_priority_always_goes_first_without_aging() {
 #[test]
 fn nothing_starves_with_aging() {
     let aging_ms = 1_000;
-    let mut state = partition(QueueSettings {
-        aging_ms,
-        ..QueueSettings::default()
-    });
+    let mut state = partition(QueueSettings { aging_ms, ..QueueSettings::default() });
     let low = enqueue(&mut state, 0, 0);
     let mut now_ms = BEGIN_MS;
     loop {
@@ -119,12 +101,8 @@ fn numbers(claimed: &[ClaimedTask]) -> Vec<u64> {
     claimed.iter().map(|one| one.task.number).collect()
 }
 
-fn put_back(state: &mut State, claimed: &ClaimedTask, how: Defer) {
-    let held = TaskReport {
-        number: claimed.task.number,
-        token: claimed.token,
-        content: b"",
-    };
+fn return_task(state: &mut State, claimed: &ClaimedTask, how: Defer) {
+    let held = TaskReport { number: claimed.task.number, token: claimed.token, content: b"" };
     assert_eq!(state.defer(3, &held, 0, how), Ok(true));
 }
 
@@ -137,8 +115,8 @@ fn tasks_given_back_stand_first() {
             enqueue(&mut state, 0, 5);
         }
         let [first, second] = [0; 2].map(|_| claim(&mut state).expect("there is one"));
-        put_back(&mut state, &first, how);
-        put_back(&mut state, &second, how);
+        return_task(&mut state, &first, how);
+        return_task(&mut state, &second, how);
         assert_eq!(numbers(&claim_all(&mut state)), [2, 1, 3, 4, 5], "{how:?}");
     }
 }
@@ -152,7 +130,7 @@ fn tasks_come_back_in_their_order() {
     }
     let taken = [0; 3].map(|_| claim(&mut state).expect("there is one"));
     for one in taken.iter().rev() {
-        put_back(&mut state, one, Defer::Release);
+        return_task(&mut state, one, Defer::Release);
     }
     let taken = [0; 3].map(|_| claim(&mut state).expect("there is one"));
     assert_eq!(numbers(&taken), [1, 2, 3]);
@@ -173,11 +151,7 @@ fn a_failed_task_stands_last_and_that_of_a_key_first() {
             enqueue(&mut state, key, 5);
         }
         let first = claim(&mut state).expect("there is one");
-        let held = TaskReport {
-            number: first.task.number,
-            token: first.token,
-            content: b"",
-        };
+        let held = TaskReport { number: first.task.number, token: first.token, content: b"" };
         assert_eq!(state.fail(3, &held, false), Ok(true));
         let mut found = Vec::new();
         while let Some(claimed) = claim(&mut state) {
@@ -191,12 +165,12 @@ fn a_failed_task_stands_last_and_that_of_a_key_first() {
 #[tokio::test]
 async fn claims_take_the_highest_priority_of_all_partitions() {
     for partitions in [1, 2, 4] {
-        let home = crate::home::TestEngine::new(egret_queue::QueueConfig {
+        let home = crate::test_engine::TestEngine::new(egret_queue::QueueConfig {
             partitions,
-            ..crate::home::config()
+            ..crate::test_engine::config()
         })
         .await;
-        home.make("q", egret_queue::SettingsChange::default()).await;
+        home.create_queue("q", egret_queue::SettingsChange::default()).await;
         let spec = egret_queue::WorkSpec {
             queues: vec!["q".to_owned()],
             worker: "hand".to_owned(),
@@ -213,7 +187,7 @@ async fn claims_take_the_highest_priority_of_all_partitions() {
             let mut order = Vec::new();
             loop {
                 let patience = std::time::Duration::ZERO;
-                let claim = home.queues.claim(crate::home::TENANT, &spec, 1, patience);
+                let claim = home.queues.claim(crate::test_engine::TENANT, &spec, 1, patience);
                 let Some(task) = claim.await.unwrap().pop() else {
                     break;
                 };
@@ -227,18 +201,16 @@ async fn claims_take_the_highest_priority_of_all_partitions() {
 
 /// An engine with a queue `q` whose order holds strictly: however slow the machine is, no partition
 /// goes ahead of another.
-async fn strictly_ordered(partitions: u32) -> crate::home::TestEngine {
-    let home = crate::home::TestEngine::new(egret_queue::QueueConfig {
+async fn strictly_ordered(partitions: u32) -> crate::test_engine::TestEngine {
+    let home = crate::test_engine::TestEngine::new(egret_queue::QueueConfig {
         partitions,
         priority_wait_max: egret_base::settings::ConfigDuration::secs(3_600),
-        ..crate::home::config()
+        ..crate::test_engine::config()
     })
     .await;
-    let settings = egret_queue::SettingsChange {
-        aging_ms: Some(0),
-        ..egret_queue::SettingsChange::default()
-    };
-    home.make("q", settings).await;
+    let settings =
+        egret_queue::SettingsChange { aging_ms: Some(0), ..egret_queue::SettingsChange::default() };
+    home.create_queue("q", settings).await;
     home
 }
 
@@ -263,10 +235,7 @@ async fn workers_get_the_highest_priority_of_all_partitions() {
             worker.complete(lease, "").await;
         }
         let expected = [9, 7, 3, 0].map(|priority| [priority; 10]).concat();
-        assert_eq!(
-            order, expected,
-            "{partitions} partitions, {credits} credits"
-        );
+        assert_eq!(order, expected, "{partitions} partitions, {credits} credits");
         home.stop().await;
     }
 }
@@ -296,10 +265,9 @@ async fn batches_of_several_priorities_go_in_order_over_partitions() {
                 worker: "hand".to_owned(),
                 lease_ms: None,
             };
-            let claim = home
-                .queues
-                .claim(crate::home::TENANT, &spec, 4, std::time::Duration::ZERO);
-            let claimed = crate::home::soon(claim).await.unwrap();
+            let claim =
+                home.queues.claim(crate::test_engine::TENANT, &spec, 4, std::time::Duration::ZERO);
+            let claimed = crate::test_engine::run_with_timeout(claim).await.unwrap();
             order.extend(claimed.iter().map(|task| known[&task.id]));
         }
         let worker = home.worker("q", credits).await;
@@ -308,10 +276,7 @@ async fn batches_of_several_priorities_go_in_order_over_partitions() {
             order.push(known[&id]);
             worker.complete(lease, "").await;
         }
-        assert_eq!(
-            order, expected,
-            "{partitions} partitions, {credits} credits"
-        );
+        assert_eq!(order, expected, "{partitions} partitions, {credits} credits");
         home.stop().await;
     }
 }

@@ -12,19 +12,11 @@ use proptest::option;
 use proptest::prelude::*;
 
 fn retry() -> impl Strategy<Value = RetryPolicy> {
-    let backoff = prop_oneof![
-        Just(Backoff::Fixed),
-        Just(Backoff::Linear),
-        Just(Backoff::Exponential)
-    ];
+    let backoff =
+        prop_oneof![Just(Backoff::Fixed), Just(Backoff::Linear), Just(Backoff::Exponential)];
     let jitter = prop_oneof![Just(Jitter::None), Just(Jitter::Full), Just(Jitter::Equal)];
     (backoff, jitter, any::<(u64, u64)>()).prop_map(|(backoff, jitter, (base_ms, max_ms))| {
-        RetryPolicy {
-            backoff,
-            base_ms,
-            max_ms,
-            jitter,
-        }
+        RetryPolicy { backoff, base_ms, max_ms, jitter }
     })
 }
 
@@ -68,11 +60,7 @@ struct Parts {
 }
 
 fn parts() -> impl Strategy<Value = Parts> {
-    let options = (
-        option::of(any::<u16>()),
-        option::of(retry()),
-        option::of(any::<u64>()),
-    );
+    let options = (option::of(any::<u16>()), option::of(retry()), option::of(any::<u64>()));
     let options = options.prop_map(|(max_attempts, retry, timeout_ms)| TaskOptions {
         max_attempts,
         retry,
@@ -81,12 +69,7 @@ fn parts() -> impl Strategy<Value = Parts> {
     let texts = [".{0,20}", ".{0,20}"];
     let bytes = [vec(any::<u8>(), 0..40), vec(any::<u8>(), 0..40)];
     let after = vec(any::<[u8; 16]>(), 0..4);
-    let plain = (
-        any::<[u64; 3]>(),
-        any::<[u32; 3]>(),
-        any::<[bool; 2]>(),
-        any::<bool>(),
-    );
+    let plain = (any::<[u64; 3]>(), any::<[u32; 3]>(), any::<[bool; 2]>(), any::<bool>());
     let wide = (any::<[u128; 2]>(), any::<[[u8; 16]; 2]>());
     (plain, wide, texts, bytes, after, settings(), options).prop_map(
         |((numbers, small, yes, unique), (keys, ids), texts, bytes, after, settings, options)| {
@@ -131,66 +114,25 @@ impl Parts {
         let [queue, count, epoch] = self.small;
         let [paused, draining] = self.yes;
         let (tenant, name) = (&*self.texts[0], &*self.texts[1]);
-        let held = TaskReport {
-            number,
-            token: seed,
-            content: &self.bytes[1],
-        };
+        let held = TaskReport { number, token: seed, content: &self.bytes[1] };
         let how = [Defer::Nack, Defer::Snooze, Defer::Release][count as usize % 3];
         let mut all = vec![
             Command::Clock { now_ms, seed },
-            Command::Step {
-                by_ms: seed.cast_signed(),
-            },
-            Command::Epoch {
-                epoch,
-                instance: count as u16,
-                grace_ms: now_ms,
-            },
-            Command::PutQueue {
-                queue,
-                tenant,
-                name,
-                settings: Box::new(self.settings.clone()),
-            },
-            Command::SetFlow {
-                queue,
-                paused,
-                draining,
-            },
+            Command::Step { by_ms: seed.cast_signed() },
+            Command::Epoch { epoch, instance: count as u16, grace_ms: now_ms },
+            Command::PutQueue { queue, tenant, name, settings: Box::new(self.settings.clone()) },
+            Command::SetFlow { queue, paused, draining },
             Command::DeleteQueue { queue },
             Command::Enqueue(self.task()),
-            Command::Claim {
-                queue,
-                worker: name,
-                count,
-                lease_ms: now_ms,
-            },
+            Command::Claim { queue, worker: name, count, lease_ms: now_ms },
             Command::Complete(held),
-            Command::Fail {
-                held,
-                permanent: paused,
-            },
-            Command::Defer {
-                held,
-                delay_ms: now_ms,
-                how,
-            },
-            Command::Heartbeat {
-                held,
-                lease_ms: now_ms,
-            },
+            Command::Fail { report: held, permanent: paused },
+            Command::Defer { report: held, delay_ms: now_ms, mode: how },
+            Command::Heartbeat { report: held, lease_ms: now_ms },
             Command::Cancel { number },
-            Command::Requeue {
-                number,
-                key: self.keys[0],
-            },
+            Command::Requeue { number, key: self.keys[0] },
             Command::Delete { number },
-            Command::Purge {
-                queue,
-                states: count as u8,
-                count: epoch,
-            },
+            Command::Purge { queue, states: count as u8, count: epoch },
             Command::Advance { budget: count },
         ];
         all.extend(self.between());
@@ -205,16 +147,8 @@ impl Parts {
         let (tenant, name) = (&*self.texts[0], &*self.texts[1]);
         let [task, waiting] = self.ids.map(TaskId::from_bytes);
         vec![
-            Command::Await {
-                task,
-                waiting,
-                tenant: number,
-            },
-            Command::Resolve {
-                waiting,
-                task,
-                completed: paused,
-            },
+            Command::Await { task, waiting, tenant: number },
+            Command::Resolve { waiting, task, completed: paused },
             Command::Delivered { message: number },
             Command::PutSchedule(PutSchedule {
                 tenant,
@@ -224,19 +158,8 @@ impl Parts {
                 task: self.task(),
             }),
             Command::DeleteSchedule { tenant, name },
-            Command::PauseSchedule {
-                tenant,
-                name,
-                paused,
-                next_ms: now_ms,
-            },
-            Command::Tick {
-                tenant,
-                name,
-                tick_ms: now_ms,
-                next_ms: seed,
-                tasks: count,
-            },
+            Command::PauseSchedule { tenant, name, paused, next_ms: now_ms },
+            Command::Tick { tenant, name, tick_ms: now_ms, next_ms: seed, tasks: count },
         ]
     }
 }
@@ -274,8 +197,8 @@ proptest! {
             },
         };
         let mut bytes = Vec::new();
-        content::put(&mut bytes, &content);
-        prop_assert_eq!(content::take(&bytes), Ok(content));
+        content::encode(&mut bytes, &content);
+        prop_assert_eq!(content::decode(&bytes), Ok(content));
     }
 
     #[test]

@@ -8,28 +8,19 @@ use egret_queue::{
     MissedTickPolicy, NewSchedule, NewTask, QueueConfig, QueueError, SettingsChange,
 };
 
-use crate::home::{TENANT, TestEngine, config};
+use crate::test_engine::{TENANT, TestEngine, config};
 
-fn told() -> NewTask<'static> {
-    NewTask {
-        callback_url: "https://example.org/done",
-        ..NewTask::default()
-    }
+fn task_with_callback() -> NewTask<'static> {
+    NewTask { callback_url: "https://example.org/done", ..NewTask::default() }
 }
 
 /// Callbacks are made and not sent.
 fn ten_tasks_a_tenant() -> QueueConfig {
-    QueueConfig {
-        partitions: 1,
-        tasks_max: 20,
-        tenant_tasks_max: 10,
-        callbacks: false,
-        ..config()
-    }
+    QueueConfig { partitions: 1, tasks_max: 20, tenant_tasks_max: 10, callbacks: false, ..config() }
 }
 
 /// How many of so many tasks are taken in; the others are refused for the tenant's limit.
-async fn taken_in(home: &TestEngine, task: NewTask<'_>, count: usize) -> Vec<TaskId> {
+async fn enqueue_accepted(home: &TestEngine, task: NewTask<'_>, count: usize) -> Vec<TaskId> {
     let outcomes = home.enqueue("q", &vec![task; count]).await.into_iter();
     let taken = outcomes.filter_map(|outcome| match outcome {
         Ok(enqueued) => Some(enqueued.id),
@@ -49,17 +40,17 @@ fn assert_refused(error: &QueueError, limit: &str) {
 #[tokio::test]
 async fn callbacks_are_on_their_tenants_share_from_the_beginning() {
     let mut home = TestEngine::new(ten_tasks_a_tenant()).await;
-    home.make("q", SettingsChange::default()).await;
-    let tasks = taken_in(&home, told(), 7).await;
+    home.create_queue("q", SettingsChange::default()).await;
+    let tasks = enqueue_accepted(&home, task_with_callback(), 7).await;
     assert_eq!(tasks.len(), 5, "each counts as two");
-    assert_eq!(taken_in(&home, NewTask::default(), 1).await.len(), 0);
+    assert_eq!(enqueue_accepted(&home, NewTask::default(), 1).await.len(), 0);
     // The end of a task makes its callback, which takes the place that was kept for it.
     for id in &tasks {
         home.queues.cancel(TENANT, *id).await.unwrap();
     }
-    assert_eq!(taken_in(&home, NewTask::default(), 1).await.len(), 0);
+    assert_eq!(enqueue_accepted(&home, NewTask::default(), 1).await.len(), 0);
     home.restart().await;
-    assert_eq!(taken_in(&home, NewTask::default(), 1).await.len(), 0);
+    assert_eq!(enqueue_accepted(&home, NewTask::default(), 1).await.len(), 0);
     // To begin a task anew causes another callback.
     let refused = home.queues.requeue(TENANT, tasks[0]).await.unwrap_err();
     assert_refused(&refused, "queue.tenant_tasks_max");
@@ -67,18 +58,15 @@ async fn callbacks_are_on_their_tenants_share_from_the_beginning() {
     for id in &tasks {
         home.queues.delete_task(TENANT, *id).await.unwrap();
     }
-    assert_eq!(taken_in(&home, NewTask::default(), 7).await.len(), 5);
+    assert_eq!(enqueue_accepted(&home, NewTask::default(), 7).await.len(), 5);
     // Another tenant has its own share all the while.
     let settings = SettingsChange::default();
-    home.queues
-        .put_queue("other", "q", &settings)
-        .await
-        .unwrap();
-    let queue = home.queues.queue("other", "q").await.unwrap();
+    home.queues.put_queue("other", "q", &settings).await.unwrap();
+    let queue = home.queues.get_or_create_queue("other", "q").await.unwrap();
     for _ in 0..5 {
         let chain = [egret_queue::ChainTask {
             queue: queue.clone(),
-            task: told(),
+            task: task_with_callback(),
             links: Vec::new(),
             origin: None,
         }];
@@ -91,8 +79,8 @@ async fn callbacks_are_on_their_tenants_share_from_the_beginning() {
 #[tokio::test]
 async fn a_tenant_deletes_its_callbacks_and_no_others() {
     let home = TestEngine::new(ten_tasks_a_tenant()).await;
-    home.make("q", SettingsChange::default()).await;
-    for id in taken_in(&home, told(), 5).await {
+    home.create_queue("q", SettingsChange::default()).await;
+    for id in enqueue_accepted(&home, task_with_callback(), 5).await {
         home.queues.cancel(TENANT, id).await.unwrap();
         home.queues.delete_task(TENANT, id).await.unwrap();
     }
@@ -106,7 +94,7 @@ async fn a_tenant_deletes_its_callbacks_and_no_others() {
         assert_eq!(queue.unwrap(), "q");
         home.queues.delete_task(TENANT, callback.id).await.unwrap();
     }
-    assert_eq!(taken_in(&home, NewTask::default(), 11).await.len(), 10);
+    assert_eq!(enqueue_accepted(&home, NewTask::default(), 11).await.len(), 10);
     home.stop().await;
 }
 
@@ -114,11 +102,11 @@ async fn a_tenant_deletes_its_callbacks_and_no_others() {
 #[tokio::test]
 async fn a_chain_counts_its_callbacks() {
     let home = TestEngine::new(ten_tasks_a_tenant()).await;
-    home.make("q", SettingsChange::default()).await;
-    let queue = home.queues.queue(TENANT, "q").await.unwrap();
+    home.create_queue("q", SettingsChange::default()).await;
+    let queue = home.queues.get_or_create_queue(TENANT, "q").await.unwrap();
     let member = |_| egret_queue::ChainTask {
         queue: queue.clone(),
-        task: told(),
+        task: task_with_callback(),
         links: Vec::new(),
         origin: None,
     };
@@ -133,14 +121,14 @@ async fn a_chain_counts_its_callbacks() {
 #[tokio::test]
 async fn dead_tasks_are_put_back_within_the_share() {
     let home = TestEngine::new(ten_tasks_a_tenant()).await;
-    home.make("q", SettingsChange::default()).await;
-    taken_in(&home, told(), 4).await;
+    home.create_queue("q", SettingsChange::default()).await;
+    enqueue_accepted(&home, task_with_callback(), 4).await;
     let hand = home.worker("q", 4).await;
     let permanent = true;
     for _ in 0..4 {
         let (_, lease, _) = hand.task().await;
         let said = egret_queue::ReportKind::Fail { permanent };
-        hand.say(lease, said, "no").await.unwrap();
+        hand.report(lease, said, "no").await.unwrap();
     }
     drop(hand);
     let refused = home.queues.requeue_dead(TENANT, "q", 0).await.unwrap_err();
@@ -169,17 +157,14 @@ async fn the_bytes_of_a_replaced_schedule_stay_while_its_tasks_do() {
         ..config()
     })
     .await;
-    home.make("q", SettingsChange::default()).await;
+    home.create_queue("q", SettingsChange::default()).await;
     let put = async |home: &TestEngine, name: &str| {
         let schedule = NewSchedule {
             name,
             cron: "* * * * * *",
             time_zone: "",
             queue: "q",
-            task: NewTask {
-                payload: &[b'x'; 20_000],
-                ..NewTask::default()
-            },
+            task: NewTask { payload: &[b'x'; 20_000], ..NewTask::default() },
             missed: MissedTickPolicy::Skip,
             paused: false,
         };
@@ -192,7 +177,7 @@ async fn the_bytes_of_a_replaced_schedule_stay_while_its_tasks_do() {
     await_tick(&home, "s").await;
     let refused = put(&home, "s").await.unwrap_err();
     assert_refused(&refused, "queue.tenant_tasks_bytes_max");
-    home.queues.pause_schedule(TENANT, "s", true).await.unwrap();
+    home.queues.set_schedule_paused(TENANT, "s", true).await.unwrap();
     home.restart().await;
     let refused = put(&home, "t").await.unwrap_err();
     assert_refused(&refused, "queue.tenant_tasks_bytes_max");

@@ -9,20 +9,17 @@ use egret_base_test::eventually;
 use egret_queue::model::TaskState;
 use egret_queue::{Detail, NewTask, SettingsChange, WorkSpec};
 
-use crate::home::{TENANT, TestEngine, config};
+use crate::test_engine::{TENANT, TestEngine, config};
 
 /// Waits until the failure of a partition is known.
 async fn await_failure(home: &TestEngine) {
-    eventually("a partition has failed", async || {
-        !home.queues.failed_parts().is_empty()
-    })
-    .await;
+    eventually("a partition has failed", async || !home.queues.failed_parts().is_empty()).await;
 }
 
 #[tokio::test]
 async fn the_other_partitions_are_listed_claimed_from_and_enqueued_to() {
     let home = TestEngine::new(config()).await;
-    home.make("q", SettingsChange::default()).await;
+    home.create_queue("q", SettingsChange::default()).await;
     let mut ids = Vec::new();
     for _ in 0..20 {
         ids.push(home.enqueue_one("q", NewTask::default()).await);
@@ -30,7 +27,7 @@ async fn the_other_partitions_are_listed_claimed_from_and_enqueued_to() {
     let healthy = |id: &egret_queue::model::TaskId| id.shard() >= 2_048;
     let left: BTreeSet<_> = ids.iter().copied().filter(healthy).collect();
     assert!(!left.is_empty() && left.len() < ids.len());
-    egret_queue::testing::end_by_a_panic(&home.queues, 0);
+    egret_queue::testing::panic_in_turn(&home.queues, 0);
     await_failure(&home).await;
     let page = home.queues.tasks(TENANT, "q", None, "", 100, "").await;
     let page = page.unwrap();
@@ -49,10 +46,7 @@ async fn the_other_partitions_are_listed_claimed_from_and_enqueued_to() {
     assert!(all.iter().all(healthy));
     let mut refusals = BTreeSet::new();
     for key in ["a", "b", "c", "d", "e", "f", "g", "h"] {
-        let task = NewTask {
-            ordering_key: key,
-            ..NewTask::default()
-        };
+        let task = NewTask { ordering_key: key, ..NewTask::default() };
         match home.enqueue("q", &[task]).await.remove(0) {
             Ok(made) => drop(all.insert(made.id)),
             Err(error) => drop(refusals.insert((error.code(), error.to_string()))),
@@ -63,11 +57,7 @@ async fn the_other_partitions_are_listed_claimed_from_and_enqueued_to() {
     assert_eq!(refusals[0].0, "queue_partition_failed");
     assert!(refusals[0].1.contains("partition 0"), "{refusals:?}");
 
-    let spec = WorkSpec {
-        queues: vec!["q".to_owned()],
-        worker: "hand".to_owned(),
-        lease_ms: None,
-    };
+    let spec = WorkSpec { queues: vec!["q".to_owned()], worker: "hand".to_owned(), lease_ms: None };
     let mut claimed = BTreeSet::new();
     let patience = Duration::from_millis(10);
     loop {
@@ -91,18 +81,15 @@ async fn the_other_partitions_are_listed_claimed_from_and_enqueued_to() {
 #[tokio::test]
 async fn queues_are_not_changed_while_a_partition_has_failed() {
     let home = TestEngine::new(config()).await;
-    home.make("q", SettingsChange::default()).await;
-    egret_queue::testing::end_by_a_panic(&home.queues, 1);
+    home.create_queue("q", SettingsChange::default()).await;
+    egret_queue::testing::panic_in_turn(&home.queues, 1);
     await_failure(&home).await;
-    let change = SettingsChange {
-        max_attempts: Some(77),
-        ..SettingsChange::default()
-    };
+    let change = SettingsChange { max_attempts: Some(77), ..SettingsChange::default() };
     let queues = &home.queues;
     let refusals = [
         queues.put_queue(TENANT, "q", &change).await.map(drop),
         queues.put_queue(TENANT, "new", &change).await.map(drop),
-        queues.set_flow(TENANT, "q", Some(true), None).await,
+        queues.set_queue_flags(TENANT, "q", Some(true), None).await,
         queues.delete_queue(TENANT, "q", true).await,
     ];
     for refusal in refusals {

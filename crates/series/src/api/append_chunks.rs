@@ -14,12 +14,12 @@ const PIECE_SAMPLES: usize = 100_000;
 const PIECE_BYTES: usize = 4 << 20;
 
 /// A part in pieces that an append can take, what came first first; none of an empty one.
-pub(super) fn split(part: ShardPart) -> Vec<ShardPart> {
+pub(super) fn split_part(part: ShardPart) -> Vec<ShardPart> {
     if part.is_empty() {
         return Vec::new();
     }
     let is_small = part.samples.len() <= PIECE_SAMPLES;
-    if is_small && part.new.is_empty() && part.histograms.is_empty() {
+    if is_small && part.new_series.is_empty() && part.histograms.is_empty() {
         return vec![part];
     }
     let mut pieces = Pieces::default();
@@ -32,20 +32,20 @@ pub(super) fn split(part: ShardPart) -> Vec<ShardPart> {
     pieces.bytes = samples.len() * SAMPLE_BYTES_MAX;
     pieces.open.samples = samples;
     for (series, time_ms, histogram) in part.histograms.iter() {
-        pieces.make_room(histogram_bytes_max(histogram));
+        pieces.reserve(histogram_bytes_max(histogram));
         let histograms = &mut pieces.open.histograms;
         histograms.push(series, time_ms, histogram.clone());
     }
-    for new in part.new {
+    for new in part.new_series {
         pieces.add_new(new);
     }
     pieces.close();
-    pieces.done
+    pieces.closed
 }
 
 #[derive(Default)]
 struct Pieces {
-    done: Vec<ShardPart>,
+    closed: Vec<ShardPart>,
     open: ShardPart,
     bytes: usize,
 }
@@ -55,12 +55,12 @@ impl Pieces {
         let piece = std::mem::take(&mut self.open);
         self.bytes = 0;
         if !piece.is_empty() {
-            self.done.push(piece);
+            self.closed.push(piece);
         }
     }
 
     /// Makes sure that so many bytes fit into the open piece, where they fit into any.
-    fn make_room(&mut self, bytes: usize) {
+    fn reserve(&mut self, bytes: usize) {
         if self.bytes + bytes > PIECE_BYTES {
             self.close();
         }
@@ -69,29 +69,23 @@ impl Pieces {
 
     /// Adds a new series; one with very many samples is a new one in several pieces, and a known
     /// one when the later of them are written.
-    fn add_new(&mut self, new: NewSeries) {
-        let name_bytes = new.labels.as_key().len() + SAMPLE_BYTES_MAX;
-        self.make_room(name_bytes);
-        let nothing = |new: &NewSeries| NewSeries {
+    fn add_new(&mut self, series: NewSeries) {
+        let name_bytes = series.labels.as_key().len() + SAMPLE_BYTES_MAX;
+        self.reserve(name_bytes);
+        let without_samples = |new: &NewSeries| NewSeries {
             labels: new.labels.clone(),
             alias: None,
             samples: Vec::new(),
             histograms: Vec::new(),
         };
-        let mut open = NewSeries {
-            alias: new.alias.clone(),
-            ..nothing(&new)
-        };
-        let samples = new
-            .samples
-            .iter()
-            .map(|sample| PieceSample::Number(*sample));
-        let histograms = new.histograms.iter().map(PieceSample::Histogram);
+        let mut open = NewSeries { alias: series.alias.clone(), ..without_samples(&series) };
+        let samples = series.samples.iter().map(|sample| PieceSample::Number(*sample));
+        let histograms = series.histograms.iter().map(PieceSample::Histogram);
         for sample in samples.chain(histograms) {
             let bytes = sample.bytes_max();
             if self.bytes + bytes > PIECE_BYTES && !open.is_empty() {
-                let full = std::mem::replace(&mut open, nothing(&new));
-                self.open.new.push(full);
+                let full = std::mem::replace(&mut open, without_samples(&series));
+                self.open.new_series.push(full);
                 self.close();
                 self.bytes += name_bytes;
             }
@@ -101,7 +95,7 @@ impl Pieces {
                 PieceSample::Histogram(sample) => open.histograms.push(sample.clone()),
             }
         }
-        self.open.new.push(open);
+        self.open.new_series.push(open);
     }
 }
 

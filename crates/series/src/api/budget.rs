@@ -13,7 +13,7 @@ use crate::error::SeriesError;
 
 pub(super) struct Budget {
     deadline: Option<Instant>,
-    gone: Arc<AtomicBool>,
+    canceled: Arc<AtomicBool>,
     bytes_max: u64,
 }
 
@@ -27,21 +27,21 @@ impl Drop for Waiter {
 }
 
 impl Budget {
-    pub(crate) fn new(deadline: Option<Instant>, gone: Arc<AtomicBool>, bytes_max: u64) -> Self {
-        Self {
-            deadline,
-            gone,
-            bytes_max,
-        }
+    pub(crate) fn new(
+        deadline: Option<Instant>,
+        canceled: Arc<AtomicBool>,
+        bytes_max: u64,
+    ) -> Self {
+        Self { deadline, canceled, bytes_max }
     }
 
     /// Why the query must stop: its caller has gone, or its time is over.
-    pub(crate) fn stop(&self) -> Option<Stop> {
-        if self.gone.load(Ordering::Relaxed) {
+    pub(crate) fn stop_reason(&self) -> Option<Stop> {
+        if self.canceled.load(Ordering::Relaxed) {
             return Some(Stop::Canceled);
         }
-        let is_over = self.deadline.is_some_and(|at| Instant::now() >= at);
-        is_over.then_some(Stop::TimedOut)
+        let is_past_deadline = self.deadline.is_some_and(|at| Instant::now() >= at);
+        is_past_deadline.then_some(Stop::TimedOut)
     }
 
     /// Whether it may go on, with so many bytes of memory in use.
@@ -49,7 +49,7 @@ impl Budget {
     /// # Errors
     /// [`QueryError::TimedOut`], [`QueryError::Canceled`] and [`QueryError::OverBudget`].
     pub(crate) fn check(&self, bytes: u64) -> Result<(), QueryError> {
-        match self.stop() {
+        match self.stop_reason() {
             Some(Stop::TimedOut) => return Err(QueryError::TimedOut),
             Some(Stop::Canceled) => return Err(QueryError::Canceled),
             None => {}
@@ -67,7 +67,7 @@ impl Budget {
 
     /// A closure that adds up memory and checks the sum as [`Budget::check`] does. The memory is
     /// freed all at once.
-    pub(crate) fn spending(&self) -> impl Fn(u64) -> Result<(), QueryError> {
+    pub(crate) fn memory_counter(&self) -> impl Fn(u64) -> Result<(), QueryError> {
         let spent = Cell::new(0_u64);
         move |bytes| {
             spent.set(spent.get().saturating_add(bytes));
@@ -83,15 +83,15 @@ impl Series {
     /// # Errors
     /// [`SeriesError::Query`] when its turn does not come in time, [`SeriesError::Stopping`], and
     /// those of `work`.
-    pub(super) async fn as_query<T: Send + 'static>(
+    pub(super) async fn run_as_query<T: Send + 'static>(
         &self,
         timeout: Option<Duration>,
         work: impl FnOnce(&EngineInner, &Budget) -> Result<T, SeriesError> + Send + 'static,
     ) -> Result<T, SeriesError> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let waits = self.inner.queries.clone().acquire_owned();
-        let turn_max = timeout.unwrap_or_else(|| self.query_timeout());
-        let Ok(permit) = tokio::time::timeout(turn_max, waits).await else {
+        let acquire = self.inner.query_permits.clone().acquire_owned();
+        let wait_max = timeout.unwrap_or_else(|| self.query_timeout());
+        let Ok(permit) = tokio::time::timeout(wait_max, acquire).await else {
             return Err(QueryError::TimedOut.into());
         };
         let permit = permit.map_err(|_| SeriesError::Stopping)?;
@@ -99,12 +99,12 @@ impl Series {
         let bytes_max = self.inner.config.query_memory_max.bytes();
         let budget = Budget::new(deadline, waiter.0.clone(), bytes_max);
         let inner = self.inner.clone();
-        let working = tokio::task::spawn_blocking(move || {
-            let done = work(&inner, &budget);
+        let running = tokio::task::spawn_blocking(move || {
+            let result = work(&inner, &budget);
             drop(permit);
-            done
+            result
         });
-        let done = match working.await {
+        let done = match running.await {
             Ok(done) => done,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Err(_) => Err(SeriesError::Stopping),

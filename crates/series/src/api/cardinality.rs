@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use egret_blocks::block::{Block, BlockError};
-use egret_blocks::core::page::hash_of;
+use egret_blocks::core::page::labels_hash;
 use egret_blocks::core::window::WINDOWS_MS;
 use egret_metrics_model::{Labels, METRIC_NAME, TimeMs, TimeSpan};
 
@@ -97,13 +97,13 @@ const HOUR_MS: TimeMs = 3_600_000;
 const DAY_MS: TimeMs = 24 * HOUR_MS;
 
 /// Spans up to here are divided into hours.
-const BY_HOURS_MS: TimeMs = 7 * DAY_MS;
+const HOURLY_SPAN_MAX_MS: TimeMs = 7 * DAY_MS;
 
 /// Series that are looked at before it is asked how much memory that takes.
-const PIECE: u32 = 4_096;
+const SERIES_PER_CHECK: u32 = 4_096;
 
 /// What a series that was seen takes, and a value that was counted beside its bytes: about.
-const SEEN_BYTES: u64 = 64;
+const COUNTED_SERIES_BYTES: u64 = 64;
 const VALUE_BYTES: u64 = 96;
 
 impl Series {
@@ -118,7 +118,7 @@ impl Series {
         span: TimeSpan,
         limit: usize,
     ) -> Result<CardinalityStats, SeriesError> {
-        self.as_query(Some(self.query_timeout()), move |inner, budget| {
+        self.run_as_query(Some(self.query_timeout()), move |inner, budget| {
             inner.cardinality(span, limit, budget)
         })
         .await
@@ -130,7 +130,7 @@ impl Series {
     /// [`SeriesError::Query`] when that takes more time or memory than a query may, and
     /// [`SeriesError::Stopping`].
     pub async fn head_statistics(&self, limit: usize) -> Result<HeadStatistics, SeriesError> {
-        self.as_query(Some(self.query_timeout()), move |inner, budget| {
+        self.run_as_query(Some(self.query_timeout()), move |inner, budget| {
             inner.head_statistics(limit, budget)
         })
         .await
@@ -147,18 +147,18 @@ impl EngineInner {
         let mut explorer = Explorer::new(span);
         let snapshot = self.catalog()?.snapshot();
         // What was there before is not new.
-        let before = span.start.saturating_sub(WINDOWS_MS[0]);
-        for block in snapshot.within(before, span.end) {
-            for from in (0..block.series()).step_by(PIECE as usize) {
-                let to = from.saturating_add(PIECE).min(block.series());
-                let told = explorer.look_into(block, from..to);
-                self.noted(told)?;
+        let lookback_start = span.start.saturating_sub(WINDOWS_MS[0]);
+        for block in snapshot.blocks_overlapping(lookback_start, span.end) {
+            for first in (0..block.series()).step_by(SERIES_PER_CHECK as usize) {
+                let end = first.saturating_add(SERIES_PER_CHECK).min(block.series());
+                let result = explorer.add_block(block, first..end);
+                self.check_read(result)?;
                 budget.check(explorer.bytes)?;
             }
         }
         for shard in self.shards()? {
-            for (at, series) in shard.index.view().all().enumerate() {
-                if at.is_multiple_of(PIECE as usize) {
+            for (index, series) in shard.index.view().iter().enumerate() {
+                if index.is_multiple_of(SERIES_PER_CHECK as usize) {
                     budget.check(explorer.bytes)?;
                 }
                 explorer.add_head(&series.labels, &series.figures(span));
@@ -178,8 +178,8 @@ impl EngineInner {
         for shard in self.shards()? {
             let view = shard.index.view();
             statistics.series += view.len() as u64;
-            for (at, series) in view.all().enumerate() {
-                if at.is_multiple_of(PIECE as usize) {
+            for (index, series) in view.iter().enumerate() {
+                if index.is_multiple_of(SERIES_PER_CHECK as usize) {
                     budget.check(bytes)?;
                 }
                 let figures = series.figures(TimeSpan::ALL);
@@ -190,31 +190,31 @@ impl EngineInner {
                 };
             }
             let mut names: BTreeSet<String> = BTreeSet::new();
-            view.names(|name| {
+            view.visit_names(|name| {
                 if !names.contains(name) {
                     names.insert(name.to_owned());
                 }
             });
             for name in names {
                 let counts = values.entry(name.clone()).or_default();
-                view.values(&name, |value, count| {
-                    if add(counts, value, count as u64) {
+                view.visit_values(&name, |value, count| {
+                    if add_count(counts, value, count as u64) {
                         bytes += VALUE_BYTES + value.len() as u64;
                     }
                 });
                 budget.check(bytes)?;
             }
         }
-        statistics.largest = largest_of(&values, limit);
+        statistics.largest = find_largest(&values, limit);
         Ok(statistics)
     }
 }
 
 /// Counts one more value, and returns whether it is a new one.
-fn add(counts: &mut BTreeMap<String, u64>, value: &str, count: u64) -> bool {
+fn add_count(counts: &mut BTreeMap<String, u64>, value: &str, count: u64) -> bool {
     match counts.get_mut(value) {
-        Some(so_far) => {
-            *so_far += count;
+        Some(total) => {
+            *total += count;
             false
         }
         None => {
@@ -224,52 +224,42 @@ fn add(counts: &mut BTreeMap<String, u64>, value: &str, count: u64) -> bool {
     }
 }
 
-fn largest_of(values: &Values, limit: usize) -> Largest {
-    let counted = |name: &str, count: u64| NameCount {
-        name: name.to_owned(),
-        count,
-    };
-    let by_name = |count: fn(&BTreeMap<String, u64>) -> u64| {
-        let all = values.iter();
-        most(
-            all.map(|(name, values)| counted(name, count(values)))
-                .collect(),
-            limit,
-        )
+fn find_largest(values: &Values, limit: usize) -> Largest {
+    let name_count = |name: &str, count: u64| NameCount { name: name.to_owned(), count };
+    let largest_by_name = |count: fn(&BTreeMap<String, u64>) -> u64| {
+        let labels = values.iter();
+        take_largest(labels.map(|(name, values)| name_count(name, count(values))).collect(), limit)
     };
     let pairs = values.iter().flat_map(|(name, values)| {
-        let named = move |(value, count): (&String, &u64)| NameCount {
+        let pair_count = move |(value, count): (&String, &u64)| NameCount {
             name: format!("{name}={value}"),
             count: *count,
         };
-        values.iter().map(named)
+        values.iter().map(pair_count)
     });
-    let metrics = values
-        .get(METRIC_NAME)
-        .into_iter()
-        .flatten()
-        .map(|(name, count)| counted(name, *count));
+    let metrics =
+        values.get(METRIC_NAME).into_iter().flatten().map(|(name, count)| name_count(name, *count));
     Largest {
         pairs: values.values().map(|values| values.len() as u64).sum(),
         names: values.len() as u64,
-        series_by_metric: most(metrics.collect(), limit),
-        values_by_name: by_name(|values| values.len() as u64),
-        bytes_by_name: by_name(|values| {
+        series_by_metric: take_largest(metrics.collect(), limit),
+        values_by_name: largest_by_name(|values| values.len() as u64),
+        bytes_by_name: largest_by_name(|values| {
             let bytes = |(value, count): (&String, &u64)| value.len() as u64 * count;
             values.iter().map(bytes).sum()
         }),
-        series_by_pair: most(pairs.collect(), limit),
+        series_by_pair: take_largest(pairs.collect(), limit),
     }
 }
 
 /// The largest, those of like size by name.
-fn most(mut all: Vec<NameCount>, limit: usize) -> Vec<NameCount> {
-    all.sort_by(|one, other| {
-        let by_count = other.count.cmp(&one.count);
-        by_count.then_with(|| one.name.cmp(&other.name))
+fn take_largest(mut counts: Vec<NameCount>, limit: usize) -> Vec<NameCount> {
+    counts.sort_by(|left, right| {
+        let by_count = right.count.cmp(&left.count);
+        by_count.then_with(|| left.name.cmp(&right.name))
     });
-    all.truncate(limit);
-    all
+    counts.truncate(limit);
+    counts
 }
 
 /// A series that was met.
@@ -278,16 +268,16 @@ struct CountedSeries {
     /// Index of its metric among the costs.
     metric: usize,
     /// Whether it has samples in the span.
-    counts: bool,
+    is_in_span: bool,
 }
 
 /// Goes through all series, of which each may be in several places.
 struct Explorer {
     span: TimeSpan,
     /// By the hash of their labels: two that have one count as one.
-    seen: HashMap<u64, CountedSeries>,
+    counted_series: HashMap<u64, CountedSeries>,
     values: Values,
-    metrics: HashMap<Arc<str>, usize>,
+    metric_indexes: HashMap<Arc<str>, usize>,
     costs: Vec<Cost>,
     bytes: u64,
 }
@@ -304,16 +294,16 @@ impl Explorer {
     fn new(span: TimeSpan) -> Self {
         Self {
             span,
-            seen: HashMap::new(),
+            counted_series: HashMap::new(),
             values: Values::new(),
-            metrics: HashMap::new(),
+            metric_indexes: HashMap::new(),
             costs: Vec::new(),
             bytes: 0,
         }
     }
 
-    fn look_into(&mut self, block: &Block, series: Range<u32>) -> Result<(), BlockError> {
-        block.names(series, |_, name| {
+    fn add_block(&mut self, block: &Block, series: Range<u32>) -> Result<(), BlockError> {
+        block.for_each_name(series, |_, name| {
             let figures = name.figures(self.span);
             let share = Share {
                 first_ms: figures.first_ms,
@@ -322,7 +312,7 @@ impl Explorer {
                 memory_bytes: 0,
             };
             let metric = name.label(METRIC_NAME);
-            self.add(name.hash(), metric, &share, || name.labels());
+            self.add_share(name.hash(), metric, &share, || name.labels());
         })
     }
 
@@ -336,14 +326,14 @@ impl Explorer {
             disk_bytes: 0,
             memory_bytes: figures.bytes,
         };
-        self.add(hash_of(labels), labels.metric(), &share, || labels.clone());
+        self.add_share(labels_hash(labels), labels.metric(), &share, || labels.clone());
     }
 
-    fn add(&mut self, hash: u64, metric: &str, share: &Share, labels: impl Fn() -> Labels) {
-        let known = self.seen.get(&hash).map(|seen| (seen.metric, seen.counts));
-        let metric = known.map_or_else(|| self.metric(metric), |(metric, _)| metric);
-        let counts = share.samples > 0;
-        if counts && !known.is_some_and(|(_, counts)| counts) {
+    fn add_share(&mut self, hash: u64, metric: &str, share: &Share, labels: impl Fn() -> Labels) {
+        let previous = self.counted_series.get(&hash).map(|seen| (seen.metric, seen.is_in_span));
+        let metric = previous.map_or_else(|| self.metric_index(metric), |(metric, _)| metric);
+        let is_in_span = share.samples > 0;
+        if is_in_span && !previous.is_some_and(|(_, counts)| counts) {
             self.costs[metric].series += 1;
             self.count_values(&labels());
         }
@@ -351,28 +341,21 @@ impl Explorer {
         cost.samples += share.samples;
         cost.disk_bytes += share.disk_bytes;
         cost.memory_bytes += share.memory_bytes;
-        let seen = self.seen.entry(hash).or_insert_with(|| {
-            self.bytes += SEEN_BYTES;
-            CountedSeries {
-                first_ms: share.first_ms,
-                metric,
-                counts,
-            }
+        let counted = self.counted_series.entry(hash).or_insert_with(|| {
+            self.bytes += COUNTED_SERIES_BYTES;
+            CountedSeries { first_ms: share.first_ms, metric, is_in_span }
         });
-        seen.first_ms = seen.first_ms.min(share.first_ms);
-        seen.counts |= counts;
+        counted.first_ms = counted.first_ms.min(share.first_ms);
+        counted.is_in_span |= is_in_span;
     }
 
-    fn metric(&mut self, name: &str) -> usize {
-        if let Some(place) = self.metrics.get(name) {
-            return *place;
+    fn metric_index(&mut self, name: &str) -> usize {
+        if let Some(index) = self.metric_indexes.get(name) {
+            return *index;
         }
         let place = self.costs.len();
-        self.costs.push(Cost {
-            metric: name.to_owned(),
-            ..Cost::default()
-        });
-        self.metrics.insert(name.into(), place);
+        self.costs.push(Cost { metric: name.to_owned(), ..Cost::default() });
+        self.metric_indexes.insert(name.into(), place);
         self.bytes += VALUE_BYTES + name.len() as u64;
         place
     }
@@ -383,7 +366,7 @@ impl Explorer {
                 Some(values) => values,
                 None => self.values.entry(name.to_owned()).or_default(),
             };
-            if add(values, value, 1) {
+            if add_count(values, value, 1) {
                 self.bytes += VALUE_BYTES + value.len() as u64;
             }
         }
@@ -391,36 +374,33 @@ impl Explorer {
 
     fn finish(mut self, limit: usize) -> CardinalityStats {
         let TimeSpan { start, end } = self.span;
-        let period_ms = if end.saturating_sub(start) <= BY_HOURS_MS {
-            HOUR_MS
-        } else {
-            DAY_MS
-        };
-        let mut found = CardinalityStats {
+        let period_ms =
+            if end.saturating_sub(start) <= HOURLY_SPAN_MAX_MS { HOUR_MS } else { DAY_MS };
+        let mut stats = CardinalityStats {
             period_ms,
-            largest: largest_of(&self.values, limit),
+            largest: find_largest(&self.values, limit),
             ..CardinalityStats::default()
         };
-        let mut new: BTreeMap<TimeMs, u64> = BTreeMap::new();
-        for seen in self.seen.values().filter(|seen| seen.counts) {
-            found.series += 1;
-            if seen.first_ms >= start {
-                found.new_series += 1;
-                self.costs[seen.metric].new_series += 1;
-                let into_ms = seen.first_ms.rem_euclid(period_ms);
-                let period = seen.first_ms.saturating_sub(into_ms);
-                *new.entry(period).or_default() += 1;
+        let mut new_by_period: BTreeMap<TimeMs, u64> = BTreeMap::new();
+        for counted in self.counted_series.values().filter(|seen| seen.is_in_span) {
+            stats.series += 1;
+            if counted.first_ms >= start {
+                stats.new_series += 1;
+                self.costs[counted.metric].new_series += 1;
+                let into_ms = counted.first_ms.rem_euclid(period_ms);
+                let period = counted.first_ms.saturating_sub(into_ms);
+                *new_by_period.entry(period).or_default() += 1;
             }
         }
         self.costs.retain(|cost| cost.series > 0);
-        self.costs.sort_by(|one, other| {
+        self.costs.sort_by(|left, right| {
             let bytes = |cost: &Cost| cost.disk_bytes + cost.memory_bytes;
-            let by_bytes = bytes(other).cmp(&bytes(one));
-            by_bytes.then_with(|| one.metric.cmp(&other.metric))
+            let by_bytes = bytes(right).cmp(&bytes(left));
+            by_bytes.then_with(|| left.metric.cmp(&right.metric))
         });
         self.costs.truncate(limit);
-        found.costs = self.costs;
-        found.new_by_period = new.into_iter().collect();
-        found
+        stats.costs = self.costs;
+        stats.new_by_period = new_by_period.into_iter().collect();
+        stats
     }
 }

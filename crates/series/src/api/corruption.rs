@@ -21,7 +21,7 @@ pub(crate) struct CorruptionReporter {
 
 impl CorruptionReporter {
     /// A reporter for the blocks of `catalog`.
-    pub(crate) fn of(catalog: Arc<Catalog<Directory>>, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(catalog: Arc<Catalog<Directory>>, metrics: Arc<Metrics>) -> Self {
         Self { catalog, metrics }
     }
 
@@ -30,26 +30,26 @@ impl CorruptionReporter {
     ///
     /// # Errors
     /// The error of `read`, unchanged.
-    pub(crate) fn noted<T>(&self, read: Result<T, BlockError>) -> Result<T, BlockError> {
-        if let Err(error) = &read {
-            self.note(error);
+    pub(crate) fn check_read<T>(&self, result: Result<T, BlockError>) -> Result<T, BlockError> {
+        if let Err(error) = &result {
+            self.report(error);
         }
-        read
+        result
     }
 
     /// Takes note of why a block could not be read.
-    pub(crate) fn note(&self, error: &BlockError) {
+    pub(crate) fn report(&self, error: &BlockError) {
         if !matches!(error, BlockError::Corrupt { .. }) {
             return;
         }
-        self.metrics.damage.inc();
-        let before = self.catalog.quarantined().len();
-        if let Err(failed) = self.catalog.note(error) {
-            let reason = format_args!("{error}; {failed}");
+        self.metrics.block_failures.inc();
+        let quarantined_before = self.catalog.quarantined().len();
+        if let Err(failure) = self.catalog.record_read_error(error) {
+            let reason = format_args!("{error}; {failure}");
             let message = "cannot set aside a damaged block of series";
             condition::occur("series_blocks_damaged", "series", reason, message);
         }
-        if self.catalog.quarantined().len() > before {
+        if self.catalog.quarantined().len() > quarantined_before {
             tracing::error!(%error, "a block of series is damaged and was set aside");
         }
     }
@@ -60,16 +60,16 @@ impl EngineInner {
     ///
     /// # Errors
     /// [`SeriesError::Block`], the one that it is given, and [`SeriesError::Stopping`].
-    pub(crate) fn noted<T>(&self, read: Result<T, BlockError>) -> Result<T, SeriesError> {
-        Ok(self.damage()?.noted(read)?)
+    pub(crate) fn check_read<T>(&self, result: Result<T, BlockError>) -> Result<T, SeriesError> {
+        Ok(self.corruption_reporter()?.check_read(result)?)
     }
 
     /// The reporter of corrupt blocks.
     ///
     /// # Errors
     /// [`SeriesError::Stopping`].
-    pub(crate) fn damage(&self) -> Result<CorruptionReporter, SeriesError> {
+    pub(crate) fn corruption_reporter(&self) -> Result<CorruptionReporter, SeriesError> {
         let catalog = self.catalog()?.clone();
-        Ok(CorruptionReporter::of(catalog, self.metrics.clone()))
+        Ok(CorruptionReporter::new(catalog, self.metrics.clone()))
     }
 }

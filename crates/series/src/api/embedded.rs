@@ -28,17 +28,12 @@ impl Append for Series {
         report: &'a [NewSample],
     ) -> BoxFuture<'a, Result<AppendResult, AppendError>> {
         Box::pin(async move {
-            let written = self
+            let counts = self
                 .append_with_report(samples, report)
                 .await
-                .map_err(|error| AppendError {
-                    message: egret_base::error::chain(&error),
-                })?;
-            let refused = written.rejected.samples;
-            Ok(AppendResult {
-                refused,
-                series_limit: written.without_room,
-            })
+                .map_err(|error| AppendError { message: egret_base::error::chain(&error) })?;
+            let refused = counts.rejected.samples;
+            Ok(AppendResult { refused, series_limit: counts.without_room })
         })
     }
 }
@@ -57,11 +52,11 @@ impl Evaluate for Series {
             }
         };
         let answer = inner.evaluate(query, EvalTimes::At(at), QueryOptions::default(), &stop);
-        inner.metrics.took(Component::Evaluate, began.elapsed());
+        inner.metrics.observe_duration(Component::Evaluate, began.elapsed());
         answer
     }
 
-    fn last(
+    fn last_samples(
         &self,
         matchers: Vec<Matcher>,
         range: TimeSpan,

@@ -33,7 +33,7 @@ impl Series {
         mut visitor: V,
     ) -> Result<V, SeriesError> {
         // No time limit: a slow reader may take as long as it needs.
-        self.as_query(None, move |inner, budget| {
+        self.run_as_query(None, move |inner, budget| {
             inner.visit(&scope, budget, &mut visitor)?;
             Ok(visitor)
         })
@@ -47,10 +47,8 @@ impl Series {
     /// As [`Series::visit_samples`].
     pub async fn first_with_histograms(&self, scope: Scope) -> Result<Option<Labels>, SeriesError> {
         let timeout = Some(self.query_timeout());
-        self.as_query(timeout, move |inner, budget| {
-            inner.first_with_histograms(&scope, budget)
-        })
-        .await
+        self.run_as_query(timeout, move |inner, budget| inner.first_with_histograms(&scope, budget))
+            .await
     }
 }
 
@@ -62,9 +60,9 @@ impl EngineInner {
         visitor: &mut impl SampleVisitor,
     ) -> Result<(), SeriesError> {
         let mut samples = SeriesSamples::default();
-        self.each_in_scope(scope, budget, |found, at| {
-            found.samples(at, &mut samples)?;
-            let labels = &found.series[at].labels;
+        self.for_each_in_scope(scope, budget, |selected, index| {
+            selected.samples(index, &mut samples)?;
+            let labels = &selected.series[index].labels;
             if samples.is_empty() {
                 Ok(ControlFlow::Continue(()))
             } else {
@@ -79,41 +77,36 @@ impl EngineInner {
         budget: &Budget,
     ) -> Result<Option<Labels>, SeriesError> {
         let mut first = None;
-        self.each_in_scope(scope, budget, |found, at| {
+        self.for_each_in_scope(scope, budget, |selected, index| {
             budget.check(0)?;
-            if !found.has_histograms(at)? {
+            if !selected.has_histograms(index)? {
                 return Ok(ControlFlow::Continue(()));
             }
-            first = Some(found.series[at].labels.clone());
+            first = Some(selected.series[index].labels.clone());
             Ok(ControlFlow::Break(()))
         })?;
         Ok(first)
     }
 
     /// Shows every series in scope once, those of a selector in the order of their labels.
-    fn each_in_scope(
+    fn for_each_in_scope(
         &self,
         scope: &Scope,
         budget: &Budget,
-        mut show: impl FnMut(&SelectedSeries, usize) -> Result<ControlFlow<()>, SeriesError>,
+        mut visit: impl FnMut(&SelectedSeries, usize) -> Result<ControlFlow<()>, SeriesError>,
     ) -> Result<(), SeriesError> {
         let selectors = scope.selectors();
-        let span = TimeSpan {
-            start: scope.start,
-            end: scope.end,
-        };
+        let span = TimeSpan { start: scope.start, end: scope.end };
         let mut seen = HashSet::new();
         for selector in selectors {
-            let mut found = self.select(selector, span, &budget.spending())?;
-            found
-                .series
-                .sort_unstable_by(|one, other| one.labels.cmp(&other.labels));
-            for at in 0..found.series.len() {
-                let labels = &found.series[at].labels;
+            let mut selected = self.select(selector, span, &budget.memory_counter())?;
+            selected.series.sort_unstable_by(|left, right| left.labels.cmp(&right.labels));
+            for index in 0..selected.series.len() {
+                let labels = &selected.series[index].labels;
                 if selectors.len() > 1 && !seen.insert(labels.clone()) {
                     continue;
                 }
-                if show(&found, at)?.is_break() {
+                if visit(&selected, index)?.is_break() {
                     return Ok(());
                 }
             }

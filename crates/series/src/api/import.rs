@@ -13,7 +13,7 @@ use egret_metrics_wire::otlp::{self, OtlpEncoding, OtlpOptions, OtlpValue};
 use egret_metrics_wire::{LabelLimits, WireError};
 
 use super::Series;
-use super::ingest_batch::{RejectedSamples, limits};
+use super::ingest_batch::{RejectedSamples, label_limits};
 use crate::api::write::{WriteCounts, WrittenValue};
 use crate::core::metadata::{Describe, Description};
 use crate::error::SeriesError;
@@ -31,25 +31,25 @@ struct Batch<'s> {
     series: &'s Series,
     limits: LabelLimits,
     samples: Vec<(Labels, TimeMs, WrittenValue)>,
-    written: WriteCounts,
+    counts: WriteCounts,
 }
 
 impl<'s> Batch<'s> {
     fn new(series: &'s Series) -> Self {
         Self {
             series,
-            limits: limits(series.config()),
+            limits: label_limits(series.config()),
             samples: Vec::new(),
-            written: WriteCounts::default(),
+            counts: WriteCounts::default(),
         }
     }
 
     /// The labels of a series, when they are in order; else notes that so many samples are refused.
-    fn check(&mut self, mut pairs: Vec<(&str, &str)>, samples: u64) -> Option<Labels> {
+    fn check_labels(&mut self, mut pairs: Vec<(&str, &str)>, samples: u64) -> Option<Labels> {
         match self.limits.check(&mut pairs) {
             Ok(()) => Some(Labels::from_sorted(pairs.into_iter())),
             Err(error) => {
-                self.written.rejected.add(samples, error);
+                self.counts.rejected.add(samples, error);
                 None
             }
         }
@@ -63,11 +63,7 @@ impl<'s> Batch<'s> {
         value: impl Into<WrittenValue>,
     ) -> Result<(), SeriesError> {
         self.samples.push((labels, time_ms, value.into()));
-        if self.samples.len() < BATCH_SAMPLES {
-            Ok(())
-        } else {
-            self.flush().await
-        }
+        if self.samples.len() < BATCH_SAMPLES { Ok(()) } else { self.flush().await }
     }
 
     async fn flush(&mut self) -> Result<(), SeriesError> {
@@ -75,16 +71,16 @@ impl<'s> Batch<'s> {
         if samples.is_empty() {
             return Ok(());
         }
-        let written = self.series.append(samples.iter().cloned()).await?;
-        self.written.samples += written.samples;
-        self.written.late += written.late;
-        self.written.rejected.merge(written.rejected);
+        let counts = self.series.append(samples.iter().cloned()).await?;
+        self.counts.samples += counts.samples;
+        self.counts.late += counts.late;
+        self.counts.rejected.merge(counts.rejected);
         Ok(())
     }
 
     async fn finish(mut self) -> Result<WriteCounts, SeriesError> {
         self.flush().await?;
-        Ok(self.written)
+        Ok(self.counts)
     }
 }
 
@@ -98,9 +94,9 @@ impl RejectedSamples {
     }
 }
 
-fn text_of<'a>(body: &'a [u8], what: &'static str) -> Result<&'a str, SeriesError> {
+fn parse_utf8<'a>(body: &'a [u8], message: &'static str) -> Result<&'a str, SeriesError> {
     let text = std::str::from_utf8(body).map_err(|error| WireError::Message {
-        message: what,
+        message,
         problem: format!("it is not UTF-8: {error}"),
     });
     Ok(text?)
@@ -119,7 +115,7 @@ impl Series {
         precision: Precision,
         labels: &[(&str, &str)],
     ) -> Result<WriteCounts, SeriesError> {
-        let mut lines = LineReader::new(text_of(body, "line protocol")?, precision);
+        let mut lines = LineReader::new(parse_utf8(body, "line protocol")?, precision);
         let now_ms = self.now_ms();
         let mut batch = Batch::new(self);
         let mut name = String::new();
@@ -127,7 +123,7 @@ impl Series {
             let point = match point {
                 Ok(point) => point,
                 Err(error) => {
-                    batch.written.rejected.add(1, error);
+                    batch.counts.rejected.add(1, error);
                     continue;
                 }
             };
@@ -137,7 +133,7 @@ impl Series {
                 let mut pairs = vec![(egret_metrics_model::METRIC_NAME, name.as_str())];
                 pairs.extend(labels);
                 pairs.extend(tags);
-                if let Some(labels) = batch.check(pairs, 1) {
+                if let Some(labels) = batch.check_labels(pairs, 1) {
                     let time_ms = point.time_ms.unwrap_or(now_ms);
                     batch.add(labels, time_ms, *value).await?;
                 }
@@ -163,11 +159,8 @@ impl Series {
         let mut translated = otlp::decode(body, encoding, &options)?;
         let mut batch = Batch::new(self);
         for sample in &translated.samples {
-            let pairs = sample
-                .labels
-                .iter()
-                .map(|(name, value)| (name.as_str(), value.as_str()));
-            let Some(labels) = batch.check(pairs.collect(), 1) else {
+            let pairs = sample.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+            let Some(labels) = batch.check_labels(pairs.collect(), 1) else {
                 continue;
             };
             match &sample.value {
@@ -181,12 +174,12 @@ impl Series {
             }
         }
         let rejected = batch.finish().await?.rejected;
-        for said in &translated.metadata {
+        for metadata in &translated.metadata {
             self.describe(Description {
-                metric: &said.metric,
-                kind: said.kind,
-                unit: &said.unit,
-                help: &said.help,
+                metric: &metadata.metric,
+                kind: metadata.kind,
+                unit: &metadata.unit,
+                help: &metadata.help,
             });
         }
         translated.rejected_points += rejected.samples;

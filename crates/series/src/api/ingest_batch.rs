@@ -53,13 +53,13 @@ impl fmt::Display for RejectedSamples {
 pub(crate) struct ShardPart {
     pub samples: SampleBatch,
     pub histograms: HistogramBatch,
-    pub new: Vec<NewSeries>,
+    pub new_series: Vec<NewSeries>,
 }
 
 impl ShardPart {
     /// Whether there is nothing to be written.
     pub(crate) fn is_empty(&self) -> bool {
-        self.samples.is_empty() && self.histograms.is_empty() && self.new.is_empty()
+        self.samples.is_empty() && self.histograms.is_empty() && self.new_series.is_empty()
     }
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct ShardedBatch {
     /// The replica that sent the request, where replicas are told apart: its label is taken off.
     pub sender: Option<Box<HaReplica>>,
     /// Where each of the new series is: their shards, and their places among the new ones of it.
-    new: HashMap<Labels, (usize, usize)>,
+    new_series_slots: HashMap<Labels, (usize, usize)>,
     bounds: AcceptedSpan,
     limits: LabelLimits,
 }
@@ -104,7 +104,7 @@ pub(crate) enum SampleTarget {
 }
 
 /// Labels that are too many or too long for the settings are refused.
-pub(super) fn limits(config: &SeriesConfig) -> LabelLimits {
+pub(super) fn label_limits(config: &SeriesConfig) -> LabelLimits {
     LabelLimits {
         labels_per_series_max: config.labels_per_series_max,
         label_name_bytes_max: config.label_name_bytes_max.bytes(),
@@ -113,7 +113,7 @@ pub(super) fn limits(config: &SeriesConfig) -> LabelLimits {
 }
 
 /// Which of so many shards has the series with these labels.
-pub(crate) fn shard_of(labels: &Labels, shards: usize) -> usize {
+pub(crate) fn shard_index(labels: &Labels, shards: usize) -> usize {
     // Must never change: it decides in which log a series is.
     (xxh3_64(labels.as_key().as_bytes()) % shards as u64) as usize
 }
@@ -129,7 +129,7 @@ impl ShardedBatch {
             samples: 0,
             histograms: 0,
             sender: None,
-            new: HashMap::new(),
+            new_series_slots: HashMap::new(),
             bounds,
             limits,
         }
@@ -137,17 +137,17 @@ impl ShardedBatch {
 
     /// Adds a sample to its shard's part.
     #[inline]
-    pub(crate) fn put(&mut self, target: SampleTarget, time_ms: TimeMs, value: f64) {
-        if !self.admits(target, time_ms) {
+    pub(crate) fn add_sample(&mut self, target: SampleTarget, time_ms: TimeMs, value: f64) {
+        if !self.admit(target, time_ms) {
             return;
         }
         match target {
-            SampleTarget::Known(place) => {
-                let part = &mut self.parts[usize::from(place.shard)];
-                part.samples.push(place.number, time_ms, value);
+            SampleTarget::Known(series_ref) => {
+                let part = &mut self.parts[usize::from(series_ref.shard)];
+                part.samples.push(series_ref.number, time_ms, value);
             }
-            SampleTarget::New(shard, at) => {
-                let new = &mut self.parts[shard].new[at];
+            SampleTarget::New(shard, index) => {
+                let new = &mut self.parts[shard].new_series[index];
                 new.samples.push((time_ms, value));
             }
             SampleTarget::Refused => unreachable!("what is refused is not admitted"),
@@ -155,23 +155,23 @@ impl ShardedBatch {
     }
 
     /// Adds a native histogram.
-    pub(crate) fn put_histogram(
+    pub(crate) fn add_histogram(
         &mut self,
         target: SampleTarget,
         time_ms: TimeMs,
         histogram: Arc<Histogram>,
     ) {
-        if !self.admits(target, time_ms) {
+        if !self.admit(target, time_ms) {
             return;
         }
         self.histograms += 1;
         match target {
-            SampleTarget::Known(place) => {
-                let part = &mut self.parts[usize::from(place.shard)];
-                part.histograms.push(place.number, time_ms, histogram);
+            SampleTarget::Known(series_ref) => {
+                let part = &mut self.parts[usize::from(series_ref.shard)];
+                part.histograms.push(series_ref.number, time_ms, histogram);
             }
-            SampleTarget::New(shard, at) => {
-                let new = &mut self.parts[shard].new[at];
+            SampleTarget::New(shard, index) => {
+                let new = &mut self.parts[shard].new_series[index];
                 new.histograms.push((time_ms, histogram));
             }
             SampleTarget::Refused => unreachable!("what is refused is not admitted"),
@@ -179,11 +179,8 @@ impl ShardedBatch {
     }
 
     #[inline]
-    fn admits(&mut self, target: SampleTarget, time_ms: TimeMs) -> bool {
-        let AcceptedSpan {
-            oldest_ms,
-            newest_ms,
-        } = self.bounds;
+    fn admit(&mut self, target: SampleTarget, time_ms: TimeMs) -> bool {
+        let AcceptedSpan { oldest_ms, newest_ms } = self.bounds;
         let is_within = time_ms >= oldest_ms && time_ms <= newest_ms;
         if is_within && !matches!(target, SampleTarget::Refused) {
             self.samples += 1;
@@ -205,8 +202,7 @@ impl ShardedBatch {
         } else {
             "too far in the future: see series.future_max"
         };
-        self.rejected
-            .add(1, format_args!("the time {time_ms} is {side}"));
+        self.rejected.add(1, format_args!("the time {time_ms} is {side}"));
     }
 
     /// Counts so many samples as refused for what is wrong with them alone.
@@ -214,8 +210,12 @@ impl ShardedBatch {
     /// # Errors
     /// The same error, when it is about the whole request.
     #[cold]
-    pub(crate) fn pass_over(&mut self, samples: u64, error: WireError) -> Result<(), WireError> {
-        if error.is_of_series() {
+    pub(crate) fn reject_or_fail(
+        &mut self,
+        samples: u64,
+        error: WireError,
+    ) -> Result<(), WireError> {
+        if error.is_series_error() {
             self.rejected.add(samples, error);
             Ok(())
         } else {
@@ -229,19 +229,19 @@ impl ShardedBatch {
     /// # Errors
     /// As [`ShardedBatch::unknown`].
     #[inline]
-    pub(crate) fn target(
+    pub(crate) fn known_target(
         &mut self,
-        known: &SeriesKeyTable,
+        keys: &SeriesKeyTable,
         id: KeyId,
         key: &[u8],
     ) -> Result<SampleTarget, WireError> {
         if let Some(sender) = &self.sender
-            && let Some(labels) = known.own(id)
+            && let Some(labels) = keys.own_labels(id)
             && !labels.get(&sender.replica_label).is_empty()
         {
-            return self.unknown(known, key);
+            return self.resolve_key(keys, key);
         }
-        Ok(SampleTarget::Known(known.place(id)))
+        Ok(SampleTarget::Known(keys.series_ref(id)))
     }
 
     /// The target of a series whose key is not in the table.
@@ -249,16 +249,16 @@ impl ShardedBatch {
     /// # Errors
     /// Those of a key that is not made of labels.
     #[cold]
-    pub(crate) fn unknown(
+    pub(crate) fn resolve_key(
         &mut self,
-        known: &SeriesKeyTable,
+        keys: &SeriesKeyTable,
         key: &[u8],
     ) -> Result<SampleTarget, WireError> {
         let mut pairs = Vec::new();
         match parse(key, &self.limits, &mut pairs) {
             Ok(()) => {}
             Err(LabelError::Wire(error)) => {
-                self.pass_over(0, error)?;
+                self.reject_or_fail(0, error)?;
                 return Ok(SampleTarget::Refused);
             }
             Err(error) => {
@@ -271,76 +271,75 @@ impl ShardedBatch {
         }
         let labels = Labels::from_sorted(pairs.into_iter());
         let alias = (labels.as_key().as_bytes() != key).then(|| Box::from(key));
-        Ok(self.labelled(known, labels, alias))
+        Ok(self.resolve_labels(keys, labels, alias))
     }
 
     /// Where samples of a series go whose labels have not been validated yet.
-    pub(crate) fn unchecked(&mut self, known: &SeriesKeyTable, labels: Labels) -> SampleTarget {
-        if let Some(place) = known.series(&labels) {
-            return SampleTarget::Known(place);
+    pub(crate) fn resolve_unchecked_labels(
+        &mut self,
+        keys: &SeriesKeyTable,
+        labels: Labels,
+    ) -> SampleTarget {
+        if let Some(series_ref) = keys.find_series(&labels) {
+            return SampleTarget::Known(series_ref);
         }
-        if let Some((shard, at)) = self.new.get(&labels) {
-            return SampleTarget::New(*shard, *at);
+        if let Some((shard, index)) = self.new_series_slots.get(&labels) {
+            return SampleTarget::New(*shard, *index);
         }
         let mut pairs: Vec<(&str, &str)> = labels.iter().collect();
         if let Err(error) = self.limits.check(&mut pairs) {
             self.rejected.add(0, error);
             return SampleTarget::Refused;
         }
-        self.labelled(known, labels, None)
+        self.resolve_labels(keys, labels, None)
     }
 
     /// Where samples of a series go of which the labels are known, and perhaps another way to write
     /// them.
-    pub(crate) fn labelled(
+    pub(crate) fn resolve_labels(
         &mut self,
-        known: &SeriesKeyTable,
+        keys: &SeriesKeyTable,
         labels: Labels,
         alias: Option<Box<[u8]>>,
     ) -> SampleTarget {
-        if let Some(place) = known.series(&labels) {
+        if let Some(series_ref) = keys.find_series(&labels) {
             self.aliases.extend(alias.map(|alias| (labels, alias)));
-            return SampleTarget::Known(place);
+            return SampleTarget::Known(series_ref);
         }
-        if let Some(&(shard, at)) = self.new.get(&labels) {
-            let first = &mut self.parts[shard].new[at].alias;
-            *first = first.take().or(alias);
-            return SampleTarget::New(shard, at);
+        if let Some(&(shard, index)) = self.new_series_slots.get(&labels) {
+            let alias_slot = &mut self.parts[shard].new_series[index].alias;
+            *alias_slot = alias_slot.take().or(alias);
+            return SampleTarget::New(shard, index);
         }
-        let shard = shard_of(&labels, self.parts.len());
-        let new = &mut self.parts[shard].new;
-        let at = new.len();
-        self.new.insert(labels.clone(), (shard, at));
-        new.push(NewSeries {
-            labels,
-            alias,
-            samples: Vec::new(),
-            histograms: Vec::new(),
-        });
+        let shard = shard_index(&labels, self.parts.len());
+        let new_series = &mut self.parts[shard].new_series;
+        let at = new_series.len();
+        self.new_series_slots.insert(labels.clone(), (shard, at));
+        new_series.push(NewSeries { labels, alias, samples: Vec::new(), histograms: Vec::new() });
         SampleTarget::New(shard, at)
     }
 
     /// Whether there are samples of series that are not known.
     pub(crate) fn has_new(&self) -> bool {
-        self.parts.iter().any(|part| !part.new.is_empty())
+        self.parts.iter().any(|part| !part.new_series.is_empty())
     }
 
     /// Keeps up to `room` of the new series beside those of `beyond_limit`, and none without
     /// samples. Returns how many samples the
     /// others had.
     #[cold]
-    pub(crate) fn leave_out_new(&mut self, mut room: u64) -> u64 {
+    pub(crate) fn drop_new_series(&mut self, mut series_max: u64) -> u64 {
         let (mut samples, mut histograms) = (0, 0);
         for part in &mut self.parts {
-            part.new.retain(|new| {
+            part.new_series.retain(|new| {
                 if new.samples.is_empty() && new.histograms.is_empty() {
                     return false;
                 }
                 if self.beyond_limit.contains(&new.labels) {
                     return true;
                 }
-                if room > 0 {
-                    room -= 1;
+                if series_max > 0 {
+                    series_max -= 1;
                     return true;
                 }
                 samples += new.samples.len() as u64;

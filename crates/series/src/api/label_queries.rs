@@ -31,14 +31,14 @@ pub struct Scope {
 }
 
 /// Series that are examined between two checks of the budget and the limit.
-const PIECE: usize = 1_024;
+const SERIES_PER_CHECK: usize = 1_024;
 
 /// Approximate memory of a result beside its text.
-const FOUND_BYTES: u64 = 64;
+const RESULT_BYTES: u64 = 64;
 
 /// The first results in sorted order, never more than the limit.
-struct First<'a, T> {
-    found: BTreeSet<T>,
+struct SortedResults<'a, T> {
+    results: BTreeSet<T>,
     limit: usize,
     has_more: bool,
     /// What they take in memory, and how much of it is one's text.
@@ -47,16 +47,9 @@ struct First<'a, T> {
     budget: &'a Budget,
 }
 
-impl<'a, T: Ord> First<'a, T> {
+impl<'a, T: Ord> SortedResults<'a, T> {
     fn new(limit: usize, budget: &'a Budget, text_bytes: fn(&T) -> usize) -> Self {
-        Self {
-            found: BTreeSet::new(),
-            limit,
-            has_more: false,
-            bytes: 0,
-            text_bytes,
-            budget,
-        }
+        Self { results: BTreeSet::new(), limit, has_more: false, bytes: 0, text_bytes, budget }
     }
 
     /// Whether more may be looked for.
@@ -67,29 +60,29 @@ impl<'a, T: Ord> First<'a, T> {
         self.budget.check(self.bytes)
     }
 
-    fn bytes_of(&self, one: &T) -> u64 {
-        FOUND_BYTES + (self.text_bytes)(one) as u64
+    fn size_bytes(&self, result: &T) -> u64 {
+        RESULT_BYTES + (self.text_bytes)(result) as u64
     }
 
     /// Adds a result. Breaks off when neither it nor any later one in order is among the first.
-    fn offer<Q>(&mut self, one: &Q) -> ControlFlow<()>
+    fn insert<Q>(&mut self, result: &Q) -> ControlFlow<()>
     where
         T: Borrow<Q>,
         Q: Ord + ToOwned<Owned = T> + ?Sized,
     {
-        let is_full = self.found.len() >= self.limit;
-        let is_beyond = is_full && self.found.last().is_none_or(|last| last.borrow() < one);
+        let is_full = self.results.len() >= self.limit;
+        let is_beyond = is_full && self.results.last().is_none_or(|last| last.borrow() < result);
         if is_beyond {
             self.has_more = true;
             return ControlFlow::Break(());
         }
-        if !self.found.contains(one) {
-            let one = one.to_owned();
-            self.bytes += self.bytes_of(&one);
-            self.found.insert(one);
+        if !self.results.contains(result) {
+            let one = result.to_owned();
+            self.bytes += self.size_bytes(&one);
+            self.results.insert(one);
             if is_full {
-                let last = self.found.pop_last();
-                self.bytes -= last.map_or(0, |last| self.bytes_of(&last));
+                let last = self.results.pop_last();
+                self.bytes -= last.map_or(0, |last| self.size_bytes(&last));
                 self.has_more = true;
             }
         }
@@ -97,7 +90,7 @@ impl<'a, T: Ord> First<'a, T> {
     }
 
     fn finish(self) -> (Vec<T>, bool) {
-        (self.found.into_iter().collect(), self.has_more)
+        (self.results.into_iter().collect(), self.has_more)
     }
 }
 
@@ -105,11 +98,7 @@ impl Scope {
     /// The selectors; one that takes everything when there is none.
     pub(super) fn selectors(&self) -> &[Vec<LabelMatcher>] {
         const ALL: &[Vec<LabelMatcher>] = &[Vec::new()];
-        if self.selectors.is_empty() {
-            ALL
-        } else {
-            &self.selectors
-        }
+        if self.selectors.is_empty() { ALL } else { &self.selectors }
     }
 }
 
@@ -125,10 +114,10 @@ impl Series {
         scope: Scope,
         limit: usize,
     ) -> Result<(Vec<Labels>, bool), SeriesError> {
-        self.as_query(Some(self.query_timeout()), move |inner, budget| {
-            inner.series_in(
+        self.run_as_query(Some(self.query_timeout()), move |inner, budget| {
+            inner.list_series(
                 &scope,
-                First::new(limit, budget, |labels| labels.as_key().len()),
+                SortedResults::new(limit, budget, |labels| labels.as_key().len()),
             )
         })
         .await
@@ -143,8 +132,8 @@ impl Series {
         scope: Scope,
         limit: usize,
     ) -> Result<(Vec<String>, bool), SeriesError> {
-        self.as_query(Some(self.query_timeout()), move |inner, budget| {
-            inner.names_in(&scope, First::new(limit, budget, String::len))
+        self.run_as_query(Some(self.query_timeout()), move |inner, budget| {
+            inner.list_label_names(&scope, SortedResults::new(limit, budget, String::len))
         })
         .await
     }
@@ -159,8 +148,8 @@ impl Series {
         scope: Scope,
         limit: usize,
     ) -> Result<(Vec<String>, bool), SeriesError> {
-        self.as_query(Some(self.query_timeout()), move |inner, budget| {
-            inner.values_in(&name, &scope, First::new(limit, budget, String::len))
+        self.run_as_query(Some(self.query_timeout()), move |inner, budget| {
+            inner.list_label_values(&name, &scope, SortedResults::new(limit, budget, String::len))
         })
         .await
     }
@@ -168,134 +157,134 @@ impl Series {
 
 impl EngineInner {
     /// Taken before the heads are looked at: what they release later is in these blocks.
-    fn blocks(&self) -> Result<Arc<Snapshot>, SeriesError> {
+    fn block_snapshot(&self) -> Result<Arc<Snapshot>, SeriesError> {
         Ok(self.catalog()?.snapshot())
     }
 
     /// Offers something of each series of the heads that a selector takes, with samples in the
     /// span.
-    fn offer_heads<T: Ord>(
+    fn visit_heads<T: Ord>(
         &self,
         scope: &Scope,
         selector: &[LabelMatcher],
-        first: &mut First<'_, T>,
-        offer: impl Fn(&mut First<'_, T>, &Labels),
+        results: &mut SortedResults<'_, T>,
+        visit: impl Fn(&mut SortedResults<'_, T>, &Labels),
     ) -> Result<(), SeriesError> {
         let mut heads = Vec::new();
         for shard in self.shards()? {
             shard.index.view().select(selector, &mut heads);
         }
         let (start, end) = (scope.start, scope.end);
-        for piece in heads.chunks(PIECE) {
+        for piece in heads.chunks(SERIES_PER_CHECK) {
             for series in piece.iter().filter(|series| series.has_samples(start, end)) {
-                offer(first, &series.labels);
+                visit(results, &series.labels);
             }
-            first.check()?;
+            results.check()?;
         }
         Ok(())
     }
 
-    fn series_in(
+    fn list_series(
         &self,
         scope: &Scope,
-        mut first: First<'_, Labels>,
+        mut results: SortedResults<'_, Labels>,
     ) -> Result<(Vec<Labels>, bool), SeriesError> {
-        let blocks = self.blocks()?;
+        let blocks = self.block_snapshot()?;
         for selector in scope.selectors() {
-            self.offer_heads(scope, selector, &mut first, |first, labels| {
-                let _ = first.offer(labels);
+            self.visit_heads(scope, selector, &mut results, |first, labels| {
+                let _ = first.insert(labels);
             })?;
-            for block in blocks.within(scope.start, scope.end) {
-                let matching = self.noted(block.select(selector))?;
+            for block in blocks.blocks_overlapping(scope.start, scope.end) {
+                let matching = self.check_read(block.select(selector))?;
                 // They ascend.
-                for piece in matching.chunks(PIECE) {
+                for piece in matching.chunks(SERIES_PER_CHECK) {
                     let mut flow = ControlFlow::Continue(());
-                    self.noted(block.names(piece.iter().copied(), |_, name| {
-                        flow = first.offer(&name.labels());
+                    self.check_read(block.for_each_name(piece.iter().copied(), |_, name| {
+                        flow = results.insert(&name.labels());
                     }))?;
-                    first.check()?;
+                    results.check()?;
                     if flow.is_break() {
                         break;
                     }
                 }
             }
         }
-        Ok(first.finish())
+        Ok(results.finish())
     }
 
-    fn names_in(
+    fn list_label_names(
         &self,
         scope: &Scope,
-        mut first: First<'_, String>,
+        mut results: SortedResults<'_, String>,
     ) -> Result<(Vec<String>, bool), SeriesError> {
-        let blocks = self.blocks()?;
+        let blocks = self.block_snapshot()?;
         if scope.selectors.is_empty() {
             for shard in self.shards()? {
-                shard.index.view().names(|name| {
-                    let _ = first.offer(name);
+                shard.index.view().visit_names(|name| {
+                    let _ = results.insert(name);
                 });
-                first.check()?;
+                results.check()?;
             }
         }
         for selector in &scope.selectors {
-            self.offer_heads(scope, selector, &mut first, |first, labels| {
+            self.visit_heads(scope, selector, &mut results, |first, labels| {
                 for (name, _) in labels.iter() {
-                    let _ = first.offer(name);
+                    let _ = first.insert(name);
                 }
             })?;
         }
         for selector in scope.selectors() {
-            for block in blocks.within(scope.start, scope.end) {
-                for name in self.noted(block.label_names(selector))? {
-                    let _ = first.offer(&*name);
+            for block in blocks.blocks_overlapping(scope.start, scope.end) {
+                for name in self.check_read(block.label_names(selector))? {
+                    let _ = results.insert(&*name);
                 }
-                first.check()?;
+                results.check()?;
             }
         }
-        Ok(first.finish())
+        Ok(results.finish())
     }
 
-    fn values_in(
+    fn list_label_values(
         &self,
         name: &str,
         scope: &Scope,
-        mut first: First<'_, String>,
+        mut results: SortedResults<'_, String>,
     ) -> Result<(Vec<String>, bool), SeriesError> {
-        let blocks = self.blocks()?;
+        let blocks = self.block_snapshot()?;
         if scope.selectors.is_empty() {
             for shard in self.shards()? {
-                shard.index.view().values(name, |value, _| {
-                    let _ = first.offer(value);
+                shard.index.view().visit_values(name, |value, _| {
+                    let _ = results.insert(value);
                 });
-                first.check()?;
+                results.check()?;
             }
         }
         for selector in &scope.selectors {
-            self.offer_heads(scope, selector, &mut first, |first, labels| {
+            self.visit_heads(scope, selector, &mut results, |first, labels| {
                 match labels.get(name) {
                     "" => {}
-                    value => drop(first.offer(value)),
+                    value => drop(first.insert(value)),
                 }
             })?;
         }
         for selector in scope.selectors() {
-            for block in blocks.within(scope.start, scope.end) {
-                let (mut values, mut checked) = (0_usize, Ok(()));
-                let told = block.label_values(name, selector, |value| {
-                    values += 1;
-                    if values.is_multiple_of(PIECE) {
-                        checked = first.check();
+            for block in blocks.blocks_overlapping(scope.start, scope.end) {
+                let (mut value_count, mut checked) = (0_usize, Ok(()));
+                let result = block.label_values(name, selector, |value| {
+                    value_count += 1;
+                    if value_count.is_multiple_of(SERIES_PER_CHECK) {
+                        checked = results.check();
                     }
                     match checked {
-                        Ok(()) => first.offer(value),
+                        Ok(()) => results.insert(value),
                         Err(_) => ControlFlow::Break(()),
                     }
                 });
-                self.noted(told)?;
-                checked.and_then(|()| first.check())?;
+                self.check_read(result)?;
+                checked.and_then(|()| results.check())?;
             }
         }
-        Ok(first.finish())
+        Ok(results.finish())
     }
 }
 

@@ -12,33 +12,33 @@ use crate::engine::EngineInner;
 pub type MetricMetadata = (Arc<str>, Vec<Arc<MetadataEntry>>);
 
 /// Descriptions that are stored together: a request of metadata alone may have many.
-const TOGETHER: usize = 10_000;
+const BATCH_ENTRIES_MAX: usize = 10_000;
 
 /// What a request says of metrics, until it is noted.
 #[derive(Debug, Default)]
 pub(super) struct MetadataBatch<'a> {
-    all: Vec<Description<'a>>,
+    descriptions: Vec<Description<'a>>,
     /// Metadata of series before, each at a place that follows from the symbol that is its metric.
-    lately: Vec<(usize, &'a [u8])>,
+    recent: Vec<(usize, &'a [u8])>,
 }
 
 /// Metrics of a request that are remembered together; of more, some are noted again.
-const LATELY: usize = 256;
+const RECENT_ENTRIES: usize = 256;
 
 impl<'a> MetadataBatch<'a> {
     /// Whether enough was gathered to be noted.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.all.len() >= TOGETHER
+        self.descriptions.len() >= BATCH_ENTRIES_MAX
     }
 
     /// Adds what an entry of remote write 1.0 says.
-    pub(crate) fn push(&mut self, said: &remote_write_v1::WrittenMetadata<'a>) {
-        self.all.push(Description {
-            metric: said.metric,
-            kind: said.kind,
-            unit: said.unit,
-            help: said.help,
+    pub(crate) fn push(&mut self, metadata: &remote_write_v1::WrittenMetadata<'a>) {
+        self.descriptions.push(Description {
+            metric: metadata.metric,
+            kind: metadata.kind,
+            unit: metadata.unit,
+            help: metadata.help,
         });
     }
 
@@ -47,28 +47,29 @@ impl<'a> MetadataBatch<'a> {
     /// # Errors
     /// When it is not well formed.
     #[inline]
-    pub(crate) fn push_of(
+    pub(crate) fn push_from_series(
         &mut self,
         series: &remote_write_v2::WrittenSeriesV2<'a, '_>,
     ) -> Result<(), WireError> {
         let Some(raw) = series.raw_metadata() else {
             return Ok(());
         };
-        let Some(metric) = series.metric() else {
+        let Some(metric) = series.metric_symbol() else {
             return Ok(());
         };
-        if self.lately.is_empty() {
-            self.lately.resize(LATELY, (usize::MAX, &[]));
+        if self.recent.is_empty() {
+            self.recent.resize(RECENT_ENTRIES, (usize::MAX, &[]));
         }
-        let lately = &mut self.lately[metric % LATELY];
-        if *lately == (metric, raw) {
+        let slot = &mut self.recent[metric % RECENT_ENTRIES];
+        if *slot == (metric, raw) {
             return Ok(());
         }
-        *lately = (metric, raw);
-        if let Some(said) = series.metadata()? {
+        *slot = (metric, raw);
+        if let Some(metadata) = series.metadata()? {
             let metric = series.symbol(metric)?;
-            let said = Description::of_series(metric, said.kind, said.unit, said.help);
-            self.all.push(said);
+            let description =
+                Description::for_series(metric, metadata.kind, metadata.unit, metadata.help);
+            self.descriptions.push(description);
         }
         Ok(())
     }
@@ -77,20 +78,12 @@ impl<'a> MetadataBatch<'a> {
 impl Describe for Series {
     fn describe(&self, description: Description<'_>) -> Option<Arc<MetadataEntry>> {
         let now_ms = self.inner.now_ms();
-        let known = self
-            .inner
-            .metadata
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = known.find(description, now_ms) {
-            return Some(found);
+        let known = self.inner.metadata.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = known.find(description, now_ms) {
+            return Some(entry);
         }
         drop(known);
-        let mut store = self
-            .inner
-            .metadata
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut store = self.inner.metadata.write().unwrap_or_else(PoisonError::into_inner);
         let added = store.add(description, now_ms);
         self.inner.metrics.metadata_bytes.set(store.bytes() as i64);
         added
@@ -106,46 +99,35 @@ impl Series {
         limit: usize,
         per_metric: usize,
     ) -> Vec<MetricMetadata> {
-        let store = self
-            .inner
-            .metadata
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let store = self.inner.metadata.read().unwrap_or_else(PoisonError::into_inner);
         store.list(metric, limit, per_metric)
     }
 
     /// Whether something was not kept since there is no room for more than
     /// `series.metadata_bytes_max`.
-    pub fn lacks_metadata(&self) -> bool {
-        let store = self
-            .inner
-            .metadata
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        store.refused() > 0
+    pub fn has_refused_metadata(&self) -> bool {
+        let store = self.inner.metadata.read().unwrap_or_else(PoisonError::into_inner);
+        store.refused_count() > 0
     }
 }
 
 impl EngineInner {
     /// Keeps what is said, as far as there is room.
-    pub(super) fn note(&self, said: &mut MetadataBatch<'_>) {
-        let all = &mut said.all;
-        if all.is_empty() {
+    pub(super) fn store_metadata(&self, batch: &mut MetadataBatch<'_>) {
+        let descriptions = &mut batch.descriptions;
+        if descriptions.is_empty() {
             return;
         }
         let now_ms = self.now_ms();
         {
             let known = self.metadata.read().unwrap_or_else(PoisonError::into_inner);
-            all.retain(|one| known.find(*one, now_ms).is_none());
+            descriptions.retain(|description| known.find(*description, now_ms).is_none());
         }
-        if all.is_empty() {
+        if descriptions.is_empty() {
             return;
         }
-        let mut store = self
-            .metadata
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        for one in all.drain(..) {
+        let mut store = self.metadata.write().unwrap_or_else(PoisonError::into_inner);
+        for one in descriptions.drain(..) {
             store.add(one, now_ms);
         }
         self.metrics.metadata_bytes.set(store.bytes() as i64);

@@ -67,19 +67,19 @@ impl Series {
                 clock: options.clock,
                 entropy: options.entropy,
                 metrics: Arc::new(Metrics::register(registry)),
-                known: Arc::new(RwLock::new(SeriesKeyTable::new(u64::from_le_bytes(seed)))),
+                series_keys: Arc::new(RwLock::new(SeriesKeyTable::new(u64::from_le_bytes(seed)))),
                 shards: OnceLock::new(),
                 catalog: OnceLock::new(),
-                elections: OnceLock::new(),
-                keep_max_ms: OnceLock::new(),
-                jobs: Mutex::default(),
+                ha_tracker: OnceLock::new(),
+                retention_max_ms: OnceLock::new(),
+                job_sender: Mutex::default(),
                 threads: Mutex::default(),
                 stopping: AtomicBool::new(false),
                 upkeep_failed: AtomicBool::new(false),
                 metadata: RwLock::new(MetadataStore::new(
                     options.config.metadata_bytes_max.bytes(),
                 )),
-                queries: Arc::new(Semaphore::new(queries)),
+                query_permits: Arc::new(Semaphore::new(queries)),
                 query_threads: OnceLock::new(),
                 buffers: Mutex::default(),
                 config: options.config,
@@ -106,7 +106,7 @@ impl Series {
     /// [`SeriesError::Block`] and others of writing.
     pub async fn flush(&self) -> Result<(), SeriesError> {
         let flush = |upkeep: &mut BlockMaintenance| upkeep.flush_all();
-        self.inner.job(flush).await
+        self.inner.run_job(flush).await
     }
 
     /// Does now what is done with blocks in its own time: samples of windows that are over are
@@ -115,8 +115,8 @@ impl Series {
     ///
     /// # Errors
     /// [`SeriesError::Block`] and others of writing.
-    pub async fn tend(&self) -> Result<(), SeriesError> {
-        self.inner.job(BlockMaintenance::compact).await
+    pub async fn compact(&self) -> Result<(), SeriesError> {
+        self.inner.run_job(BlockMaintenance::compact).await
     }
 
     /// Deletes the samples, from first to last time, of series that one of the selectors takes.
@@ -141,15 +141,12 @@ impl Series {
             self.inner.entropy.fill(&mut id);
             let deletion = Deletion {
                 id: u64::from_le_bytes(id),
-                matchers: matchers
-                    .iter()
-                    .map(|matcher| matcher.matcher().clone())
-                    .collect(),
+                matchers: matchers.iter().map(|matcher| matcher.matcher().clone()).collect(),
                 start: span.start,
                 end: span.end,
             };
             let delete = |upkeep: &mut BlockMaintenance| upkeep.delete(deletion);
-            self.inner.job(delete).await?;
+            self.inner.run_job(delete).await?;
         }
         Ok(())
     }
@@ -159,7 +156,7 @@ impl Series {
     /// # Errors
     /// [`SeriesError::Block`] and others of writing.
     pub async fn clean_tombstones(&self) -> Result<(), SeriesError> {
-        self.inner.job(BlockMaintenance::clean).await
+        self.inner.run_job(BlockMaintenance::clean_tombstones).await
     }
 
     /// Writes a copy to a new directory below `snapshots` in that of the engine, and returns its
@@ -168,16 +165,16 @@ impl Series {
     ///
     /// # Errors
     /// [`SeriesError::Io`] and others of writing.
-    pub async fn snapshot(&self, of: SnapshotOf) -> Result<String, SeriesError> {
+    pub async fn snapshot(&self, contents: SnapshotOf) -> Result<String, SeriesError> {
         let mut random = [0; 8];
         self.inner.entropy.fill(&mut random);
         let now = self.inner.clock.now().to_string();
         let seconds = now.split('.').next().unwrap_or_default();
         let seconds = seconds.replace(['-', ':'], "");
         let name = format!("{seconds}Z-{:016x}", u64::from_le_bytes(random));
-        let to = self.inner.directory.join("snapshots").join(&name);
-        let write = move |upkeep: &mut BlockMaintenance| upkeep.snapshot(&to, of);
-        self.inner.job(write).await?;
+        let path = self.inner.directory.join("snapshots").join(&name);
+        let write = move |upkeep: &mut BlockMaintenance| upkeep.snapshot(&path, contents);
+        self.inner.run_job(write).await?;
         Ok(name)
     }
 

@@ -1,7 +1,7 @@
 //! What Egret does with series of its own accord: it scrapes targets, evaluates rules, and notifies
 //! the receivers of alerts. One handle for all of it, as its files are read together.
 
-mod configured;
+mod settings;
 
 use std::sync::{Arc, Mutex};
 
@@ -21,7 +21,7 @@ use crate::error::SeriesError;
 use crate::metrics::{NoticeMetrics, RuleMetrics, ScrapeMetrics};
 use crate::worker::rules::{ReloadError, Rules};
 use crate::worker::scrape::{OwnTarget, Scraper};
-use configured::{EffectiveConfig, MonitorSettings};
+use settings::{EffectiveConfig, MonitorSettings};
 
 /// A target that needs no configuration: its metrics are collected within the process.
 pub struct OwnMetrics {
@@ -56,18 +56,18 @@ pub struct Monitor {
 
 struct MonitorInner {
     clock: Arc<dyn Clock>,
-    configured: MonitorSettings,
+    settings: MonitorSettings,
     scraper: Arc<Scraper>,
     rules: Rules,
     /// Held while files are read.
-    reloading: tokio::sync::Mutex<()>,
+    reload_lock: tokio::sync::Mutex<()>,
     state: Mutex<MonitorState>,
 }
 
 #[derive(Default)]
 struct MonitorState {
     is_running: bool,
-    reloaded: ReloadStatus,
+    reload_status: ReloadStatus,
 }
 
 /// How the last reading of the files went.
@@ -98,27 +98,24 @@ impl Monitor {
     ) -> Result<Self, SeriesError> {
         let config = series.config();
         let clock = series.inner.clock.clone();
-        let configured = MonitorSettings::new(config, &options.external_url)?;
-        configured.check_queue(&*options.sink)?;
-        let (rules, notices) = (RuleMetrics::default(), NoticeMetrics::default());
-        rules.register(registry);
-        notices.register(registry);
-        let scrapes = ScrapeMetrics::default();
-        scrapes.register(registry);
+        let settings = MonitorSettings::new(config, &options.external_url)?;
+        settings.check_queue(&*options.sink)?;
+        let (rule_metrics, notice_metrics) = (RuleMetrics::default(), NoticeMetrics::default());
+        rule_metrics.register(registry);
+        notice_metrics.register(registry);
+        let scrape_metrics = ScrapeMetrics::default();
+        scrape_metrics.register(registry);
         let engine = Arc::new(series.clone());
         let rules = Rules::new(
-            configured.rules(config, rules, notices),
+            settings.rules_options(config, rule_metrics, notice_metrics),
             clock.clone(),
             engine.clone(),
             engine.clone(),
-            configured.receivers(&options.sink),
+            settings.receiver_configs(&options.sink),
         )
-        .map_err(|reason| SeriesError::Invalid {
-            what: "series.alert_webhooks",
-            reason,
-        })?;
+        .map_err(|reason| SeriesError::Invalid { what: "series.alert_webhooks", reason })?;
         let scraper = Scraper::new(
-            configured.scraper(config, options.destinations.clone(), scrapes),
+            settings.scraper_options(config, options.destinations.clone(), scrape_metrics),
             &own_targets(series, options),
             clock.clone(),
             engine.clone(),
@@ -127,10 +124,10 @@ impl Monitor {
         Ok(Self {
             inner: Arc::new(MonitorInner {
                 clock,
-                configured,
+                settings,
                 scraper: Arc::new(scraper),
                 rules,
-                reloading: tokio::sync::Mutex::default(),
+                reload_lock: tokio::sync::Mutex::default(),
                 state: Mutex::default(),
             }),
         })
@@ -143,25 +140,25 @@ impl Monitor {
     /// [`ReloadError`] with what is wrong; then nothing changes.
     pub async fn reload(&self) -> Result<ReloadStatus, ReloadError> {
         let inner = &self.inner;
-        let _reloading = inner.reloading.lock().await;
-        let taken = async {
-            let rules = inner.rules.read().await?;
+        let _reloading = inner.reload_lock.lock().await;
+        let reloading = async {
+            let rules = inner.rules.read_specs().await?;
             inner.scraper.reload().await?;
             inner.rules.apply(rules).await;
             Ok(())
         };
-        let taken: Result<(), ReloadError> = taken.await;
+        let result: Result<(), ReloadError> = reloading.await;
         let mut state = lock(&inner.state);
-        state.reloaded.has_failed = taken.is_err();
-        taken?;
+        state.reload_status.has_failed = result.is_err();
+        result?;
         let now_ms = inner.clock.now().as_micros().div_euclid(1_000);
-        state.reloaded.at_ms = Some(now_ms);
-        Ok(state.reloaded)
+        state.reload_status.at_ms = Some(now_ms);
+        Ok(state.reload_status)
     }
 
     /// How the last reading of the files went.
-    pub fn reloaded(&self) -> ReloadStatus {
-        lock(&self.inner.state).reloaded
+    pub fn reload_status(&self) -> ReloadStatus {
+        lock(&self.inner.state).reload_status
     }
 
     /// The rules, and how they are.
@@ -194,25 +191,25 @@ impl Monitor {
 
     /// The Alertmanagers that alerts are sent to.
     pub fn alertmanagers(&self) -> Vec<AlertmanagerStatus> {
-        self.inner.configured.alertmanagers()
+        self.inner.settings.alertmanager_statuses()
     }
 
     /// What is in force of settings and files, in the form of Prometheus's configuration file;
     /// without secrets.
     pub async fn configuration(&self) -> String {
         let jobs = self.inner.scraper.jobs().await;
-        EffectiveConfig::new(&self.inner.configured, jobs).to_yaml()
+        EffectiveConfig::new(&self.inner.settings, jobs).to_yaml()
     }
 }
 
 fn own_targets(series: &Series, options: MonitorOptions) -> Vec<OwnTarget> {
     let config = series.config();
-    let own = [
+    let own_metrics = [
         ("egret", config.scrape_egret, options.egret),
         ("postgres", config.scrape_postgres, options.postgres),
     ];
-    let wanted = own.into_iter().filter(|(_, is_wanted, _)| *is_wanted);
-    let targets = wanted.map(|(job, _, known)| OwnTarget {
+    let enabled = own_metrics.into_iter().filter(|(_, is_wanted, _)| *is_wanted);
+    let targets = enabled.map(|(job, _, known)| OwnTarget {
         job: job.to_owned(),
         instance: known.instance,
         url: known.url,
@@ -230,8 +227,8 @@ impl Service for Monitor {
 
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
         Box::pin(async move {
-            let read = self.reload().await;
-            read.map_err(|error| StartError {
+            let result = self.reload().await;
+            result.map_err(|error| StartError {
                 service: "monitor",
                 is_fatal: true,
                 message: error.problems.join("; "),

@@ -44,19 +44,19 @@ impl Series {
     pub async fn query(
         &self,
         text: &str,
-        when: EvalTimes,
+        times: EvalTimes,
         options: QueryOptions,
     ) -> Result<Answer, SeriesError> {
         let query = Query::parse(text)?;
-        let most = self.query_timeout();
-        let timeout = options.timeout.map_or(most, |asked| asked.min(most));
+        let timeout_max = self.query_timeout();
+        let timeout = options.timeout.map_or(timeout_max, |requested| requested.min(timeout_max));
         let answer = self
-            .as_query(Some(timeout), move |inner, budget| {
+            .run_as_query(Some(timeout), move |inner, budget| {
                 let began = Instant::now();
-                let answer = inner.evaluate(&query, when, options, &|| budget.stop());
-                inner.metrics.took(Component::Evaluate, began.elapsed());
+                let answer = inner.evaluate(&query, times, options, &|| budget.stop_reason());
+                inner.metrics.observe_duration(Component::Evaluate, began.elapsed());
                 let mut answer = answer?;
-                answer.warnings.extend(inner.partial_data());
+                answer.warnings.extend(inner.partial_data_warnings());
                 Ok(answer)
             })
             .await?;
@@ -67,14 +67,14 @@ impl Series {
 
 impl Series {
     /// What every answer lacks at this moment, as the warnings that it is to carry.
-    pub fn partial_data(&self) -> Vec<String> {
-        self.inner.partial_data()
+    pub fn partial_data_warnings(&self) -> Vec<String> {
+        self.inner.partial_data_warnings()
     }
 }
 
 impl EngineInner {
     /// What an answer lacks, as the warnings that it carries: a shard or block that is not read.
-    pub(crate) fn partial_data(&self) -> Vec<String> {
+    pub(crate) fn partial_data_warnings(&self) -> Vec<String> {
         let shards = self.shards.get().into_iter().flatten();
         let mut warnings: Vec<String> = shards
             .filter(|shard| matches!(shard.failure.get(), Some(SeriesError::ShardUnusable { .. })))
@@ -86,10 +86,7 @@ impl EngineInner {
                 )
             })
             .collect();
-        let set_aside = self
-            .catalog
-            .get()
-            .map_or(0, |catalog| catalog.quarantined().len());
+        let set_aside = self.catalog.get().map_or(0, |catalog| catalog.quarantined().len());
         if set_aside > 0 {
             warnings.push(format!(
                 "partial data: {set_aside} damaged files of blocks were set aside, their samples are missing"
@@ -108,7 +105,7 @@ impl EngineInner {
     pub(super) fn evaluate(
         &self,
         query: &Query,
-        when: EvalTimes,
+        times: EvalTimes,
         options: QueryOptions,
         interrupt: &(dyn Fn() -> Option<Stop> + Sync),
     ) -> Result<Answer, QueryError> {
@@ -126,13 +123,11 @@ impl EngineInner {
             interrupt,
         };
         let source = SampleSource { inner: self };
-        match when {
+        match times {
             EvalTimes::At(at) => query.instant(&source, at, &options),
-            EvalTimes::Range {
-                start,
-                end,
-                step_ms,
-            } => query.range(&source, TimeSpan { start, end }, step_ms, &options),
+            EvalTimes::Range { start, end, step_ms } => {
+                query.range(&source, TimeSpan { start, end }, step_ms, &options)
+            }
         }
     }
 }

@@ -22,18 +22,18 @@ use crate::store::ha_tracker::{HaDecision, HaTracker};
 /// Result of reading a request.
 #[expect(clippy::large_enum_variant, reason = "moved twice per request")]
 pub(super) enum ReadResult {
-    Gather(ShardedBatch),
+    Batch(ShardedBatch),
     Duplicates(Duplicates),
 }
 
 /// Sets of buffers that are kept.
-const BUFFERS_MAX: usize = 16;
+const POOLED_BUFFERS_MAX: usize = 16;
 
 /// Memory for decompression that is kept in each.
-const BUFFER_BYTES_MAX: usize = 8 << 20;
+const POOLED_BUFFER_BYTES_MAX: usize = 8 << 20;
 
 /// Series that are looked up before others may change what is known.
-const LOOKUPS: usize = 256;
+const LOOKUPS_PER_LOCK: usize = 256;
 
 impl Duplicates {
     fn count(
@@ -45,11 +45,11 @@ impl Duplicates {
             sample?;
             self.samples += 1;
         }
-        let mut read = WireHistogram::default();
+        let mut wire_histogram = WireHistogram::default();
         loop {
-            match histograms.read(&mut read) {
+            match histograms.read(&mut wire_histogram) {
                 Ok(false) => return Ok(()),
-                Err(error) if !error.is_of_series() => return Err(error),
+                Err(error) if !error.is_series_error() => return Err(error),
                 // It is dropped, whatever else is wrong with it.
                 Ok(true) | Err(_) => {
                     self.samples += 1;
@@ -61,41 +61,36 @@ impl Duplicates {
 }
 
 impl EngineInner {
-    pub(super) fn gather_compressed(
+    pub(super) fn read_compressed(
         &self,
         body: &[u8],
-        read: fn(&Self, &[u8], &mut Buffers) -> Result<ReadResult, SeriesError>,
+        read_body: fn(&Self, &[u8], &mut Buffers) -> Result<ReadResult, SeriesError>,
     ) -> Result<ReadResult, SeriesError> {
         let mut buffers = lock(&self.buffers).pop().unwrap_or_default();
         let mut snappy = std::mem::take(&mut buffers.snappy);
         let began = Instant::now();
         let decoded = snappy.decode(body, self.config.decoded_bytes_max.bytes());
-        let gather = decoded.map_err(SeriesError::from).and_then(|decoded| {
-            let decompressed = Instant::now();
-            self.metrics
-                .took(Component::Decompress, decompressed - began);
-            let gather = read(self, decoded, &mut buffers).and_then(|read| self.heard(read));
-            self.metrics
-                .took(Component::Resolve, decompressed.elapsed());
+        let result = decoded.map_err(SeriesError::from).and_then(|decoded| {
+            let decompressed_at = Instant::now();
+            self.metrics.observe_duration(Component::Decompress, decompressed_at - began);
+            let gather =
+                read_body(self, decoded, &mut buffers).and_then(|read| self.record_sender(read));
+            self.metrics.observe_duration(Component::Resolve, decompressed_at.elapsed());
             gather
         });
-        snappy.shrink(BUFFER_BYTES_MAX);
+        snappy.shrink(POOLED_BUFFER_BYTES_MAX);
         buffers.snappy = snappy;
-        let mut kept = lock(&self.buffers);
-        if kept.len() < BUFFERS_MAX {
-            kept.push(buffers);
+        let mut pool = lock(&self.buffers);
+        if pool.len() < POOLED_BUFFERS_MAX {
+            pool.push(buffers);
         }
-        gather
+        result
     }
 
-    pub(super) fn gather_v1(
-        &self,
-        body: &[u8],
-        _: &mut Buffers,
-    ) -> Result<ReadResult, SeriesError> {
-        let mut gather = self.new_gather()?;
-        if let Some(elections) = self.elections.get()
-            && !self.listens_to_v1(elections, body, &mut gather)?
+    pub(super) fn read_v1(&self, body: &[u8], _: &mut Buffers) -> Result<ReadResult, SeriesError> {
+        let mut batch = self.new_batch()?;
+        if let Some(ha_tracker) = self.ha_tracker.get()
+            && !self.accepts_v1(ha_tracker, body, &mut batch)?
         {
             let mut duplicates = Duplicates::default();
             let mut request = WriteRequest::new(body);
@@ -105,54 +100,49 @@ impl EngineInner {
             return Ok(ReadResult::Duplicates(duplicates));
         }
         let mut request = WriteRequest::new(body);
-        let mut said = MetadataBatch::default();
-        let mut last: Option<KeyId> = None;
+        let mut metadata_batch = MetadataBatch::default();
+        let mut last_key: Option<KeyId> = None;
         'request: loop {
-            let known = self.known();
-            for _ in 0..LOOKUPS {
-                let predicted = last.and_then(|last| known.after(last));
+            let keys = self.read_series_keys();
+            for _ in 0..LOOKUPS_PER_LOCK {
+                let predicted = last_key.and_then(|last| keys.successor(last));
                 if let Some((id, key)) = predicted
-                    && let Some(series) = request.next_if(key)?
+                    && let Some(series) = request.next_if_labels(key)?
                 {
-                    let target = gather.target(&known, id, key)?;
-                    gather_series_v1(&mut gather, target, &series)?;
-                    last = Some(id);
+                    let target = batch.known_target(&keys, id, key)?;
+                    add_series_v1(&mut batch, target, &series)?;
+                    last_key = Some(id);
                     continue;
                 }
                 let series = match request.next()? {
                     None => break 'request,
                     Some(RequestEntry::Metadata(metadata)) => {
-                        said.push(&metadata);
+                        metadata_batch.push(&metadata);
                         continue;
                     }
                     Some(RequestEntry::Series(series)) => series,
                 };
-                let (target, found) = look_up(&mut gather, &known, &series.labels, last)?;
-                gather_series_v1(&mut gather, target, &series)?;
-                last = found;
+                let (target, key_id) = find_target(&mut batch, &keys, &series.labels, last_key)?;
+                add_series_v1(&mut batch, target, &series)?;
+                last_key = key_id;
             }
-            if said.is_full() {
-                self.note(&mut said);
+            if metadata_batch.is_full() {
+                self.store_metadata(&mut metadata_batch);
             }
         }
-        self.note(&mut said);
-        Ok(ReadResult::Gather(gather))
+        self.store_metadata(&mut metadata_batch);
+        Ok(ReadResult::Batch(batch))
     }
 
-    pub(super) fn gather_v2(
+    pub(super) fn read_v2(
         &self,
         body: &[u8],
         buffers: &mut Buffers,
     ) -> Result<ReadResult, SeriesError> {
-        let mut gather = self.new_gather()?;
+        let mut batch = self.new_batch()?;
         let Buffers { symbols, key, .. } = buffers;
-        if let Some(elections) = self.elections.get()
-            && !self.listens_to_v2(
-                elections,
-                WriteRequestV2::new(body, symbols)?,
-                key,
-                &mut gather,
-            )?
+        if let Some(ha_tracker) = self.ha_tracker.get()
+            && !self.accepts_v2(ha_tracker, WriteRequestV2::new(body, symbols)?, key, &mut batch)?
         {
             let mut duplicates = Duplicates::default();
             let mut request = WriteRequestV2::new(body, symbols)?;
@@ -162,82 +152,82 @@ impl EngineInner {
             return Ok(ReadResult::Duplicates(duplicates));
         }
         let mut request = WriteRequestV2::new(body, symbols)?;
-        let mut said = MetadataBatch::default();
-        let mut last: Option<KeyId> = None;
+        let mut metadata_batch = MetadataBatch::default();
+        let mut last_key: Option<KeyId> = None;
         'request: loop {
-            let known = self.known();
-            for _ in 0..LOOKUPS {
+            let keys = self.read_series_keys();
+            for _ in 0..LOOKUPS_PER_LOCK {
                 let Some(series) = request.next()? else {
                     break 'request;
                 };
-                let predicted = last.and_then(|last| known.after(last));
+                let predicted = last_key.and_then(|last| keys.successor(last));
                 let target = match predicted {
                     Some((id, predicted)) if series.has_key(predicted)? => {
-                        last = Some(id);
-                        gather.target(&known, id, predicted)?
+                        last_key = Some(id);
+                        batch.known_target(&keys, id, predicted)?
                     }
-                    _ => match series.key(key) {
+                    _ => match series.build_key(key) {
                         Ok(key) => {
-                            let (target, found) = look_up(&mut gather, &known, key, last)?;
-                            last = found;
+                            let (target, key_id) = find_target(&mut batch, &keys, key, last_key)?;
+                            last_key = key_id;
                             target
                         }
                         Err(error) => {
-                            gather.pass_over(0, error)?;
+                            batch.reject_or_fail(0, error)?;
                             SampleTarget::Refused
                         }
                     },
                 };
                 for sample in series.samples() {
                     let WireSample { time_ms, value } = sample?;
-                    gather.put(target, time_ms, value);
+                    batch.add_sample(target, time_ms, value);
                 }
                 if series.has_histograms() {
-                    gather_histograms(&mut gather, target, series.histograms())?;
+                    add_histograms(&mut batch, target, series.histograms())?;
                 }
-                if let Err(error) = said.push_of(&series) {
-                    gather.pass_over(0, error)?;
+                if let Err(error) = metadata_batch.push_from_series(&series) {
+                    batch.reject_or_fail(0, error)?;
                 }
             }
-            if said.is_full() {
-                self.note(&mut said);
+            if metadata_batch.is_full() {
+                self.store_metadata(&mut metadata_batch);
             }
         }
-        self.note(&mut said);
-        Ok(ReadResult::Gather(gather))
+        self.store_metadata(&mut metadata_batch);
+        Ok(ReadResult::Batch(batch))
     }
 
     /// Whether a request is taken in, as the first of its series tells that can be read.
-    fn listens_to_v1(
+    fn accepts_v1(
         &self,
-        elections: &HaTracker,
+        ha_tracker: &HaTracker,
         body: &[u8],
-        gather: &mut ShardedBatch,
+        batch: &mut ShardedBatch,
     ) -> Result<bool, SeriesError> {
         let mut request = WriteRequest::new(body);
         while let Some(series) = next_series_v1(&mut request)? {
-            if let Some(listens) = self.listens_to(elections, &series.labels, gather)? {
-                return Ok(listens);
+            if let Some(is_accepted) = self.accepts_labels(ha_tracker, &series.labels, batch)? {
+                return Ok(is_accepted);
             }
         }
         Ok(true)
     }
 
     /// Like [`EngineInner::listens_to_v1`], for remote write 2.0.
-    fn listens_to_v2(
+    fn accepts_v2(
         &self,
-        elections: &HaTracker,
+        ha_tracker: &HaTracker,
         mut request: WriteRequestV2<'_, '_>,
-        memory: &mut KeyMemory,
-        gather: &mut ShardedBatch,
+        key_memory: &mut KeyMemory,
+        batch: &mut ShardedBatch,
     ) -> Result<bool, SeriesError> {
         while let Some(series) = request.next()? {
-            let listens = match series.key(memory) {
-                Ok(key) => self.listens_to(elections, key, gather)?,
-                Err(error) if error.is_of_series() => None,
+            let is_accepted = match series.build_key(key_memory) {
+                Ok(key) => self.accepts_labels(ha_tracker, key, batch)?,
+                Err(error) if error.is_series_error() => None,
                 Err(error) => return Err(error.into()),
             };
-            if let Some(listens) = listens {
+            if let Some(listens) = is_accepted {
                 return Ok(listens);
             }
         }
@@ -246,67 +236,67 @@ impl EngineInner {
 
     /// Whether a request is taken in of which a series has these label fields; nothing when they
     /// cannot be read, which is told when the series is gathered.
-    fn listens_to(
+    fn accepts_labels(
         &self,
-        elections: &HaTracker,
+        ha_tracker: &HaTracker,
         labels: &[u8],
-        gather: &mut ShardedBatch,
+        batch: &mut ShardedBatch,
     ) -> Result<Option<bool>, SeriesError> {
-        let sender = match elections.judge(labels, self.clock.running()) {
-            Ok(HaDecision::Plain) => return Ok(Some(true)),
+        let sender = match ha_tracker.decide(labels, self.clock.monotonic()) {
+            Ok(HaDecision::NotReplicated) => return Ok(Some(true)),
             Ok(HaDecision::Refused) => return Ok(Some(false)),
             Ok(HaDecision::Accepted(sender)) => sender,
-            Err(SeriesError::Wire(error)) if error.is_of_series() => return Ok(None),
+            Err(SeriesError::Wire(error)) if error.is_series_error() => return Ok(None),
             Err(error) => return Err(error),
         };
-        gather.sender = Some(sender);
+        batch.sender = Some(sender);
         Ok(Some(true))
     }
 
     /// Notes the sender of a request that was read to its end. A malformed request neither keeps a
     /// replica elected nor elects one.
-    fn heard(&self, read: ReadResult) -> Result<ReadResult, SeriesError> {
-        let ReadResult::Gather(gather) = &read else {
-            return Ok(read);
+    fn record_sender(&self, result: ReadResult) -> Result<ReadResult, SeriesError> {
+        let ReadResult::Batch(batch) = &result else {
+            return Ok(result);
         };
-        let (Some(elections), Some(sender)) = (self.elections.get(), &gather.sender) else {
-            return Ok(read);
+        let (Some(ha_tracker), Some(sender)) = (self.ha_tracker.get(), &batch.sender) else {
+            return Ok(result);
         };
-        match elections.hear(sender, self.clock.running()) {
+        match ha_tracker.record_request(sender, self.clock.monotonic()) {
             ElectionResult::Accepted => {}
             ElectionResult::Elected { .. } => {
                 self.metrics.elections.inc();
-                elections.remember();
+                ha_tracker.write_elected();
             }
             // Another was elected while this was read.
             ElectionResult::Refused => {
                 return Ok(ReadResult::Duplicates(Duplicates {
-                    samples: gather.samples,
-                    histograms: gather.histograms,
+                    samples: batch.samples,
+                    histograms: batch.histograms,
                 }));
             }
-            ElectionResult::TooMany => return Err(elections.too_many()),
+            ElectionResult::TooMany => return Err(ha_tracker.too_many_clusters_error()),
         }
-        Ok(read)
+        Ok(result)
     }
 }
 
 /// Where samples of a series go that is not the one which came next the last time, and which key it
 /// has, if it is known.
 #[inline]
-fn look_up(
-    gather: &mut ShardedBatch,
-    known: &SeriesKeyTable,
+fn find_target(
+    batch: &mut ShardedBatch,
+    keys: &SeriesKeyTable,
     key: &[u8],
-    last: Option<KeyId>,
+    last_key: Option<KeyId>,
 ) -> Result<(SampleTarget, Option<KeyId>), WireError> {
-    let Some(id) = known.find(key) else {
-        return Ok((gather.unknown(known, key)?, None));
+    let Some(id) = keys.find(key) else {
+        return Ok((batch.resolve_key(keys, key)?, None));
     };
-    if let Some(last) = last {
-        known.note_after(last, id);
+    if let Some(last) = last_key {
+        keys.set_successor(last, id);
     }
-    Ok((gather.target(known, id, key)?, Some(id)))
+    Ok((batch.known_target(keys, id, key)?, Some(id)))
 }
 
 /// The next series, whatever metadata is before it.
@@ -323,36 +313,36 @@ fn next_series_v1<'a>(
 }
 
 #[inline]
-fn gather_series_v1(
-    gather: &mut ShardedBatch,
+fn add_series_v1(
+    batch: &mut ShardedBatch,
     target: SampleTarget,
     series: &remote_write_v1::WrittenSeries<'_>,
 ) -> Result<(), WireError> {
     for sample in series.samples() {
         let WireSample { time_ms, value } = sample?;
-        gather.put(target, time_ms, value);
+        batch.add_sample(target, time_ms, value);
     }
     if series.has_histograms() {
-        gather_histograms(gather, target, series.histograms())?;
+        add_histograms(batch, target, series.histograms())?;
     }
     Ok(())
 }
 
 #[cold]
-fn gather_histograms(
-    gather: &mut ShardedBatch,
+fn add_histograms(
+    batch: &mut ShardedBatch,
     target: SampleTarget,
     mut histograms: HistogramFields<'_>,
 ) -> Result<(), WireError> {
-    let mut read = WireHistogram::default();
+    let mut wire_histogram = WireHistogram::default();
     loop {
-        match histograms.read(&mut read) {
+        match histograms.read(&mut wire_histogram) {
             Ok(true) => {
-                let histogram = Arc::new(read.to_histogram());
-                gather.put_histogram(target, read.time_ms, histogram);
+                let histogram = Arc::new(wire_histogram.to_histogram());
+                batch.add_histogram(target, wire_histogram.time_ms, histogram);
             }
             Ok(false) => return Ok(()),
-            Err(error) => gather.pass_over(1, error)?,
+            Err(error) => batch.reject_or_fail(1, error)?,
         }
     }
 }

@@ -17,13 +17,13 @@ impl Service for Series {
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
         Box::pin(async move {
             let inner = self.inner.clone();
-            let opened = tokio::task::spawn_blocking(move || EngineInner::begin(&inner));
-            let begun = match opened.await {
+            let starting = tokio::task::spawn_blocking(move || EngineInner::start(&inner));
+            let result = match starting.await {
                 Ok(begun) => begun,
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 Err(_) => Err(SeriesError::Stopping),
             };
-            begun.map_err(|error| StartError {
+            result.map_err(|error| StartError {
                 service: "series",
                 is_fatal: matches!(error, SeriesError::Invalid { .. }),
                 message: egret_base::error::chain(&error),
@@ -32,17 +32,17 @@ impl Service for Series {
     }
 
     fn ready(&self) -> Readiness {
-        let no = |reason: String| Readiness::NotReady(reason);
+        let not_ready = |reason: String| Readiness::NotReady(reason);
         let shards = match self.inner.shards() {
             Ok(shards) => shards,
-            Err(error) => return no(error.to_string()),
+            Err(error) => return not_ready(error.to_string()),
         };
         // While some run, the others are listed as failed parts.
         if shards.iter().all(|shard| shard.failure.get().is_some()) {
-            return no("no shard runs".to_owned());
+            return not_ready("no shard runs".to_owned());
         }
         if self.inner.upkeep_failed.load(Ordering::Acquire) {
-            no(SeriesError::UpkeepFailed.to_string())
+            not_ready(SeriesError::UpkeepFailed.to_string())
         } else {
             Readiness::Ready
         }
@@ -66,11 +66,7 @@ impl Service for Series {
                 })
             })
             .collect();
-        let set_aside = self
-            .inner
-            .catalog
-            .get()
-            .map(|catalog| catalog.quarantined());
+        let set_aside = self.inner.catalog.get().map(|catalog| catalog.quarantined());
         failed.extend(set_aside.into_iter().flatten().map(|block| FailedPart {
             part: format!("series/blocks/{}", block.name),
             reason: match block.reason {
@@ -89,15 +85,15 @@ impl Service for Series {
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.inner.stopping.store(true, Ordering::Release);
-            lock(&self.inner.jobs).take();
+            lock(&self.inner.job_sender).take();
             for shard in self.inner.shards.get().into_iter().flatten() {
                 shard.inbox.close();
             }
             let threads = std::mem::take(&mut *lock(&self.inner.threads));
-            let joined = tokio::task::spawn_blocking(move || {
+            let joining = tokio::task::spawn_blocking(move || {
                 threads.into_iter().all(|thread| thread.join().is_ok())
             });
-            if !joined.await.unwrap_or(false) {
+            if !joining.await.unwrap_or(false) {
                 tracing::error!("a shard thread of the series panicked");
             }
         })

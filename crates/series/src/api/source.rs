@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use egret_blocks::block::{Block, BlockError, SeriesName};
 use egret_blocks::catalog::Snapshot;
-use egret_blocks::core::page::hash_of;
+use egret_blocks::core::page::labels_hash;
 use egret_metrics_model::{LabelMatcher, Labels, SeriesSamples, TimeMs, TimeSpan};
 use egret_promql::{QueryError, SampleColumns, Selection, SeriesSet, Source, Spend};
 use hashbrown::HashTable;
@@ -41,12 +41,8 @@ pub(crate) struct MatchedSeries {
 }
 
 impl MatchedSeries {
-    fn of_head(head: Arc<HeadSeries>) -> Self {
-        Self {
-            labels: head.labels.clone(),
-            heads: vec![head],
-            blocks: Vec::new(),
-        }
+    fn from_head(head: Arc<HeadSeries>) -> Self {
+        Self { labels: head.labels.clone(), heads: vec![head], blocks: Vec::new() }
     }
 }
 
@@ -58,18 +54,16 @@ pub(crate) struct SelectedSeries {
     end: TimeMs,
     metrics: Option<Arc<Metrics>>,
     /// Reporter of corrupt blocks.
-    damage: Option<CorruptionReporter>,
+    corruption_reporter: Option<CorruptionReporter>,
     /// Time spent reading, in nanoseconds.
-    reading: AtomicU64,
+    read_nanos: AtomicU64,
     /// Held while reading: samples are released from heads only when no reader has an earlier list
     /// of blocks.
     _snapshot: Arc<Snapshot>,
 }
 
-fn unreadable(error: impl std::fmt::Display) -> QueryError {
-    QueryError::Source {
-        message: error.to_string(),
-    }
+fn source_error(error: impl std::fmt::Display) -> QueryError {
+    QueryError::Source { message: error.to_string() }
 }
 
 impl Source for SampleSource<'_> {
@@ -79,19 +73,14 @@ impl Source for SampleSource<'_> {
         spend: Spend<'_>,
     ) -> Result<Box<dyn SeriesSet + '_>, QueryError> {
         let began = Instant::now();
-        let span = TimeSpan {
-            start: selection.start,
-            end: selection.end,
-        };
-        let mut selected = self
-            .inner
-            .select(&selection.matchers, span, spend)
-            .map_err(|error| match error {
+        let span = TimeSpan { start: selection.start, end: selection.end };
+        let mut selected =
+            self.inner.select(&selection.matchers, span, spend).map_err(|error| match error {
                 SeriesError::Query(error) => error,
-                error => unreadable(error),
+                error => source_error(error),
             })?;
         selected.metrics = Some(self.inner.metrics.clone());
-        self.inner.metrics.took(Component::Search, began.elapsed());
+        self.inner.metrics.observe_duration(Component::Search, began.elapsed());
         Ok(Box::new(selected))
     }
 }
@@ -110,14 +99,14 @@ impl EngineInner {
     ) -> Result<SelectedSeries, SeriesError> {
         // Before the heads are looked at: what they release later is in these blocks.
         let snapshot = self.catalog()?.snapshot();
-        let damage = self.damage()?;
+        let corruption_reporter = self.corruption_reporter()?;
         let mut selected =
             select(self.shards()?, snapshot, matchers, span, spend).inspect_err(|error| {
                 if let SeriesError::Block(error) = error {
-                    damage.note(error);
+                    corruption_reporter.report(error);
                 }
             })?;
-        selected.damage = Some(damage);
+        selected.corruption_reporter = Some(corruption_reporter);
         Ok(selected)
     }
 }
@@ -135,31 +124,32 @@ pub(crate) fn select(
 ) -> Result<SelectedSeries, SeriesError> {
     let mut heads = Vec::new();
     for shard in shards {
-        let before = heads.len();
+        let heads_before = heads.len();
         shard.index.view().select(matchers, &mut heads);
-        spend((heads.len() - before) as u64 * HEAD_BYTES)?;
+        spend((heads.len() - heads_before) as u64 * HEAD_BYTES)?;
     }
-    let blocks: Vec<Block> = snapshot.within(span.start, span.end).cloned().collect();
+    let blocks: Vec<Block> = snapshot.blocks_overlapping(span.start, span.end).cloned().collect();
     let mut by_labels = ByLabels::default();
     by_labels.series.reserve(heads.len());
-    let twins = |shard: &Arc<ShardShared>| shard.has_twins.load(Ordering::Relaxed);
-    let looks_up = !blocks.is_empty() || shards.iter().any(twins);
-    for (at, head) in heads.into_iter().enumerate() {
-        if at.is_multiple_of(PIECE) {
+    let has_duplicate_series =
+        |shard: &Arc<ShardShared>| shard.has_duplicate_series.load(Ordering::Relaxed);
+    let needs_lookup = !blocks.is_empty() || shards.iter().any(has_duplicate_series);
+    for (index, head) in heads.into_iter().enumerate() {
+        if index.is_multiple_of(SERIES_PER_CHECK) {
             spend(0)?;
         }
-        if looks_up {
+        if needs_lookup {
             by_labels.add_head(head)
         } else {
-            by_labels.series.push(MatchedSeries::of_head(head))
+            by_labels.series.push(MatchedSeries::from_head(head))
         }
     }
-    for (at, block) in blocks.iter().enumerate() {
+    for (block_index, block) in blocks.iter().enumerate() {
         let matching = block.select(matchers)?;
-        for piece in matching.chunks(PIECE) {
-            block.names(piece.iter().copied(), |number, name| {
-                let block = at as u32;
-                by_labels.add_of_block(BlockSeries { block, number }, name);
+        for piece in matching.chunks(SERIES_PER_CHECK) {
+            block.for_each_name(piece.iter().copied(), |number, name| {
+                let block = block_index as u32;
+                by_labels.add_block_series(BlockSeries { block, number }, name);
             })?;
             spend(std::mem::take(&mut by_labels.added_bytes))?;
         }
@@ -170,18 +160,18 @@ pub(crate) fn select(
         start: span.start,
         end: span.end,
         metrics: None,
-        damage: None,
-        reading: AtomicU64::new(0),
+        corruption_reporter: None,
+        read_nanos: AtomicU64::new(0),
         _snapshot: snapshot,
     })
 }
 
 /// Series that are found before it is asked whether that may go on.
-const PIECE: usize = 4_096;
+const SERIES_PER_CHECK: usize = 4_096;
 
 /// What a series takes, beside its labels, and what one of a head takes: about.
-const FOUND_BYTES: u64 = (size_of::<MatchedSeries>() + size_of::<(u64, u32)>() + 16) as u64;
-const HEAD_BYTES: u64 = FOUND_BYTES + size_of::<Arc<HeadSeries>>() as u64;
+const SERIES_BYTES: u64 = (size_of::<MatchedSeries>() + size_of::<(u64, u32)>() + 16) as u64;
+const HEAD_BYTES: u64 = SERIES_BYTES + size_of::<Arc<HeadSeries>>() as u64;
 
 /// Series by their labels, while they are gathered.
 #[derive(Default)]
@@ -196,39 +186,35 @@ struct ByLabels {
 impl ByLabels {
     fn add_head(&mut self, head: Arc<HeadSeries>) {
         let labels = &head.labels;
-        let hash = hash_of(labels);
+        let hash = labels_hash(labels);
         let series = &self.series;
-        let same =
-            |(other, at): &(u64, u32)| *other == hash && series[*at as usize].labels == *labels;
-        if let Some((_, at)) = self.table.find(hash, same) {
+        let is_same = |(other, index): &(u64, u32)| {
+            *other == hash && series[*index as usize].labels == *labels
+        };
+        if let Some((_, at)) = self.table.find(hash, is_same) {
             self.series[*at as usize].heads.push(head);
             return;
         }
         let at = self.series.len() as u32;
-        self.table
-            .insert_unique(hash, (hash, at), |(hash, _)| *hash);
-        self.series.push(MatchedSeries::of_head(head));
+        self.table.insert_unique(hash, (hash, at), |(hash, _)| *hash);
+        self.series.push(MatchedSeries::from_head(head));
     }
 
-    fn add_of_block(&mut self, place: BlockSeries, name: SeriesName<'_>) {
+    fn add_block_series(&mut self, block_series: BlockSeries, name: SeriesName<'_>) {
         let hash = name.hash();
         let series = &self.series;
-        let same =
-            |(other, at): &(u64, u32)| *other == hash && name.is(&series[*at as usize].labels);
-        if let Some((_, at)) = self.table.find(hash, same) {
-            self.series[*at as usize].blocks.push(place);
+        let is_same = |(other, index): &(u64, u32)| {
+            *other == hash && name.has_labels(&series[*index as usize].labels)
+        };
+        if let Some((_, at)) = self.table.find(hash, is_same) {
+            self.series[*at as usize].blocks.push(block_series);
             return;
         }
         let at = self.series.len() as u32;
-        self.table
-            .insert_unique(hash, (hash, at), |(hash, _)| *hash);
+        self.table.insert_unique(hash, (hash, at), |(hash, _)| *hash);
         let labels = name.labels();
-        self.added_bytes += FOUND_BYTES + labels.as_key().len() as u64;
-        self.series.push(MatchedSeries {
-            labels,
-            heads: Vec::new(),
-            blocks: vec![place],
-        });
+        self.added_bytes += SERIES_BYTES + labels.as_key().len() as u64;
+        self.series.push(MatchedSeries { labels, heads: Vec::new(), blocks: vec![block_series] });
     }
 }
 
@@ -238,24 +224,24 @@ impl SelectedSeries {
     /// # Errors
     /// Those of blocks.
     pub(crate) fn samples(&self, index: usize, into: &mut SeriesSamples) -> Result<(), BlockError> {
-        let read = self.read_samples(index, into);
-        match &self.damage {
-            Some(damage) => damage.noted(read),
-            None => read,
+        let result = self.read_samples(index, into);
+        match &self.corruption_reporter {
+            Some(damage) => damage.check_read(result),
+            None => result,
         }
     }
 
     fn read_samples(&self, index: usize, into: &mut SeriesSamples) -> Result<(), BlockError> {
         into.clear();
-        let found = &self.series[index];
-        for place in &found.blocks {
-            let block = &self.blocks[place.block as usize];
-            block.read(place.number, self.start, self.end, into)?;
+        let matched = &self.series[index];
+        for block_series in &matched.blocks {
+            let block = &self.blocks[block_series.block as usize];
+            block.read(block_series.number, self.start, self.end, into)?;
         }
-        if found.blocks.len() > 1 {
-            self.settle(found, into)?;
+        if matched.blocks.len() > 1 {
+            self.sort_samples(matched, into)?;
         }
-        for head in &found.heads {
+        for head in &matched.heads {
             head.read(self.start, self.end, into);
         }
         Ok(())
@@ -266,27 +252,31 @@ impl SelectedSeries {
     /// # Errors
     /// Those of blocks.
     pub(crate) fn has_histograms(&self, index: usize) -> Result<bool, BlockError> {
-        let found = &self.series[index];
-        for place in &found.blocks {
-            let block = &self.blocks[place.block as usize];
-            if block.has_histograms(place.number, self.start, self.end)? {
+        let matched = &self.series[index];
+        for block_series in &matched.blocks {
+            let block = &self.blocks[block_series.block as usize];
+            if block.has_histograms(block_series.number, self.start, self.end)? {
                 return Ok(true);
             }
         }
-        let mut heads = found.heads.iter();
-        Ok(heads.any(|head| head.now().has_histograms(self.start, self.end)))
+        let mut matched_heads = matched.heads.iter();
+        Ok(matched_heads.any(|head| head.snapshot().has_histograms(self.start, self.end)))
     }
 
     /// Brings samples of several blocks into order, where the blocks were not: of two at one time
     /// that of the block that was made later counts.
-    fn settle(&self, found: &MatchedSeries, into: &mut SeriesSamples) -> Result<(), BlockError> {
-        let ascend = |times_ms: &[TimeMs]| times_ms.is_sorted_by(|one, other| one < other);
-        if ascend(&into.times_ms) && ascend(&into.histogram_times_ms) {
+    fn sort_samples(
+        &self,
+        matched: &MatchedSeries,
+        into: &mut SeriesSamples,
+    ) -> Result<(), BlockError> {
+        let is_ascending = |times_ms: &[TimeMs]| times_ms.is_sorted_by(|left, right| left < right);
+        if is_ascending(&into.times_ms) && is_ascending(&into.histogram_times_ms) {
             return Ok(());
         }
         into.clear();
-        let mut blocks = found.blocks.clone();
-        blocks.sort_by_key(|place| self.blocks[place.block as usize].id());
+        let mut blocks = matched.blocks.clone();
+        blocks.sort_by_key(|block_series| self.blocks[block_series.block as usize].id());
         for place in blocks {
             let block = &self.blocks[place.block as usize];
             block.read(place.number, self.start, self.end, into)?;
@@ -300,8 +290,8 @@ impl SelectedSeries {
 impl Drop for SelectedSeries {
     fn drop(&mut self) {
         if let Some(metrics) = &self.metrics {
-            let reading = Duration::from_nanos(*self.reading.get_mut());
-            metrics.took(Component::Read, reading);
+            let read_time = Duration::from_nanos(*self.read_nanos.get_mut());
+            metrics.observe_duration(Component::Read, read_time);
         }
     }
 }
@@ -323,14 +313,14 @@ impl SeriesSet for SelectedSeries {
             values: std::mem::take(&mut into.values),
             ..SeriesSamples::default()
         };
-        let read = self.samples(index, &mut samples);
+        let result = self.samples(index, &mut samples);
         (into.times, into.values) = (samples.times_ms, samples.values);
-        read.map_err(unreadable)?;
+        result.map_err(source_error)?;
         for (time_ms, histogram) in samples.histogram_times_ms.iter().zip(&samples.histograms) {
             into.push_histogram(*time_ms, Arc::new(histogram.as_ref().into()));
         }
-        let took = began.elapsed().as_nanos() as u64;
-        self.reading.fetch_add(took, Ordering::Relaxed);
+        let elapsed_nanos = began.elapsed().as_nanos() as u64;
+        self.read_nanos.fetch_add(elapsed_nanos, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -23,12 +23,12 @@ impl Series {
     /// [`SeriesError::Stopping`] while there are no shards.
     pub fn summary(&self) -> Result<EngineSummary, SeriesError> {
         let shards = self.inner.shards()?;
-        let known = self.inner.known();
-        let has_failed = shards.iter().filter(|shard| shard.failure.get().is_some());
+        let keys = self.inner.read_series_keys();
+        let failed = shards.iter().filter(|shard| shard.failure.get().is_some());
         Ok(EngineSummary {
-            series: known.len() as u64,
+            series: keys.len() as u64,
             shards: shards.len(),
-            shards_failed: has_failed.count(),
+            shards_failed: failed.count(),
             blocks_set_aside: self.inner.catalog()?.quarantined().len(),
         })
     }

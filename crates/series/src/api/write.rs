@@ -8,8 +8,8 @@ use egret_log::InboxRejection;
 use egret_metrics_model::{Histogram, Labels, TimeMs};
 
 use super::Series;
-use super::append_chunks::split;
-use super::ingest_batch::{AcceptedSpan, RejectedSamples, ShardPart, ShardedBatch, limits};
+use super::append_chunks::split_part;
+use super::ingest_batch::{AcceptedSpan, RejectedSamples, ShardPart, ShardedBatch, label_limits};
 use super::remote_write::ReadResult;
 use crate::core::rules::NewSample;
 use crate::engine::{Buffers, EngineInner};
@@ -60,7 +60,7 @@ impl From<f64> for WrittenValue {
 }
 
 /// How often a request is looked up again whose series went away meanwhile.
-const TRIES: usize = 3;
+const ATTEMPTS_MAX: usize = 3;
 
 impl Series {
     /// Takes in a request of remote write 1.0 as it came, compressed.
@@ -69,7 +69,7 @@ impl Series {
     /// [`SeriesError::Wire`], and then nothing was taken in; [`SeriesError::Overloaded`] and others
     /// of writing.
     pub async fn remote_write_v1(&self, body: &[u8]) -> Result<WriteCounts, SeriesError> {
-        self.write_compressed(body, EngineInner::gather_v1).await
+        self.write_compressed(body, EngineInner::read_v1).await
     }
 
     /// Takes in a request of remote write 2.0 as it came, compressed.
@@ -77,7 +77,7 @@ impl Series {
     /// # Errors
     /// As [`Series::remote_write_v1`].
     pub async fn remote_write_v2(&self, body: &[u8]) -> Result<WriteCounts, SeriesError> {
-        self.write_compressed(body, EngineInner::gather_v2).await
+        self.write_compressed(body, EngineInner::read_v2).await
     }
 
     /// Takes in samples of labelled series.
@@ -89,9 +89,9 @@ impl Series {
         samples: impl IntoIterator<Item = (Labels, TimeMs, impl Into<WrittenValue>)> + Clone + Send,
     ) -> Result<WriteCounts, SeriesError> {
         let inner = &self.inner;
-        for _ in 0..TRIES {
-            let gather = inner.gather_labelled(samples.clone())?;
-            if let Some(written) = inner.submit(gather).await? {
+        for _ in 0..ATTEMPTS_MAX {
+            let batch = inner.collect_labelled(samples.clone())?;
+            if let Some(written) = inner.submit(batch).await? {
                 return Ok(written);
             }
         }
@@ -108,11 +108,11 @@ impl Series {
         let inner = &self.inner;
         let written = samples.iter().chain(report);
         let written = written.map(|sample| (sample.labels.clone(), sample.time_ms, sample.value));
-        for _ in 0..TRIES {
-            let mut gather = inner.gather_labelled(written.clone())?;
+        for _ in 0..ATTEMPTS_MAX {
+            let mut gather = inner.collect_labelled(written.clone())?;
             gather.beyond_limit = report.iter().map(|sample| sample.labels.clone()).collect();
-            if let Some(written) = inner.submit(gather).await? {
-                return Ok(written);
+            if let Some(counts) = inner.submit(gather).await? {
+                return Ok(counts);
             }
         }
         Err(SeriesError::Stopping)
@@ -121,21 +121,18 @@ impl Series {
     async fn write_compressed(
         &self,
         body: &[u8],
-        read: fn(&EngineInner, &[u8], &mut Buffers) -> Result<ReadResult, SeriesError>,
+        read_body: fn(&EngineInner, &[u8], &mut Buffers) -> Result<ReadResult, SeriesError>,
     ) -> Result<WriteCounts, SeriesError> {
-        for _ in 0..TRIES {
-            let gather = match self.inner.gather_compressed(body, read)? {
-                ReadResult::Gather(gather) => gather,
+        for _ in 0..ATTEMPTS_MAX {
+            let batch = match self.inner.read_compressed(body, read_body)? {
+                ReadResult::Batch(gather) => gather,
                 ReadResult::Duplicates(duplicates) => {
-                    self.inner.metrics.duplicates.inc_by(duplicates.samples);
-                    return Ok(WriteCounts {
-                        duplicates,
-                        ..WriteCounts::default()
-                    });
+                    self.inner.metrics.deduplicated_samples.inc_by(duplicates.samples);
+                    return Ok(WriteCounts { duplicates, ..WriteCounts::default() });
                 }
             };
-            if let Some(written) = self.inner.submit(gather).await? {
-                return Ok(written);
+            if let Some(counts) = self.inner.submit(batch).await? {
+                return Ok(counts);
             }
         }
         // Series do not go away that fast.
@@ -144,102 +141,98 @@ impl Series {
 }
 
 impl EngineInner {
-    pub(super) fn new_gather(&self) -> Result<ShardedBatch, SeriesError> {
+    pub(super) fn new_batch(&self) -> Result<ShardedBatch, SeriesError> {
         let config = &self.config;
         let now_ms = self.now_ms();
-        let keep_max_ms = self.keep_max_ms.get().copied().unwrap_or(TimeMs::MAX);
+        let retention_max_ms = self.retention_max_ms.get().copied().unwrap_or(TimeMs::MAX);
         let bounds = AcceptedSpan {
-            oldest_ms: match keep_max_ms {
+            oldest_ms: match retention_max_ms {
                 TimeMs::MAX => TimeMs::MIN,
-                _ => now_ms.saturating_sub(keep_max_ms),
+                _ => now_ms.saturating_sub(retention_max_ms),
             },
             newest_ms: now_ms + config.future_max.duration().as_millis() as TimeMs,
         };
-        Ok(ShardedBatch::new(
-            self.shards()?.len(),
-            bounds,
-            limits(config),
-        ))
+        Ok(ShardedBatch::new(self.shards()?.len(), bounds, label_limits(config)))
     }
 
-    fn gather_labelled(
+    fn collect_labelled(
         &self,
         samples: impl IntoIterator<Item = (Labels, TimeMs, impl Into<WrittenValue>)>,
     ) -> Result<ShardedBatch, SeriesError> {
-        let mut gather = self.new_gather()?;
-        let known = self.known();
+        let mut batch = self.new_batch()?;
+        let keys = self.read_series_keys();
         for (labels, time_ms, value) in samples {
-            let target = gather.unchecked(&known, labels);
+            let target = batch.resolve_unchecked_labels(&keys, labels);
             match value.into() {
-                WrittenValue::Number(value) => gather.put(target, time_ms, value),
+                WrittenValue::Number(value) => batch.add_sample(target, time_ms, value),
                 WrittenValue::Histogram(histogram) => {
-                    gather.put_histogram(target, time_ms, histogram)
+                    batch.add_histogram(target, time_ms, histogram)
                 }
             }
         }
-        Ok(gather)
+        Ok(batch)
     }
 
     /// Hands a request's samples to their shards and waits until they are durable. Nothing comes
     /// back when series went away meanwhile, and the request has to be read again.
-    async fn submit(&self, mut gather: ShardedBatch) -> Result<Option<WriteCounts>, SeriesError> {
-        self.bound_series(&mut gather)?;
-        if !gather.aliases.is_empty() {
-            let mut known = write_lock(&self.known);
-            for (labels, alias) in gather.aliases.drain(..) {
-                known.add_alias(&labels, &alias);
+    async fn submit(&self, mut batch: ShardedBatch) -> Result<Option<WriteCounts>, SeriesError> {
+        self.enforce_series_max(&mut batch)?;
+        if !batch.aliases.is_empty() {
+            let mut keys = write_lock(&self.series_keys);
+            for (labels, alias) in batch.aliases.drain(..) {
+                keys.add_alias(&labels, &alias);
             }
         }
-        let outcome = self.hand_over(gather.take_parts()).await?;
-        if outcome.nowhere > 0 {
+        let outcome = self.submit_parts(batch.take_parts()).await?;
+        if outcome.unknown_series > 0 {
             return Ok(None);
         }
-        let mut rejected = gather.rejected;
+        let mut rejected = batch.rejected;
         if let Some((labels, time_ms)) = outcome.first_conflict {
             let reason = format!("{labels} already has another value at {time_ms}, which is kept");
             rejected.add(outcome.conflicts, reason);
         }
-        self.metrics.rejected.inc_by(rejected.samples);
+        self.metrics.rejected_samples.inc_by(rejected.samples);
         Ok(Some(WriteCounts {
-            samples: gather.samples - outcome.conflicts,
-            histograms: gather.histograms - outcome.histogram_conflicts,
+            samples: batch.samples - outcome.conflicts,
+            histograms: batch.histograms - outcome.histogram_conflicts,
             late: outcome.late,
             rejected,
-            without_room: gather.without_room,
+            without_room: batch.without_room,
             duplicates: Duplicates::default(),
         }))
     }
 
-    async fn hand_over(&self, parts: Vec<ShardPart>) -> Result<Outcome, SeriesError> {
+    async fn submit_parts(&self, parts: Vec<ShardPart>) -> Result<Outcome, SeriesError> {
         let pieces: Vec<(usize, ShardPart)> = parts
             .into_iter()
             .enumerate()
-            .flat_map(|(shard, part)| split(part).into_iter().map(move |piece| (shard, piece)))
+            .flat_map(|(shard, part)| split_part(part).into_iter().map(move |piece| (shard, piece)))
             .collect();
         if pieces.is_empty() {
             return Ok(Outcome::default());
         }
         let shards = self.shards()?;
         let began = Instant::now();
-        let (ticket, told) = WriteAck::new(pieces.len());
+        let (ack, receiver) = WriteAck::new(pieces.len());
         for (shard, part) in pieces {
             let write = Write {
                 samples: part.samples,
                 histograms: part.histograms,
-                new: part.new,
-                ticket: ticket.clone(),
+                new_series: part.new_series,
+                ack: ack.clone(),
             };
             let bytes = write.log_bytes();
-            let ticket = write.ticket.clone();
-            if let Err(refused) = shards[shard].inbox.push(Submission::Write(write), bytes) {
-                ticket.done(Err(match refused {
+            let ticket = write.ack.clone();
+            if let Err(rejection) = shards[shard].inbox.push(Submission::Write(write), bytes) {
+                ticket.complete_part(Err(match rejection {
                     InboxRejection::Full(_, limit) => SeriesError::Overloaded(limit),
-                    InboxRejection::Closed(_) => self.why_ended(&shards[shard]),
+                    InboxRejection::Closed(_) => self.shard_end_error(&shards[shard]),
                 }));
             }
         }
-        let outcome = told.await.unwrap_or(Err(SeriesError::Stopping));
-        self.metrics.took(Component::Wait, began.elapsed());
+        let outcome = receiver.await.unwrap_or(Err(SeriesError::Stopping));
+        self.metrics.observe_duration(Component::Wait, began.elapsed());
         outcome
     }
 
@@ -248,22 +241,22 @@ impl EngineInner {
     ///
     /// # Errors
     /// [`SeriesError::TooManySeries`] when nothing is left to be written.
-    fn bound_series(&self, gather: &mut ShardedBatch) -> Result<(), SeriesError> {
-        if !gather.has_new() {
+    fn enforce_series_max(&self, batch: &mut ShardedBatch) -> Result<(), SeriesError> {
+        if !batch.has_new() {
             return Ok(());
         }
         let max = self.config.series_max;
-        let room = max.saturating_sub(self.known().len() as u64);
-        let left_out = gather.leave_out_new(room);
-        if left_out == 0 {
+        let free_count = max.saturating_sub(self.read_series_keys().len() as u64);
+        let dropped_samples = batch.drop_new_series(free_count);
+        if dropped_samples == 0 {
             return Ok(());
         }
         let error = SeriesError::TooManySeries { max };
-        if gather.samples == 0 {
+        if batch.samples == 0 {
             return Err(error);
         }
-        gather.without_room = Some(format!("{left_out} samples were refused: {error}"));
-        gather.rejected.add(left_out, error);
+        batch.without_room = Some(format!("{dropped_samples} samples were refused: {error}"));
+        batch.rejected.add(dropped_samples, error);
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use bits::{BitReader, BitWriter};
 use egret_base::codec::{unzigzag, zigzag};
 
 /// Words before the bits: what is published.
-const HEAD_WORDS: usize = 1;
+const HEADER_WORDS: usize = 1;
 
 /// Words of a series' first chunk; every one after it has twice as many as the one before…
 const WORDS_MIN: usize = 8;
@@ -41,10 +41,7 @@ pub struct IsFull;
 
 impl Chunk {
     fn new(words: usize, first_ms: TimeMs) -> Self {
-        Self {
-            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
-            first_ms,
-        }
+        Self { words: (0..words).map(|_| AtomicU64::new(0)).collect(), first_ms }
     }
 
     fn publish(&self, samples: u32, bits: usize) {
@@ -82,8 +79,8 @@ impl Chunk {
     pub fn samples(&self) -> ChunkSamples<'_> {
         let (samples, _) = self.published();
         ChunkSamples {
-            bits: BitReader::new(&self.words[HEAD_WORDS..]),
-            left: samples,
+            bits: BitReader::new(&self.words[HEADER_WORDS..]),
+            remaining: samples,
             time_ms: self.first_ms,
             delta_ms: 0,
             value: 0,
@@ -108,7 +105,7 @@ pub struct Appender {
     bits: BitWriter,
     last_ms: TimeMs,
     delta_ms: i64,
-    last: u64,
+    last_value_bits: u64,
     samples: u32,
     window: XorWindow,
 }
@@ -122,14 +119,14 @@ impl Appender {
     fn with_words(words: usize, time_ms: TimeMs, value: f64) -> Self {
         let chunk = Chunk::new(words, time_ms);
         let mut bits = BitWriter::default();
-        bits.write(&chunk.words[HEAD_WORDS..], value.to_bits(), 64);
+        bits.write(&chunk.words[HEADER_WORDS..], value.to_bits(), 64);
         chunk.publish(1, bits.len());
         Self {
             chunk,
             bits,
             last_ms: time_ms,
             delta_ms: 0,
-            last: value.to_bits(),
+            last_value_bits: value.to_bits(),
             samples: 1,
             window: XorWindow::default(),
         }
@@ -146,8 +143,8 @@ impl Appender {
     }
 
     /// The value of the latest sample.
-    pub fn last(&self) -> f64 {
-        f64::from_bits(self.last)
+    pub fn last_value(&self) -> f64 {
+        f64::from_bits(self.last_value_bits)
     }
 
     /// Adds a sample that is later than the latest.
@@ -155,16 +152,16 @@ impl Appender {
     /// # Errors
     /// [`IsFull`]: nothing has changed; [`Appender::begin_next`] makes room.
     pub fn push(&mut self, time_ms: TimeMs, value: f64) -> Result<(), IsFull> {
-        let words = &self.chunk.words[HEAD_WORDS..];
+        let words = &self.chunk.words[HEADER_WORDS..];
         if self.bits.len() + SAMPLE_BITS_MAX > words.len() * 64 {
             return Err(IsFull);
         }
         let delta_ms = time_ms.wrapping_sub(self.last_ms);
         write_time(&mut self.bits, words, delta_ms.wrapping_sub(self.delta_ms));
         let value = value.to_bits();
-        write_value(&mut self.bits, words, &mut self.window, value ^ self.last);
+        write_value(&mut self.bits, words, &mut self.window, value ^ self.last_value_bits);
         self.samples += 1;
-        (self.last_ms, self.delta_ms, self.last) = (time_ms, delta_ms, value);
+        (self.last_ms, self.delta_ms, self.last_value_bits) = (time_ms, delta_ms, value);
         self.chunk.publish(self.samples, self.bits.len());
         Ok(())
     }
@@ -178,20 +175,16 @@ impl Appender {
 }
 
 /// Times: a prefix of ones says how many bits the difference of differences has, in zigzag.
-const TIME_CLASSES: [(u64, u32, u32); 4] = [
-    (0b10, 2, 7),
-    (0b110, 3, 11),
-    (0b1110, 4, 16),
-    (0b1111, 4, 64),
-];
+const TIME_CLASSES: [(u64, u32, u32); 4] =
+    [(0b10, 2, 7), (0b110, 3, 11), (0b1110, 4, 16), (0b1111, 4, 64)];
 
 fn write_time(bits: &mut BitWriter, words: &[AtomicU64], difference: i64) {
     if difference == 0 {
         return bits.write(words, 0, 1);
     }
     let zigzag = zigzag(difference);
-    let needed = 64 - zigzag.leading_zeros();
-    let fits = TIME_CLASSES.iter().find(|(_, _, length)| needed <= *length);
+    let bits_needed = 64 - zigzag.leading_zeros();
+    let fits = TIME_CLASSES.iter().find(|(_, _, length)| bits_needed <= *length);
     let (prefix, prefix_bits, length) = fits.expect("the last class takes any");
     bits.write(words, *prefix, *prefix_bits);
     bits.write(words, zigzag, *length);
@@ -206,11 +199,7 @@ fn write_value(bits: &mut BitWriter, words: &[AtomicU64], window: &mut XorWindow
     let window_trailing = 64 - window.leading - window.length;
     if window.length > 0 && leading >= window.leading && trailing >= window_trailing {
         bits.write(words, 0b10, 2);
-        return bits.write(
-            words,
-            difference >> window_trailing,
-            u32::from(window.length),
-        );
+        return bits.write(words, difference >> window_trailing, u32::from(window.length));
     }
     let length = 64 - leading - trailing;
     *window = XorWindow { leading, length };
@@ -224,7 +213,7 @@ fn write_value(bits: &mut BitWriter, words: &[AtomicU64], window: &mut XorWindow
 #[derive(Debug)]
 pub struct ChunkSamples<'chunk> {
     bits: BitReader<'chunk>,
-    left: u32,
+    remaining: u32,
     time_ms: TimeMs,
     delta_ms: i64,
     value: u64,
@@ -236,11 +225,11 @@ impl ChunkSamples<'_> {
     /// gone.
     #[inline(always)]
     fn read_time(&mut self) -> (u64, u32) {
-        let next = self.bits.peek();
-        let ones = next.leading_ones().min(4);
+        let next_bits = self.bits.peek();
+        let ones = next_bits.leading_ones().min(4);
         if ones == 0 {
             self.time_ms = self.time_ms.wrapping_add(self.delta_ms);
-            return (next << 1, 1);
+            return (next_bits << 1, 1);
         }
         let (_, prefix_bits, length) = TIME_CLASSES[ones as usize - 1];
         self.bits.skip(prefix_bits);
@@ -252,14 +241,14 @@ impl ChunkSamples<'_> {
 
     /// Reads a value, given the bits that come next, of which so many are gone.
     #[inline(always)]
-    fn read_value(&mut self, next: u64, gone: u32) {
-        if next >> 63 == 0 {
-            return self.bits.skip(gone + 1);
+    fn read_value(&mut self, next_bits: u64, consumed: u32) {
+        if next_bits >> 63 == 0 {
+            return self.bits.skip(consumed + 1);
         }
-        let header_bits = match next >> 62 {
+        let header_bits = match next_bits >> 62 {
             0b10 => 2,
             _ => {
-                let header = next << 2 >> 53;
+                let header = next_bits << 2 >> 53;
                 self.window = XorWindow {
                     leading: (header >> 6) as u8,
                     length: match header & 63 {
@@ -271,11 +260,11 @@ impl ChunkSamples<'_> {
             }
         };
         let XorWindow { leading, length } = self.window;
-        let gone = gone + header_bits;
+        let gone = consumed + header_bits;
         // All of it is there already, most of the time.
         let difference = if gone + u32::from(length) <= 64 {
             self.bits.skip(gone + u32::from(length));
-            next << header_bits >> (64 - length)
+            next_bits << header_bits >> (64 - length)
         } else {
             self.bits.skip(gone);
             self.bits.read(u32::from(length))
@@ -290,21 +279,21 @@ impl Iterator for ChunkSamples<'_> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.left == 0 {
+        if self.remaining == 0 {
             return None;
         }
-        self.left -= 1;
+        self.remaining -= 1;
         if self.bits.position() == 0 {
             self.value = self.bits.read(64);
         } else {
-            let (next, gone) = self.read_time();
-            self.read_value(next, gone);
+            let (next_bits, consumed) = self.read_time();
+            self.read_value(next_bits, consumed);
         }
         Some((self.time_ms, f64::from_bits(self.value)))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left as usize, Some(self.left as usize))
+        (self.remaining as usize, Some(self.remaining as usize))
     }
 }
 

@@ -24,44 +24,40 @@ pub struct HeadSeries {
     pub number: u64,
     /// Labels of the series.
     pub labels: Labels,
-    parts: Mutex<SeriesChunks>,
+    chunks: Mutex<SeriesChunks>,
 }
 
 impl HeadSeries {
     /// A series without samples.
     pub fn new(number: u64, labels: Labels) -> Self {
-        Self {
-            number,
-            labels,
-            parts: Mutex::default(),
-        }
+        Self { number, labels, chunks: Mutex::default() }
     }
 
-    fn parts(&self) -> MutexGuard<'_, SeriesChunks> {
-        lock(&self.parts)
+    fn lock_chunks(&self) -> MutexGuard<'_, SeriesChunks> {
+        lock(&self.chunks)
     }
 
     /// Whether there are samples from `start` to `end`, both included.
     pub(crate) fn has_samples(&self, start: TimeMs, end: TimeMs) -> bool {
-        let parts = self.parts().within(start, end);
-        parts.has_samples(start, end)
+        let chunks = self.lock_chunks().within(start, end);
+        chunks.has_samples(start, end)
     }
 
     /// What it takes from first to last time.
     pub fn figures(&self, span: TimeSpan) -> HeadFigures {
-        self.now().figures(span)
+        self.snapshot().figures(span)
     }
 
     /// Adds the samples there are now, as [`SeriesChunks::read`] does. Appends are not blocked
     /// meanwhile.
     pub fn read(&self, start: TimeMs, end: TimeMs, into: &mut SeriesSamples) {
-        let parts = self.parts().within(start, end);
-        parts.read(start, end, into);
+        let chunks = self.lock_chunks().within(start, end);
+        chunks.read(start, end, into);
     }
 
     /// The samples there are now.
-    pub fn now(&self) -> SeriesChunks {
-        self.parts().clone()
+    pub fn snapshot(&self) -> SeriesChunks {
+        self.lock_chunks().clone()
     }
 }
 
@@ -73,11 +69,11 @@ pub enum AppendOutcome {
     /// It is older than the latest of its series, and was added.
     Late,
     /// Its series has the same value at that time already.
-    Same,
+    Duplicate,
     /// Its series has another value at that time, which stays.
     Conflict,
     /// There is no such series.
-    Nowhere,
+    UnknownSeries,
 }
 
 /// The samples of a shard that are not in a block yet, by series number.
@@ -85,10 +81,10 @@ pub enum AppendOutcome {
 pub struct Head {
     /// By number, from `first` on. Few series live much longer than those that came with them, so
     /// that numbers below `first` can be let go when a head is tidied.
-    series: Vec<Option<Box<Slot>>>,
-    first: u64,
+    recent_slots: Vec<Option<Box<Slot>>>,
+    first_recent: u64,
     /// Series with numbers below those of the list above.
-    old: HashMap<u64, Box<Slot>>,
+    old_slots: HashMap<u64, Box<Slot>>,
     /// Memory of all samples, in bytes.
     sample_bytes: usize,
 }
@@ -102,16 +98,16 @@ struct Slot {
 impl Head {
     /// The number that the next new series gets: one that no series of this shard has had.
     pub fn next_number(&self) -> u64 {
-        self.first + self.series.len() as u64
+        self.first_recent + self.recent_slots.len() as u64
     }
 
     /// Marks all numbers below this one as used.
     pub(crate) fn skip_numbers(&mut self, next: u64) {
         while self.next_number() < next {
-            if self.series.is_empty() {
-                self.first = next
+            if self.recent_slots.is_empty() {
+                self.first_recent = next
             } else {
-                self.series.push(None)
+                self.recent_slots.push(None)
             }
         }
     }
@@ -121,39 +117,33 @@ impl Head {
     /// # Panics
     /// When there is a series with its number or a higher one.
     pub fn add(&mut self, series: Arc<HeadSeries>) {
-        assert!(
-            series.number >= self.next_number(),
-            "numbers of series ascend"
-        );
+        assert!(series.number >= self.next_number(), "numbers of series ascend");
         self.skip_numbers(series.number);
-        self.series.push(Some(Box::new(Slot {
-            series,
-            appender: None,
-        })));
+        self.recent_slots.push(Some(Box::new(Slot { series, appender: None })));
     }
 
     #[inline]
     fn slot(&mut self, number: u64) -> Option<&mut Slot> {
-        match number.checked_sub(self.first) {
-            Some(at) => self.series.get_mut(at as usize)?.as_deref_mut(),
-            None => self.old.get_mut(&number).map(|slot| &mut **slot),
+        match number.checked_sub(self.first_recent) {
+            Some(index) => self.recent_slots.get_mut(index as usize)?.as_deref_mut(),
+            None => self.old_slots.get_mut(&number).map(|slot| &mut **slot),
         }
     }
 
     /// The series with a number.
     pub fn series(&self, number: u64) -> Option<&Arc<HeadSeries>> {
-        let slot = match number.checked_sub(self.first) {
-            Some(at) => self.series.get(at as usize)?.as_deref(),
-            None => self.old.get(&number).map(|slot| &**slot),
+        let slot = match number.checked_sub(self.first_recent) {
+            Some(index) => self.recent_slots.get(index as usize)?.as_deref(),
+            None => self.old_slots.get(&number).map(|slot| &**slot),
         };
         slot.map(|slot| &slot.series)
     }
 
     /// Every series, by ascending numbers from `first` of the recent ones on; the old ones before,
     /// in no order.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<HeadSeries>> {
-        let recent = self.series.iter().flatten();
-        self.old.values().chain(recent).map(|slot| &slot.series)
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<HeadSeries>> {
+        let recent = self.recent_slots.iter().flatten();
+        self.old_slots.values().chain(recent).map(|slot| &slot.series)
     }
 
     /// Memory of all samples, in bytes: of chunks, and roughly of what is in none.
@@ -163,48 +153,48 @@ impl Head {
 
     /// Keeps `sample_bytes` exact. A drift would only shift the time of flushes.
     #[inline]
-    fn grow(&mut self, grown: isize) {
-        self.sample_bytes = self.sample_bytes.saturating_add_signed(grown);
+    fn adjust_sample_bytes(&mut self, difference: isize) {
+        self.sample_bytes = self.sample_bytes.saturating_add_signed(difference);
     }
 
     /// Appends samples, and calls a closure with the index and outcome of each that was not
     /// [`AppendOutcome::InOrder`].
-    pub fn take(&mut self, samples: &SampleBatch, mut tell: impl FnMut(usize, AppendOutcome)) {
-        for (at, (series, time_ms, value)) in samples.iter().enumerate() {
-            let taken = self.take_one(series, time_ms, value);
-            if taken != AppendOutcome::InOrder {
-                tell(at, taken);
+    pub fn append(&mut self, samples: &SampleBatch, mut report: impl FnMut(usize, AppendOutcome)) {
+        for (index, (series, time_ms, value)) in samples.iter().enumerate() {
+            let outcome = self.append_sample(series, time_ms, value);
+            if outcome != AppendOutcome::InOrder {
+                report(index, outcome);
             }
         }
     }
 
     #[inline]
-    fn take_one(&mut self, series: u64, time_ms: TimeMs, value: f64) -> AppendOutcome {
-        let mut grown = 0;
+    fn append_sample(&mut self, series: u64, time_ms: TimeMs, value: f64) -> AppendOutcome {
+        let mut grown_bytes = 0;
         let Some(slot) = self.slot(series) else {
-            return AppendOutcome::Nowhere;
+            return AppendOutcome::UnknownSeries;
         };
-        let taken = slot.take(time_ms, value, &mut grown);
-        self.grow(grown);
-        taken
+        let outcome = slot.append(time_ms, value, &mut grown_bytes);
+        self.adjust_sample_bytes(grown_bytes);
+        outcome
     }
 
     /// Appends a native histogram.
-    pub(crate) fn take_histogram(
+    pub(crate) fn append_histogram(
         &mut self,
         series: u64,
         time_ms: TimeMs,
         histogram: Arc<Histogram>,
     ) -> AppendOutcome {
-        let mut grown = 0;
+        let mut grown_bytes = 0;
         let Some(slot) = self.slot(series) else {
-            return AppendOutcome::Nowhere;
+            return AppendOutcome::UnknownSeries;
         };
-        let mut parts = slot.series.parts();
-        let taken = parts.take_histogram(time_ms, histogram, &mut grown);
-        drop(parts);
-        self.grow(grown);
-        taken
+        let mut chunks = slot.series.lock_chunks();
+        let outcome = chunks.add_histogram(time_ms, histogram, &mut grown_bytes);
+        drop(chunks);
+        self.adjust_sample_bytes(grown_bytes);
+        outcome
     }
 
     /// Takes out the samples of a series that are in a block now.
@@ -212,25 +202,25 @@ impl Head {
         let Some(slot) = self.slot(number) else {
             return;
         };
-        let mut parts = slot.series.parts();
-        let freed = parts.release(flushed);
-        let is_closed = parts.chunks.is_empty();
-        drop(parts);
+        let mut chunks = slot.series.lock_chunks();
+        let freed = chunks.release(flushed);
+        let is_closed = chunks.chunks.is_empty();
+        drop(chunks);
         if is_closed {
             slot.appender = None;
         }
-        self.grow(-(freed as isize));
+        self.adjust_sample_bytes(-(freed as isize));
     }
 
     /// The samples of a series as they are, those that came late in chunks, so that they can be
     /// written to a block and released.
     pub fn capture(&mut self, number: u64) -> Option<SeriesChunks> {
         let slot = self.slot(number)?;
-        let mut parts = slot.series.parts();
-        let grown = parts.pack_late();
-        let captured = parts.clone();
-        drop(parts);
-        self.grow(grown);
+        let mut chunks = slot.series.lock_chunks();
+        let grown_bytes = chunks.pack_late();
+        let captured = chunks.clone();
+        drop(chunks);
+        self.adjust_sample_bytes(grown_bytes);
         Some(captured)
     }
 
@@ -240,46 +230,46 @@ impl Head {
         let Some(slot) = self.slot(number) else {
             return;
         };
-        let mut parts = slot.series.parts();
-        let before = parts.sample_bytes();
-        let appender = parts.delete(start, end);
-        let after = parts.sample_bytes();
-        drop(parts);
+        let mut chunks = slot.series.lock_chunks();
+        let bytes_before = chunks.sample_bytes();
+        let appender = chunks.delete(start, end);
+        let bytes_after = chunks.sample_bytes();
+        drop(chunks);
         slot.appender = appender;
-        self.grow(after as isize - before as isize);
+        self.adjust_sample_bytes(bytes_after as isize - bytes_before as isize);
     }
 
     /// Takes out a series.
     pub fn remove(&mut self, number: u64) -> Option<Arc<HeadSeries>> {
-        let slot = match number.checked_sub(self.first) {
-            Some(at) => self.series.get_mut(at as usize)?.take(),
-            None => self.old.remove(&number),
+        let slot = match number.checked_sub(self.first_recent) {
+            Some(index) => self.recent_slots.get_mut(index as usize)?.take(),
+            None => self.old_slots.remove(&number),
         }?;
-        let freed = slot.series.parts().sample_bytes();
-        self.grow(-(freed as isize));
+        let freed = slot.series.lock_chunks().sample_bytes();
+        self.adjust_sample_bytes(-(freed as isize));
         Some(slot.series)
     }
 
     /// Frees the memory of sparse number ranges after many series were removed.
-    pub(crate) fn tidy(&mut self) {
-        let mut sparse = 0;
-        for (at, page) in self.series.chunks(TIDY_PAGE).enumerate() {
+    pub(crate) fn compact_slots(&mut self) {
+        let mut sparse_len = 0;
+        for (page_index, page) in self.recent_slots.chunks(COMPACT_PAGE).enumerate() {
             let alive = page.iter().flatten().count();
-            if page.len() < TIDY_PAGE || alive > TIDY_PAGE / 4 {
+            if page.len() < COMPACT_PAGE || alive > COMPACT_PAGE / 4 {
                 break;
             }
-            sparse = (at + 1) * TIDY_PAGE;
+            sparse_len = (page_index + 1) * COMPACT_PAGE;
         }
-        for slot in self.series.drain(..sparse).flatten() {
-            self.old.insert(slot.series.number, slot);
+        for slot in self.recent_slots.drain(..sparse_len).flatten() {
+            self.old_slots.insert(slot.series.number, slot);
         }
-        self.first += sparse as u64;
-        self.series.shrink_to(self.series.len() * 2);
+        self.first_recent += sparse_len as u64;
+        self.recent_slots.shrink_to(self.recent_slots.len() * 2);
     }
 }
 
 /// Numbers that are looked at together when a head is tidied.
-const TIDY_PAGE: usize = 1_024;
+const COMPACT_PAGE: usize = 1_024;
 
 /// What of a series' samples was written to blocks: so many chunks and so many samples of the one
 /// after them, and so many of the chunks that came late.
@@ -304,30 +294,30 @@ impl FlushedRange {
 
 impl Slot {
     #[inline]
-    fn take(&mut self, time_ms: TimeMs, value: f64, grown: &mut isize) -> AppendOutcome {
+    fn append(&mut self, time_ms: TimeMs, value: f64, grown_bytes: &mut isize) -> AppendOutcome {
         let Some(appender) = &mut self.appender else {
             let appender = Appender::new(time_ms, value);
-            *grown += appender.chunk().size_bytes() as isize;
-            self.series.parts().push(appender.chunk().clone());
+            *grown_bytes += appender.chunk().size_bytes() as isize;
+            self.series.lock_chunks().push(appender.chunk().clone());
             self.appender = Some(appender);
             return AppendOutcome::InOrder;
         };
         if time_ms > appender.last_ms() {
             if appender.push(time_ms, value).is_err() {
                 appender.begin_next(time_ms, value);
-                *grown += appender.chunk().size_bytes() as isize;
-                self.series.parts().push(appender.chunk().clone());
+                *grown_bytes += appender.chunk().size_bytes() as isize;
+                self.series.lock_chunks().push(appender.chunk().clone());
             }
             return AppendOutcome::InOrder;
         }
         if time_ms == appender.last_ms() {
-            return if value.to_bits() == appender.last().to_bits() {
-                AppendOutcome::Same
+            return if value.to_bits() == appender.last_value().to_bits() {
+                AppendOutcome::Duplicate
             } else {
                 AppendOutcome::Conflict
             };
         }
-        self.series.parts().take_late(time_ms, value, grown)
+        self.series.lock_chunks().add_late(time_ms, value, grown_bytes)
     }
 }
 

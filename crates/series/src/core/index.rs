@@ -18,10 +18,10 @@ pub use segment::Segment;
 use super::head::HeadSeries;
 
 /// New series that are gathered before they are worth a segment.
-pub(crate) const FRESH_MAX: usize = 1_024;
+pub(crate) const FRESH_SERIES_MAX: usize = 1_024;
 
 /// Number of segments of like size that are merged into one.
-const FAN: usize = 4;
+const MERGE_FAN_IN: usize = 4;
 
 /// The index of a shard.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ pub struct Index {
 pub struct View {
     /// The larger and older ones first.
     segments: Arc<[Arc<Segment>]>,
-    fresh: Vec<Arc<HeadSeries>>,
+    fresh_series: Vec<Arc<HeadSeries>>,
 }
 
 /// Work on the index, done without its lock.
@@ -47,99 +47,94 @@ pub enum IndexJob {
 }
 
 impl Index {
-    fn state(&self) -> MutexGuard<'_, View> {
+    fn lock_state(&self) -> MutexGuard<'_, View> {
         lock(&self.state)
     }
 
     /// Adds new series to the list of those without a segment.
     pub fn add(&self, series: impl Iterator<Item = Arc<HeadSeries>>) {
-        self.state().fresh.extend(series);
+        self.lock_state().fresh_series.extend(series);
     }
 
     /// A snapshot of the list and the segments.
     pub fn view(&self) -> View {
-        self.state().clone()
-    }
-
-    /// New series that are in no segment.
-    pub fn fresh(&self) -> usize {
-        self.state().fresh.len()
+        self.lock_state().clone()
     }
 
     /// The next job of index maintenance, if any. New series are built into a segment when there
     /// are at least `fresh_min`.
-    pub fn work(&self, fresh_min: usize) -> Option<IndexJob> {
-        let state = self.state();
-        if !state.fresh.is_empty() && state.fresh.len() >= fresh_min {
-            return Some(IndexJob::Build(state.fresh.clone()));
+    pub(crate) fn next_job(&self, fresh_min: usize) -> Option<IndexJob> {
+        let state = self.lock_state();
+        if !state.fresh_series.is_empty() && state.fresh_series.len() >= fresh_min {
+            return Some(IndexJob::Build(state.fresh_series.clone()));
         }
-        let at = mergeable(&state.segments)?;
-        Some(IndexJob::Merge(state.segments[at..].to_vec()))
+        let first = first_mergeable(&state.segments)?;
+        Some(IndexJob::Merge(state.segments[first..].to_vec()))
     }
 
     /// Runs a job and replaces its inputs by the result. Only one thread may do so at a time.
-    pub fn carry_out(&self, work: IndexJob) {
-        match work {
+    pub fn run_job(&self, job: IndexJob) {
+        match job {
             IndexJob::Build(fresh) => {
                 let count = fresh.len();
                 let segment = Arc::new(Segment::new(fresh));
-                let mut state = self.state();
-                state.fresh.drain(..count);
+                let mut state = self.lock_state();
+                state.fresh_series.drain(..count);
                 let segments = state.segments.iter().cloned();
                 state.segments = segments.chain([segment]).collect();
             }
             IndexJob::Merge(segments) => {
-                let merged = Arc::new(Segment::merge(&segments, |_| true));
-                self.replace_last(segments.len(), merged);
+                let merged_segment = Arc::new(Segment::merge(&segments, |_| true));
+                self.replace_last(segments.len(), merged_segment);
             }
         }
     }
 
     /// Removes the other series. Must not run at the same time as [`Index::carry_out`].
-    pub fn retain(&self, wanted: impl Fn(&HeadSeries) -> bool) {
+    pub fn retain(&self, is_kept: impl Fn(&HeadSeries) -> bool) {
         let view = self.view();
-        let kept = |segment: &Arc<Segment>| {
-            if segment.series().iter().all(|series| wanted(series)) {
+        let retain_in_segment = |segment: &Arc<Segment>| {
+            if segment.series().iter().all(|series| is_kept(series)) {
                 segment.clone()
             } else {
-                Arc::new(Segment::merge(std::slice::from_ref(segment), &wanted))
+                Arc::new(Segment::merge(std::slice::from_ref(segment), &is_kept))
             }
         };
         let segments: Arc<[_]> = view
             .segments
             .iter()
-            .map(kept)
+            .map(retain_in_segment)
             .collect::<Vec<_>>()
             .into_iter()
             .filter(|segment| !segment.series().is_empty())
             .collect();
-        let mut state = self.state();
+        let mut state = self.lock_state();
         state.segments = segments;
-        state.fresh.retain(|series| wanted(series));
+        state.fresh_series.retain(|series| is_kept(series));
     }
 
-    fn replace_last(&self, count: usize, by: Arc<Segment>) {
-        let mut state = self.state();
-        let kept = state.segments.len() - count;
-        let kept = state.segments[..kept].iter().cloned();
-        state.segments = kept.chain([by]).collect();
+    fn replace_last(&self, count: usize, replacement: Arc<Segment>) {
+        let mut state = self.lock_state();
+        let kept_len = state.segments.len() - count;
+        let kept_segments = state.segments[..kept_len].iter().cloned();
+        state.segments = kept_segments.chain([replacement]).collect();
     }
 }
 
 /// Where the last segments begin that are to be merged: each is at most [`FAN`] times as large as
 /// those after it together, and there are at least [`FAN`] of them.
-fn mergeable(segments: &[Arc<Segment>]) -> Option<usize> {
-    let mut from = segments.len();
-    let mut after = 0;
-    while from > 0 {
-        let size = segments[from - 1].series().len();
-        if after > 0 && size > after * FAN {
+fn first_mergeable(segments: &[Arc<Segment>]) -> Option<usize> {
+    let mut first = segments.len();
+    let mut later_len = 0;
+    while first > 0 {
+        let size = segments[first - 1].series().len();
+        if later_len > 0 && size > later_len * MERGE_FAN_IN {
             break;
         }
-        after += size;
-        from -= 1;
+        later_len += size;
+        first -= 1;
     }
-    (segments.len() - from >= FAN).then_some(from)
+    (segments.len() - first >= MERGE_FAN_IN).then_some(first)
 }
 
 impl View {
@@ -147,13 +142,9 @@ impl View {
     pub fn select(&self, matchers: &[LabelMatcher], into: &mut Vec<Arc<HeadSeries>>) {
         for segment in &*self.segments {
             let numbers = segment.select(matchers);
-            into.extend(
-                numbers
-                    .iter()
-                    .map(|at| segment.series()[at as usize].clone()),
-            );
+            into.extend(numbers.iter().map(|number| segment.series()[number as usize].clone()));
         }
-        let fresh = self.fresh.iter().filter(|series| {
+        let fresh = self.fresh_series.iter().filter(|series| {
             let matches = |matcher: &LabelMatcher| {
                 matcher.matches(series.labels.get(&matcher.matcher().name))
             };
@@ -165,7 +156,7 @@ impl View {
     /// Number of series in the view.
     pub fn len(&self) -> usize {
         let segments = self.segments.iter().map(|segment| segment.series().len());
-        segments.sum::<usize>() + self.fresh.len()
+        segments.sum::<usize>() + self.fresh_series.len()
     }
 
     /// Whether there are none.
@@ -174,33 +165,33 @@ impl View {
     }
 
     /// Every series of the view.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<HeadSeries>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<HeadSeries>> {
         let segments = self.segments.iter().flat_map(|segment| segment.series());
-        segments.chain(&self.fresh)
+        segments.chain(&self.fresh_series)
     }
 
     /// Calls a closure for every label name; some occur more than once.
-    pub fn names(&self, mut tell: impl FnMut(&str)) {
+    pub(crate) fn visit_names(&self, mut visit: impl FnMut(&str)) {
         for segment in &*self.segments {
-            segment.names().for_each(&mut tell);
+            segment.names().for_each(&mut visit);
         }
-        for series in &self.fresh {
-            series.labels.iter().for_each(|(name, _)| tell(name));
+        for series in &self.fresh_series {
+            series.labels.iter().for_each(|(name, _)| visit(name));
         }
     }
 
     /// Calls a closure for every value of a label with its number of series; some values occur
     /// more than once.
-    pub fn values(&self, name: &str, mut tell: impl FnMut(&str, usize)) {
+    pub fn visit_values(&self, name: &str, mut visit: impl FnMut(&str, usize)) {
         for segment in &*self.segments {
             for (value, count) in segment.values(name) {
-                tell(value, count);
+                visit(value, count);
             }
         }
-        for series in &self.fresh {
+        for series in &self.fresh_series {
             match series.labels.get(name) {
                 "" => {}
-                value => tell(value, 1),
+                value => visit(value, 1),
             }
         }
     }

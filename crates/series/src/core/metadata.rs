@@ -17,9 +17,9 @@ const ENTRY_BYTES: u64 = 160;
 /// Different things that may be said of one metric: programs of many versions say as many.
 const VARIANTS_MAX: usize = 64;
 /// Age in milliseconds at which unused metadata may be removed to make room.
-const KEPT_MS: i64 = 3_600_000;
+const RETENTION_MS: i64 = 3_600_000;
 /// And it is looked for no more often than this, in milliseconds.
-const SWEEP_MS: i64 = 10_000;
+const SWEEP_INTERVAL_MS: i64 = 10_000;
 
 /// Metadata of a metric, as one sender or target says it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,12 @@ pub struct Description<'a> {
 impl<'a> Description<'a> {
     /// What is said of a metric with one of its series: the suffixes that a kind gives to its
     /// series are no part of the metric's name.
-    pub fn of_series(name: &'a str, kind: MetricKind, unit: &'a str, help: &'a str) -> Self {
+    pub(crate) fn for_series(
+        name: &'a str,
+        kind: MetricKind,
+        unit: &'a str,
+        help: &'a str,
+    ) -> Self {
         let suffixes: &[&str] = match kind {
             MetricKind::Histogram => &["_bucket", "_count", "_sum"],
             MetricKind::GaugeHistogram => &["_bucket", "_gcount", "_gsum"],
@@ -45,21 +50,16 @@ impl<'a> Description<'a> {
             _ => &[],
         };
         let stripped = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix));
-        Self {
-            metric: stripped.unwrap_or(name),
-            kind,
-            unit,
-            help,
-        }
+        Self { metric: stripped.unwrap_or(name), kind, unit, help }
     }
 
     /// Whether it has a metric's name and anything about it.
-    fn is_any(&self) -> bool {
-        let says = self.kind != MetricKind::Unknown || !self.unit.is_empty();
-        !self.metric.is_empty() && (says || !self.help.is_empty())
+    fn has_content(&self) -> bool {
+        let has_kind_or_unit = self.kind != MetricKind::Unknown || !self.unit.is_empty();
+        !self.metric.is_empty() && (has_kind_or_unit || !self.help.is_empty())
     }
 
-    fn bytes(&self) -> u64 {
+    fn size_bytes(&self) -> u64 {
         ENTRY_BYTES + (self.metric.len() + self.unit.len() + self.help.len()) as u64
     }
 }
@@ -71,18 +71,13 @@ pub struct MetadataEntry {
     kind: MetricKind,
     unit: Box<str>,
     help: Box<str>,
-    said_ms: AtomicI64,
+    last_described_ms: AtomicI64,
 }
 
 impl MetadataEntry {
     /// The metadata as a description.
     pub fn description(&self) -> Description<'_> {
-        Description {
-            metric: &self.metric,
-            kind: self.kind,
-            unit: &self.unit,
-            help: &self.help,
-        }
+        Description { metric: &self.metric, kind: self.kind, unit: &self.unit, help: &self.help }
     }
 }
 
@@ -100,7 +95,7 @@ pub struct MetadataStore {
     bytes: u64,
     bytes_max: u64,
     swept_ms: TimeMs,
-    refused: u64,
+    refused_count: u64,
 }
 
 impl MetadataStore {
@@ -111,7 +106,7 @@ impl MetadataStore {
             bytes: 0,
             bytes_max,
             swept_ms: TimeMs::MIN,
-            refused: 0,
+            refused_count: 0,
         }
     }
 
@@ -121,46 +116,50 @@ impl MetadataStore {
     }
 
     /// Number of descriptions not kept for lack of room.
-    pub fn refused(&self) -> u64 {
-        self.refused
+    pub(crate) fn refused_count(&self) -> u64 {
+        self.refused_count
     }
 
     /// What is known already of just what is said, which is of now.
-    pub fn find(&self, said: Description<'_>, now_ms: TimeMs) -> Option<Arc<MetadataEntry>> {
-        let variants = self.by_metric.get(said.metric)?;
-        let found = variants.iter().find(|one| one.description() == said)?;
-        found.said_ms.store(now_ms, Ordering::Relaxed);
-        Some(found.clone())
+    pub fn find(&self, description: Description<'_>, now_ms: TimeMs) -> Option<Arc<MetadataEntry>> {
+        let variants = self.by_metric.get(description.metric)?;
+        let entry = variants.iter().find(|variant| variant.description() == description)?;
+        entry.last_described_ms.store(now_ms, Ordering::Relaxed);
+        Some(entry.clone())
     }
 
     /// Keeps what is said, if there is room.
-    pub fn add(&mut self, said: Description<'_>, now_ms: TimeMs) -> Option<Arc<MetadataEntry>> {
-        if !said.is_any() {
+    pub fn add(
+        &mut self,
+        description: Description<'_>,
+        now_ms: TimeMs,
+    ) -> Option<Arc<MetadataEntry>> {
+        if !description.has_content() {
             return None;
         }
         // Another caller may have added it meanwhile.
-        if let Some(found) = self.find(said, now_ms) {
-            return Some(found);
+        if let Some(entry) = self.find(description, now_ms) {
+            return Some(entry);
         }
-        if self.bytes + said.bytes() > self.bytes_max {
+        if self.bytes + description.size_bytes() > self.bytes_max {
             self.sweep(now_ms);
         }
-        let name = self.by_metric.get_key_value(said.metric);
-        let (name, variants) =
+        let name = self.by_metric.get_key_value(description.metric);
+        let (name, variant_count) =
             name.map_or((None, 0), |(name, all)| (Some(name.clone()), all.len()));
-        if self.bytes + said.bytes() > self.bytes_max || variants >= VARIANTS_MAX {
-            self.refused += 1;
+        if self.bytes + description.size_bytes() > self.bytes_max || variant_count >= VARIANTS_MAX {
+            self.refused_count += 1;
             return None;
         }
-        let metric = name.unwrap_or_else(|| said.metric.into());
+        let metric = name.unwrap_or_else(|| description.metric.into());
         let metadata = Arc::new(MetadataEntry {
             metric: metric.clone(),
-            kind: said.kind,
-            unit: said.unit.into(),
-            help: said.help.into(),
-            said_ms: now_ms.into(),
+            kind: description.kind,
+            unit: description.unit.into(),
+            help: description.help.into(),
+            last_described_ms: now_ms.into(),
         });
-        self.bytes += said.bytes();
+        self.bytes += description.size_bytes();
         let variants = self.by_metric.entry(metric).or_default();
         variants.push(metadata.clone());
         Some(metadata)
@@ -168,18 +167,19 @@ impl MetadataStore {
 
     /// Removes metadata that has no holder and has not been said for [`KEPT_MS`].
     fn sweep(&mut self, now_ms: TimeMs) {
-        if now_ms < self.swept_ms.saturating_add(SWEEP_MS) {
+        if now_ms < self.swept_ms.saturating_add(SWEEP_INTERVAL_MS) {
             return;
         }
         self.swept_ms = now_ms;
-        let oldest = now_ms - KEPT_MS;
+        let oldest = now_ms - RETENTION_MS;
         let mut bytes = 0;
         self.by_metric.retain(|_, variants| {
             variants.retain(|one| {
-                Arc::strong_count(one) > 1 || one.said_ms.load(Ordering::Relaxed) >= oldest
+                Arc::strong_count(one) > 1
+                    || one.last_described_ms.load(Ordering::Relaxed) >= oldest
             });
-            let left = variants.iter().map(|one| one.description().bytes());
-            bytes += left.sum::<u64>();
+            let remaining = variants.iter().map(|entry| entry.description().size_bytes());
+            bytes += remaining.sum::<u64>();
             !variants.is_empty()
         });
         self.bytes = bytes;
@@ -193,21 +193,19 @@ impl MetadataStore {
         limit: usize,
         per_metric: usize,
     ) -> Vec<(Arc<str>, Vec<Arc<MetadataEntry>>)> {
-        let some = |variants: &Vec<Arc<MetadataEntry>>| {
+        let first_variants = |variants: &Vec<Arc<MetadataEntry>>| {
             variants.iter().take(per_metric).cloned().collect()
         };
         if let Some(metric) = metric {
             let found = self.by_metric.get_key_value(metric).into_iter().take(limit);
             return found
-                .map(|(name, variants)| (name.clone(), some(variants)))
+                .map(|(name, variants)| (name.clone(), first_variants(variants)))
                 .collect();
         }
-        let mut all: Vec<_> = self.by_metric.iter().collect();
-        all.sort_unstable_by(|one, other| one.0.cmp(other.0));
-        let first = all.into_iter().take(limit);
-        first
-            .map(|(name, variants)| (name.clone(), some(variants)))
-            .collect()
+        let mut metrics: Vec<_> = self.by_metric.iter().collect();
+        metrics.sort_unstable_by(|left, right| left.0.cmp(right.0));
+        let first = metrics.into_iter().take(limit);
+        first.map(|(name, variants)| (name.clone(), first_variants(variants))).collect()
     }
 }
 

@@ -47,10 +47,11 @@ const SCHEMA: &str = "
     }";
 
 /// Samples of a row group, at least; the last has fewer.
-const ROWS: usize = 100_000;
+const GROUP_ROWS_MIN: usize = 100_000;
 
 /// Why writing cannot fail.
-const IN_MEMORY: &str = "memory takes whatever is written, and the columns are those of the schema";
+const INFALLIBLE_REASON: &str =
+    "memory takes whatever is written, and the columns are those of the schema";
 
 /// A table that is being written.
 pub struct ParquetWriter {
@@ -66,9 +67,9 @@ struct Rows {
     names: Vec<ByteArray>,
     label_values: Vec<ByteArray>,
     /// Of each label, and once of a row without any: 1 where there is a label…
-    definitions: Vec<i16>,
+    definition_levels: Vec<i16>,
     /// …and 1 where it is not the first of its row.
-    repetitions: Vec<i16>,
+    repetition_levels: Vec<i16>,
     /// Of the rows that have one.
     values: Vec<f64>,
     /// Of each row: whether it has a value, or else a histogram.
@@ -87,9 +88,9 @@ struct HistogramColumns {
     buckets: [Vec<f64>; 3],
     /// Of each bucket, of each histogram without any, and of each row without a histogram: 2, 1 and
     /// 0…
-    definitions: Vec<i16>,
+    definition_levels: Vec<i16>,
     /// …and 1 where it is not the first of its row.
-    repetitions: Vec<i16>,
+    repetition_levels: Vec<i16>,
 }
 
 impl Default for ParquetWriter {
@@ -98,21 +99,18 @@ impl Default for ParquetWriter {
         let zstd = Compression::ZSTD(ZstdLevel::default());
         let properties = WriterProperties::builder().set_compression(zstd).build();
         let file = SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties));
-        Self {
-            file: file.expect(IN_MEMORY),
-            rows: Rows::default(),
-        }
+        Self { file: file.expect(INFALLIBLE_REASON), rows: Rows::default() }
     }
 }
 
 impl ParquetWriter {
     /// Adds samples of a series.
     pub fn add(&mut self, labels: &Labels, samples: impl Iterator<Item = (TimeMs, f64)>) {
-        let (metric, pairs) = cells(labels);
+        let (metric, pairs) = series_cells(labels);
         for (time_ms, value) in samples {
             self.rows.push(&metric, &pairs, time_ms);
             self.rows.push_value(value);
-            self.write_full();
+            self.write_if_full();
         }
     }
 
@@ -122,23 +120,23 @@ impl ParquetWriter {
         labels: &Labels,
         histograms: impl Iterator<Item = (TimeMs, &'a Histogram)>,
     ) {
-        let (metric, pairs) = cells(labels);
+        let (metric, pairs) = series_cells(labels);
         for (time_ms, histogram) in histograms {
             self.rows.push(&metric, &pairs, time_ms);
             self.rows.push_histogram(&histogram.into());
-            self.write_full();
+            self.write_if_full();
         }
     }
 
-    fn write_full(&mut self) {
-        if self.rows.times_ms.len() >= ROWS {
-            self.write_rows().expect(IN_MEMORY);
+    fn write_if_full(&mut self) {
+        if self.rows.times_ms.len() >= GROUP_ROWS_MIN {
+            self.write_rows().expect(INFALLIBLE_REASON);
         }
     }
 
     /// Takes what is written so far and was not taken before.
-    pub fn take(&mut self) -> Vec<u8> {
-        self.file.flush().expect(IN_MEMORY);
+    pub fn take_bytes(&mut self) -> Vec<u8> {
+        self.file.flush().expect(INFALLIBLE_REASON);
         std::mem::take(self.file.inner_mut())
     }
 
@@ -155,21 +153,21 @@ impl ParquetWriter {
     /// Writes the last rows and the end of the file, and returns what was not taken before.
     pub fn finish(mut self) -> Vec<u8> {
         if !self.rows.times_ms.is_empty() {
-            self.write_rows().expect(IN_MEMORY);
+            self.write_rows().expect(INFALLIBLE_REASON);
         }
-        self.file.into_inner().expect(IN_MEMORY)
+        self.file.into_inner().expect(INFALLIBLE_REASON)
     }
 
     fn write_rows(&mut self) -> Result<()> {
         let rows = std::mem::take(&mut self.rows);
-        let levels = Some((&*rows.definitions, &*rows.repetitions));
+        let levels = Some((&*rows.definition_levels, &*rows.repetition_levels));
         let mut group = self.file.next_row_group()?;
         write_column::<Int64Type>(&mut group, &rows.times_ms, None)?;
         write_column::<ByteArrayType>(&mut group, &rows.metrics, None)?;
         write_column::<ByteArrayType>(&mut group, &rows.names, levels)?;
         write_column::<ByteArrayType>(&mut group, &rows.label_values, levels)?;
-        let defined = Some((&*rows.has_value, &[][..]));
-        write_column::<DoubleType>(&mut group, &rows.values, defined)?;
+        let value_levels = Some((&*rows.has_value, &[][..]));
+        write_column::<DoubleType>(&mut group, &rows.values, value_levels)?;
         rows.histograms.write(&rows.has_histogram, &mut group)?;
         group.close().map(drop)
     }
@@ -177,12 +175,8 @@ impl ParquetWriter {
 
 impl HistogramColumns {
     fn push(&mut self, histogram: &FloatHistogram) {
-        let numbers = [
-            histogram.count,
-            histogram.sum,
-            histogram.zero_threshold,
-            histogram.zero_count,
-        ];
+        let numbers =
+            [histogram.count, histogram.sum, histogram.zero_threshold, histogram.zero_count];
         for (column, number) in self.numbers.iter_mut().zip(numbers) {
             column.push(number);
         }
@@ -191,8 +185,8 @@ impl HistogramColumns {
         if buckets.is_empty() {
             self.push_levels(1, 0);
         }
-        for (at, (_, lower, upper, count)) in buckets.into_iter().enumerate() {
-            self.push_levels(2, i16::from(at > 0));
+        for (index, (_, lower, upper, count)) in buckets.into_iter().enumerate() {
+            self.push_levels(2, i16::from(index > 0));
             for (column, number) in self.buckets.iter_mut().zip([lower, upper, count]) {
                 column.push(number);
             }
@@ -200,8 +194,8 @@ impl HistogramColumns {
     }
 
     fn push_levels(&mut self, definition: i16, repetition: i16) {
-        self.definitions.push(definition);
-        self.repetitions.push(repetition);
+        self.definition_levels.push(definition);
+        self.repetition_levels.push(repetition);
     }
 
     /// Writes its columns, in the order of the schema.
@@ -210,23 +204,21 @@ impl HistogramColumns {
         defined: &[i16],
         group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
     ) -> Result<()> {
-        let defined = Some((defined, &[][..]));
+        let histogram_levels = Some((defined, &[][..]));
         let [counts, sums, zero_thresholds, zero_counts] = &self.numbers;
-        write_column::<DoubleType>(group, counts, defined)?;
-        write_column::<DoubleType>(group, sums, defined)?;
-        write_column::<Int32Type>(group, &self.schemas, defined)?;
-        write_column::<DoubleType>(group, zero_thresholds, defined)?;
-        write_column::<DoubleType>(group, zero_counts, defined)?;
-        let levels = Some((&*self.definitions, &*self.repetitions));
-        self.buckets
-            .iter()
-            .try_for_each(|column| write_column::<DoubleType>(group, column, levels))
+        write_column::<DoubleType>(group, counts, histogram_levels)?;
+        write_column::<DoubleType>(group, sums, histogram_levels)?;
+        write_column::<Int32Type>(group, &self.schemas, histogram_levels)?;
+        write_column::<DoubleType>(group, zero_thresholds, histogram_levels)?;
+        write_column::<DoubleType>(group, zero_counts, histogram_levels)?;
+        let levels = Some((&*self.definition_levels, &*self.repetition_levels));
+        self.buckets.iter().try_for_each(|column| write_column::<DoubleType>(group, column, levels))
     }
 }
 
 /// The cells of a series that are the same in each of its rows: the metric's name and the other
 /// labels.
-fn cells(labels: &Labels) -> (ByteArray, Vec<(ByteArray, ByteArray)>) {
+fn series_cells(labels: &Labels) -> (ByteArray, Vec<(ByteArray, ByteArray)>) {
     let bytes = |text: &str| ByteArray::from(text.as_bytes().to_vec());
     let pairs = labels
         .iter()
@@ -255,12 +247,12 @@ impl Rows {
         self.times_ms.push(time_ms);
         self.metrics.push(metric.clone());
         if labels.is_empty() {
-            self.definitions.push(0);
-            self.repetitions.push(0);
+            self.definition_levels.push(0);
+            self.repetition_levels.push(0);
         }
-        for (at, (name, value)) in labels.iter().enumerate() {
-            self.definitions.push(1);
-            self.repetitions.push(i16::from(at > 0));
+        for (index, (name, value)) in labels.iter().enumerate() {
+            self.definition_levels.push(1);
+            self.repetition_levels.push(i16::from(index > 0));
             self.names.push(name.clone());
             self.label_values.push(value.clone());
         }

@@ -20,7 +20,7 @@ use egret_metrics_model::{Histogram, MatchOp, Matcher, TimeMs};
 
 use egret_blocks::core::histograms;
 
-const WHAT: &str = "a record of the series log";
+const DESCRIPTION: &str = "a record of the series log";
 
 const SERIES: u8 = 1;
 const SAMPLES: u8 = 2;
@@ -73,19 +73,19 @@ impl SampleBatch {
     }
 
     /// Keeps the samples whose times satisfy a predicate.
-    pub fn retain(&mut self, wanted: impl Fn(TimeMs) -> bool) {
-        let mut kept = 0;
-        for at in 0..self.len() {
-            if wanted(self.times_ms[at]) {
-                self.series[kept] = self.series[at];
-                self.times_ms[kept] = self.times_ms[at];
-                self.values[kept] = self.values[at];
-                kept += 1;
+    pub fn retain(&mut self, is_kept: impl Fn(TimeMs) -> bool) {
+        let mut kept_count = 0;
+        for index in 0..self.len() {
+            if is_kept(self.times_ms[index]) {
+                self.series[kept_count] = self.series[index];
+                self.times_ms[kept_count] = self.times_ms[index];
+                self.values[kept_count] = self.values[index];
+                kept_count += 1;
             }
         }
-        self.series.truncate(kept);
-        self.times_ms.truncate(kept);
-        self.values.truncate(kept);
+        self.series.truncate(kept_count);
+        self.times_ms.truncate(kept_count);
+        self.values.truncate(kept_count);
     }
 
     /// Iterates over the samples, as series number, time and value.
@@ -98,11 +98,11 @@ impl SampleBatch {
 /// Appends the record of new series, in order of their numbers, with their labels as they are kept.
 pub fn put_series<'a>(record: &mut Vec<u8>, series: impl Iterator<Item = (u64, &'a [u8])>) {
     record.push(SERIES);
-    let mut last = 0;
+    let mut previous_number = 0;
     for (number, labels) in series {
-        put_varint(record, number - last);
+        put_varint(record, number - previous_number);
         put_bytes(record, labels);
-        last = number;
+        previous_number = number;
     }
 }
 
@@ -117,15 +117,15 @@ pub fn put_samples(record: &mut Vec<u8>, samples: &SampleBatch) {
 }
 
 fn put_columns(record: &mut Vec<u8>, series: &[u64], times_ms: &[TimeMs]) {
-    let mut last = 0;
+    let mut previous_number = 0;
     for number in series {
-        put_varint(record, zigzag(number.wrapping_sub(last) as i64));
-        last = *number;
+        put_varint(record, zigzag(number.wrapping_sub(previous_number) as i64));
+        previous_number = *number;
     }
-    let mut last = 0_i64;
+    let mut previous_ms = 0_i64;
     for time_ms in times_ms {
-        put_varint(record, zigzag(time_ms.wrapping_sub(last)));
-        last = *time_ms;
+        put_varint(record, zigzag(time_ms.wrapping_sub(previous_ms)));
+        previous_ms = *time_ms;
     }
 }
 
@@ -159,17 +159,18 @@ impl HistogramBatch {
     }
 
     /// Keeps the histograms whose times satisfy a predicate.
-    pub fn retain(&mut self, wanted: impl Fn(TimeMs) -> bool) {
-        let all = std::mem::take(self);
-        for (series, time_ms, histogram) in all.iter().filter(|(_, time_ms, _)| wanted(*time_ms)) {
+    pub fn retain(&mut self, is_kept: impl Fn(TimeMs) -> bool) {
+        let batch = std::mem::take(self);
+        for (series, time_ms, histogram) in batch.iter().filter(|(_, time_ms, _)| is_kept(*time_ms))
+        {
             self.push(series, time_ms, histogram.clone());
         }
     }
 
     /// Iterates over the histograms, as series number, time and histogram.
     pub fn iter(&self) -> impl Iterator<Item = (u64, TimeMs, &Arc<Histogram>)> {
-        let all = self.series.iter().zip(&self.times_ms).zip(&self.histograms);
-        all.map(|((series, time_ms), histogram)| (*series, *time_ms, histogram))
+        let columns = self.series.iter().zip(&self.times_ms).zip(&self.histograms);
+        columns.map(|((series, time_ms), histogram)| (*series, *time_ms, histogram))
     }
 }
 
@@ -195,12 +196,8 @@ pub struct Deletion {
     pub end: TimeMs,
 }
 
-const OPS: [MatchOp; 4] = [
-    MatchOp::Equal,
-    MatchOp::NotEqual,
-    MatchOp::Matches,
-    MatchOp::NotMatches,
-];
+const OPS: [MatchOp; 4] =
+    [MatchOp::Equal, MatchOp::NotEqual, MatchOp::Matches, MatchOp::NotMatches];
 
 /// Appends the record of a deletion.
 pub fn put_deletion(record: &mut Vec<u8>, deletion: &Deletion) {
@@ -216,7 +213,7 @@ pub fn put_deletion(record: &mut Vec<u8>, deletion: &Deletion) {
     }
 }
 
-fn take_deletion(mut reader: Reader<'_>) -> Result<Deletion, DecodeError> {
+fn decode_deletion(mut reader: Reader<'_>) -> Result<Deletion, DecodeError> {
     let id = reader.varint()?;
     let (start, end) = (unzigzag(reader.varint()?), unzigzag(reader.varint()?));
     let mut matchers = Vec::new();
@@ -228,12 +225,7 @@ fn take_deletion(mut reader: Reader<'_>) -> Result<Deletion, DecodeError> {
             value: reader.text()?.into(),
         });
     }
-    Ok(Deletion {
-        id,
-        matchers,
-        start,
-        end,
-    })
+    Ok(Deletion { id, matchers, start, end })
 }
 
 /// A decoded record of the log.
@@ -253,43 +245,38 @@ pub enum Record<'a> {
 ///
 /// # Errors
 /// [`DecodeError`] for anything that is not such a record.
-pub fn take<'a>(record: &'a [u8], columns: &mut SampleBatch) -> Result<Record<'a>, DecodeError> {
-    let mut reader = Reader::new(record, WHAT);
+pub fn decode<'a>(record: &'a [u8], samples: &mut SampleBatch) -> Result<Record<'a>, DecodeError> {
+    let mut reader = Reader::new(record, DESCRIPTION);
     match reader.u8()? {
-        SERIES => take_series(reader).map(Record::Series),
-        SAMPLES => take_samples(reader, columns).map(|()| Record::Samples),
-        HISTOGRAMS => take_histograms(reader).map(Record::Histograms),
-        DELETION => take_deletion(reader).map(Record::Deletion),
+        SERIES => decode_series(reader).map(Record::Series),
+        SAMPLES => decode_samples(reader, samples).map(|()| Record::Samples),
+        HISTOGRAMS => decode_histograms(reader).map(Record::Histograms),
+        DELETION => decode_deletion(reader).map(Record::Deletion),
         _ => Err(reader.malformed()),
     }
 }
 
-fn take_series<'a>(mut reader: Reader<'a>) -> Result<Vec<(u64, &'a [u8])>, DecodeError> {
+fn decode_series<'a>(mut reader: Reader<'a>) -> Result<Vec<(u64, &'a [u8])>, DecodeError> {
     let mut series = Vec::new();
-    let mut last = 0_u64;
+    let mut number = 0_u64;
     while !reader.rest().is_empty() {
-        let step = reader.varint()?;
-        last = last.checked_add(step).ok_or(reader.malformed())?;
-        series.push((last, reader.bytes()?));
+        let difference = reader.varint()?;
+        number = number.checked_add(difference).ok_or(reader.malformed())?;
+        series.push((number, reader.bytes()?));
     }
     Ok(series)
 }
 
-fn take_samples(mut reader: Reader<'_>, columns: &mut SampleBatch) -> Result<(), DecodeError> {
-    columns.clear();
-    let count: usize = reader.small()?;
+fn decode_samples(mut reader: Reader<'_>, samples: &mut SampleBatch) -> Result<(), DecodeError> {
+    samples.clear();
+    let count: usize = reader.varint_as()?;
     // Every sample takes ten bytes at least: nothing is allocated for more than there can be.
     if count > reader.rest().len() / 10 {
         return Err(reader.malformed());
     }
-    take_columns(
-        &mut reader,
-        count,
-        &mut columns.series,
-        &mut columns.times_ms,
-    )?;
+    decode_columns(&mut reader, count, &mut samples.series, &mut samples.times_ms)?;
     for _ in 0..count {
-        columns.values.push(reader.u64()?);
+        samples.values.push(reader.u64()?);
     }
     match reader.rest() {
         [] => Ok(()),
@@ -297,32 +284,32 @@ fn take_samples(mut reader: Reader<'_>, columns: &mut SampleBatch) -> Result<(),
     }
 }
 
-fn take_columns(
+fn decode_columns(
     reader: &mut Reader<'_>,
     count: usize,
     series: &mut Vec<u64>,
     times_ms: &mut Vec<TimeMs>,
 ) -> Result<(), DecodeError> {
-    let mut last = 0_u64;
+    let mut number = 0_u64;
     for _ in 0..count {
-        last = last.wrapping_add(unzigzag(reader.varint()?) as u64);
-        series.push(last);
+        number = number.wrapping_add(unzigzag(reader.varint()?) as u64);
+        series.push(number);
     }
-    let mut last = 0_i64;
+    let mut time_ms = 0_i64;
     for _ in 0..count {
-        last = last.wrapping_add(unzigzag(reader.varint()?));
-        times_ms.push(last);
+        time_ms = time_ms.wrapping_add(unzigzag(reader.varint()?));
+        times_ms.push(time_ms);
     }
     Ok(())
 }
 
-fn take_histograms(mut reader: Reader<'_>) -> Result<HistogramBatch, DecodeError> {
-    let count: usize = reader.small()?;
+fn decode_histograms(mut reader: Reader<'_>) -> Result<HistogramBatch, DecodeError> {
+    let count: usize = reader.varint_as()?;
     if count > reader.rest().len() / 2 {
         return Err(reader.malformed());
     }
     let mut batch = HistogramBatch::default();
-    take_columns(&mut reader, count, &mut batch.series, &mut batch.times_ms)?;
+    decode_columns(&mut reader, count, &mut batch.series, &mut batch.times_ms)?;
     histograms::decode(reader.rest(), count, &mut batch.histograms)?;
     Ok(batch)
 }

@@ -8,7 +8,7 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use egret_metrics_model::LabelsBuilder;
-use egret_metrics_model::matcher::anchored;
+use egret_metrics_model::matcher::compile_anchored;
 
 /// A regular expression, a separator or a replacement is at most so long, in bytes.
 const TEXT_BYTES_MAX: usize = 16 << 10;
@@ -124,26 +124,26 @@ impl Relabeling {
 
 impl Step {
     fn new(config: &RelabelConfig) -> Result<Self, String> {
-        check(config)?;
-        let or =
+        check_config(config)?;
+        let text_or =
             |text: &Option<String>, default: &str| text.as_deref().unwrap_or(default).to_owned();
-        let pattern = or(&config.regex, "(.*)");
-        let regex = anchored(&pattern)?;
+        let pattern = text_or(&config.regex, "(.*)");
+        let regex = compile_anchored(&pattern)?;
         Ok(Self {
             sources: config.source_labels.clone().unwrap_or_default(),
-            separator: or(&config.separator, ";"),
+            separator: text_or(&config.separator, ";"),
             regex,
             modulus: config.modulus,
-            target: or(&config.target_label, ""),
-            replacement: or(&config.replacement, "$1"),
+            target: text_or(&config.target_label, ""),
+            replacement: text_or(&config.replacement, "$1"),
             action: config.action,
         })
     }
 
-    fn source(&self, labels: &LabelsBuilder) -> String {
+    fn joined_sources(&self, labels: &LabelsBuilder) -> String {
         let mut joined = String::new();
-        for (at, name) in self.sources.iter().enumerate() {
-            if at > 0 {
+        for (index, name) in self.sources.iter().enumerate() {
+            if index > 0 {
                 joined.push_str(&self.separator);
             }
             joined.push_str(labels.get(name));
@@ -152,7 +152,7 @@ impl Step {
     }
 
     fn apply(&self, labels: &mut LabelsBuilder) -> bool {
-        let source = self.source(labels);
+        let source = self.joined_sources(labels);
         match self.action {
             Action::Drop => return !self.regex.is_match(&source),
             Action::Keep => return self.regex.is_match(&source),
@@ -162,8 +162,8 @@ impl Step {
             Action::Lowercase => drop(labels.set(&self.target, &source.to_lowercase())),
             Action::Uppercase => drop(labels.set(&self.target, &source.to_uppercase())),
             Action::HashMod => {
-                let place = hash(&source) % self.modulus;
-                labels.set(&self.target, &place.to_string());
+                let bucket = md5_hash(&source) % self.modulus;
+                labels.set(&self.target, &bucket.to_string());
             }
             Action::LabelMap => self.map_names(labels),
             Action::LabelDrop => drop(labels.retain(|name| !self.regex.is_match(name))),
@@ -200,7 +200,7 @@ impl Step {
 
 /// The last eight bytes of the MD5 of a text, the highest first: what Prometheus spreads targets
 /// by.
-pub fn hash(text: &str) -> u64 {
+pub(crate) fn md5_hash(text: &str) -> u64 {
     let digest: [u8; 16] = Md5::digest(text.as_bytes()).into();
     let (_, last) = digest.split_at(8);
     u64::from_be_bytes(last.try_into().expect("sixteen bytes less eight"))
@@ -210,15 +210,12 @@ fn has_reference(template: &str) -> bool {
     template.contains('$')
 }
 
-fn check(config: &RelabelConfig) -> Result<(), String> {
+fn check_config(config: &RelabelConfig) -> Result<(), String> {
     let action = config.action;
     let name = action.as_str();
     let target = config.target_label.as_deref().unwrap_or("");
     for text in [&config.separator, &config.regex, &config.replacement] {
-        if text
-            .as_ref()
-            .is_some_and(|text| text.len() > TEXT_BYTES_MAX)
-        {
+        if text.as_ref().is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
             return Err(format!(
                 "relabel configuration has a text of more than {TEXT_BYTES_MAX} bytes"
             ));
@@ -256,9 +253,7 @@ fn check(config: &RelabelConfig) -> Result<(), String> {
         return Err(format!("'replacement' can not be set for {name} action"));
     }
     if (changes_case || compares || action == Action::HashMod) && has_reference(target) {
-        return Err(format!(
-            "{target:?} is invalid 'target_label' for {name} action"
-        ));
+        return Err(format!("{target:?} is invalid 'target_label' for {name} action"));
     }
     if compares && (config.regex.is_some() || config.separator.is_some() || config.modulus > 0) {
         return Err(format!(
@@ -272,9 +267,7 @@ fn check(config: &RelabelConfig) -> Result<(), String> {
         || config.replacement.is_some()
         || config.modulus > 0;
     if by_name && has_others {
-        return Err(format!(
-            "{name} action requires only 'regex', and no other fields"
-        ));
+        return Err(format!("{name} action requires only 'regex', and no other fields"));
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ pub(crate) enum ElectionResult {
     /// It is from a replica that has just been elected, in the place of another perhaps.
     Elected {
         /// Replica that was elected before, if any.
-        before: Option<Box<str>>,
+        previous: Option<Box<str>>,
     },
     /// It is from another replica: its samples are dropped.
     Refused,
@@ -25,7 +25,7 @@ pub(crate) enum ElectionResult {
 struct ReplicaLease {
     replica: Box<str>,
     /// Time of its last valid request.
-    heard_at: Duration,
+    last_request_at: Duration,
 }
 
 /// The elected replica of each cluster. Moments are durations since some common beginning.
@@ -40,40 +40,34 @@ impl Replicas {
     /// Begins with what was known before, as if each had sent something `now`: it has `failover` to
     /// come back.
     pub(crate) fn new(
-        known: impl IntoIterator<Item = (Box<str>, Box<str>)>,
+        elected: impl IntoIterator<Item = (Box<str>, Box<str>)>,
         failover: Duration,
         clusters_max: usize,
         now: Duration,
     ) -> Self {
-        let known = known.into_iter().map(|(cluster, replica)| {
+        let leases = elected.into_iter().map(|(cluster, replica)| {
             let heard_at = now;
-            (cluster, ReplicaLease { replica, heard_at })
+            (cluster, ReplicaLease { replica, last_request_at: heard_at })
         });
-        Self {
-            by_cluster: known.collect(),
-            failover,
-            clusters_max,
-        }
+        Self { by_cluster: leases.collect(), failover, clusters_max }
     }
 
     /// What becomes of a request of a replica of a cluster, if it is the next to be
     /// [heard](Replicas::hear).
-    pub(crate) fn judge(&self, cluster: &str, replica: &str, now: Duration) -> ElectionResult {
-        let Some(elected) = self.by_cluster.get(cluster) else {
+    pub(crate) fn decide(&self, cluster: &str, replica: &str, now: Duration) -> ElectionResult {
+        let Some(lease) = self.by_cluster.get(cluster) else {
             let is_full = self.by_cluster.len() >= self.clusters_max;
             return if is_full && !self.by_cluster.values().any(|one| self.is_silent(one, now)) {
                 ElectionResult::TooMany
             } else {
-                ElectionResult::Elected { before: None }
+                ElectionResult::Elected { previous: None }
             };
         };
-        if *elected.replica == *replica {
+        if *lease.replica == *replica {
             return ElectionResult::Accepted;
         }
-        if self.is_silent(elected, now) {
-            ElectionResult::Elected {
-                before: Some(elected.replica.clone()),
-            }
+        if self.is_silent(lease, now) {
+            ElectionResult::Elected { previous: Some(lease.replica.clone()) }
         } else {
             ElectionResult::Refused
         }
@@ -81,41 +75,44 @@ impl Replicas {
 
     /// Like [`Replicas::judge`], for a request that was read to its end: also notes the elected
     /// replica and when it was heard.
-    pub(crate) fn hear(&mut self, cluster: &str, replica: &str, now: Duration) -> ElectionResult {
-        let verdict = self.judge(cluster, replica, now);
-        match &verdict {
+    pub(crate) fn record_request(
+        &mut self,
+        cluster: &str,
+        replica: &str,
+        now: Duration,
+    ) -> ElectionResult {
+        let result = self.decide(cluster, replica, now);
+        match &result {
             ElectionResult::Refused | ElectionResult::TooMany => {}
             ElectionResult::Accepted => {
-                if let Some(elected) = self.by_cluster.get_mut(cluster) {
-                    elected.heard_at = now;
+                if let Some(lease) = self.by_cluster.get_mut(cluster) {
+                    lease.last_request_at = now;
                 }
             }
-            ElectionResult::Elected { before } => {
+            ElectionResult::Elected { previous: before } => {
                 if before.is_none() && self.by_cluster.len() >= self.clusters_max {
                     // Of one that is silent for so long, any replica would be elected: nothing is
                     // lost with it.
                     let failover = self.failover;
-                    self.by_cluster
-                        .retain(|_, elected| now.saturating_sub(elected.heard_at) < failover);
+                    self.by_cluster.retain(|_, elected| {
+                        now.saturating_sub(elected.last_request_at) < failover
+                    });
                 }
-                let elected = ReplicaLease {
-                    replica: replica.into(),
-                    heard_at: now,
-                };
+                let elected = ReplicaLease { replica: replica.into(), last_request_at: now };
                 self.by_cluster.insert(cluster.into(), elected);
             }
         }
-        verdict
+        result
     }
 
-    fn is_silent(&self, elected: &ReplicaLease, now: Duration) -> bool {
-        now.saturating_sub(elected.heard_at) >= self.failover
+    fn is_silent(&self, lease: &ReplicaLease, now: Duration) -> bool {
+        now.saturating_sub(lease.last_request_at) >= self.failover
     }
 
     /// Each cluster with its elected replica, by name.
-    pub(crate) fn elected(&self) -> impl Iterator<Item = (&str, &str)> {
-        let all = self.by_cluster.iter();
-        all.map(|(cluster, elected)| (&**cluster, &*elected.replica))
+    pub(crate) fn elected_replicas(&self) -> impl Iterator<Item = (&str, &str)> {
+        let leases = self.by_cluster.iter();
+        leases.map(|(cluster, elected)| (&**cluster, &*elected.replica))
     }
 }
 

@@ -8,17 +8,17 @@ mod alert;
 mod file;
 mod filter;
 mod group;
-mod notice;
+mod notification;
 mod rule;
 mod status;
 
 use egret_metrics_model::{Labels, TimeMs};
 
-pub use alert::{AlertState, FOR_GRACE_MS, OUTAGE_TOLERANCE_MS, RESOLVED_KEPT_MS};
+pub use alert::{AlertState, FOR_GRACE_MS, OUTAGE_TOLERANCE_MS, RESOLVED_RETENTION_MS};
 pub use file::{RuleFileError, parse};
-pub use filter::{RuleFilter, RuleType, takes};
+pub use filter::{RuleFilter, RuleType, matches_labels};
 pub use group::{GroupEvaluation, GroupStart, NotifyOptions, RuleGroup};
-pub use notice::{
+pub use notification::{
     AlertNotification, Fingerprint, NotificationKey, NotificationLog, alertmanager_body, task_body,
     webhook_body,
 };

@@ -3,7 +3,7 @@
 
 use egret_metrics_model::TimeMs;
 
-use super::relabel::hash;
+use super::relabel::md5_hash;
 
 /// An interval and a place in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,11 +28,8 @@ impl Schedule {
     /// When the interval is not positive.
     pub fn new(key: &str, interval_ms: i64) -> Self {
         assert!(interval_ms > 0, "an interval is positive");
-        let offset_ms = (hash(key) % interval_ms as u64) as i64;
-        Self {
-            interval_ms,
-            offset_ms,
-        }
+        let offset_ms = (md5_hash(key) % interval_ms as u64) as i64;
+        Self { interval_ms, offset_ms }
     }
 
     /// Between two times, in milliseconds.
@@ -41,21 +38,21 @@ impl Schedule {
     }
 
     /// The first time after now.
-    pub fn first(&self, now: TimeMs) -> TimeMs {
+    pub(crate) fn first_after(&self, now: TimeMs) -> TimeMs {
         now + self.interval_ms - (now - self.offset_ms).rem_euclid(self.interval_ms)
     }
 
     /// The time after `last`, now that what was due at `last` is done. The latest one that has
     /// passed, where some have; with a clock that was set back it begins anew.
-    pub fn after(&self, last: TimeMs, now: TimeMs) -> NextRun {
-        let passed = (now - last) / self.interval_ms;
+    pub fn next_run(&self, last: TimeMs, now: TimeMs) -> NextRun {
+        let intervals_passed = (now - last) / self.interval_ms;
         if now < last - self.interval_ms {
-            let at = self.first(now);
+            let at = self.first_after(now);
             return NextRun { at, missed: 0 };
         }
         NextRun {
-            at: last + passed.max(1) * self.interval_ms,
-            missed: passed.max(1) as u64 - 1,
+            at: last + intervals_passed.max(1) * self.interval_ms,
+            missed: intervals_passed.max(1) as u64 - 1,
         }
     }
 }

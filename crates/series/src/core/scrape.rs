@@ -16,4 +16,5 @@ pub use config::{
 };
 pub use intake::{Intake, ScrapePage, ScrapeResult};
 pub use status::{DroppedStatus, TargetHealth, TargetStatus, TargetsStatus};
-pub use target::{ScrapeTarget, Targets, find};
+pub(crate) use target::find_targets;
+pub use target::{ScrapeTarget, Targets};

@@ -7,7 +7,7 @@ use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_saphyr::Spanned;
 
-use egret_metrics_model::number::{DURATION_MS_MAX, duration_ms};
+use egret_metrics_model::number::{DURATION_MS_MAX, parse_duration_ms};
 
 /// A text is at most so long, in bytes.
 pub const TEXT_BYTES_MAX: usize = 8 << 20;
@@ -28,7 +28,7 @@ pub struct YamlError {
 ///
 /// # Errors
 /// [`YamlError`] when it is no YAML, is not of the shape due, or is too large.
-pub fn read<T: DeserializeOwned + Default>(text: &str) -> Result<T, YamlError> {
+pub fn parse<T: DeserializeOwned + Default>(text: &str) -> Result<T, YamlError> {
     if text.len() > TEXT_BYTES_MAX {
         let size = text.len();
         return Err(YamlError {
@@ -38,27 +38,21 @@ pub fn read<T: DeserializeOwned + Default>(text: &str) -> Result<T, YamlError> {
         });
     }
     let options = serde_saphyr::options! { with_snippet: false };
-    let read: Result<Option<T>, _> = serde_saphyr::from_str_with_options(text, options);
-    match read {
-        Ok(found) => Ok(found.unwrap_or_default()),
+    let result: Result<Option<T>, _> = serde_saphyr::from_str_with_options(text, options);
+    match result {
+        Ok(value) => Ok(value.unwrap_or_default()),
         Err(error) => {
-            let (line, column) = error
-                .location()
-                .map_or((0, 0), |at| (at.line(), at.column()));
-            let shown = error.to_string();
+            let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
+            let message = error.to_string();
             // The place is said before it.
-            let problem = shown.split(" at line ").next().unwrap_or(&shown);
-            Err(YamlError {
-                line,
-                column,
-                problem: problem.replace('\n', " "),
-            })
+            let problem = message.split(" at line ").next().unwrap_or(&message);
+            Err(YamlError { line, column, problem: problem.replace('\n', " ") })
         }
     }
 }
 
 /// The line and column, from 1, where a value stands.
-pub fn place<T>(value: &Spanned<T>) -> (u64, u64) {
+pub fn position<T>(value: &Spanned<T>) -> (u64, u64) {
     (value.referenced.line(), value.referenced.column())
 }
 
@@ -69,16 +63,9 @@ pub(crate) struct DurationMs(pub i64);
 /// By the largest unit that says it exactly.
 impl fmt::Display for DurationMs {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [
-            (86_400_000, "d"),
-            (3_600_000, "h"),
-            (60_000, "m"),
-            (1_000, "s"),
-        ];
-        let whole = units
-            .iter()
-            .find(|(unit, _)| self.0 != 0 && self.0 % unit == 0);
-        match whole {
+        let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
+        let largest_unit = units.iter().find(|(unit, _)| self.0 != 0 && self.0 % unit == 0);
+        match largest_unit {
             Some((unit, name)) => write!(formatter, "{}{name}", self.0 / unit),
             None => write!(formatter, "{}ms", self.0),
         }
@@ -95,11 +82,10 @@ impl<'de> Deserialize<'de> for DurationMs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let has_unit = text == "0" || text.ends_with(|c: char| c.is_ascii_alphabetic());
-        let read = duration_ms(&text).filter(|ms| has_unit && (0..=DURATION_MS_MAX).contains(ms));
+        let read =
+            parse_duration_ms(&text).filter(|ms| has_unit && (0..=DURATION_MS_MAX).contains(ms));
         read.map(Self).ok_or_else(|| {
-            D::Error::custom(format!(
-                "not a valid duration string: {text:?}, write 1h30m"
-            ))
+            D::Error::custom(format!("not a valid duration string: {text:?}, write 1h30m"))
         })
     }
 }

@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 /// From a tenth of a millisecond to about a minute and a half.
-fn times() -> Histogram {
+fn duration_histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.000_1, 2.0, 21))
 }
 
@@ -20,7 +20,7 @@ fn times() -> Histogram {
 pub struct RuleMetrics {
     evaluations: Counter,
     failures: Counter,
-    missed: Counter,
+    missed_evaluations: Counter,
     duration: Histogram,
 }
 
@@ -29,8 +29,8 @@ impl Default for RuleMetrics {
         Self {
             evaluations: Counter::default(),
             failures: Counter::default(),
-            missed: Counter::default(),
-            duration: times(),
+            missed_evaluations: Counter::default(),
+            duration: duration_histogram(),
         }
     }
 }
@@ -39,11 +39,7 @@ impl RuleMetrics {
     /// Registers the metrics in `registry`.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("egret_series");
-        registry.register(
-            "rule_evaluations",
-            "Evaluations of rules",
-            self.evaluations.clone(),
-        );
+        registry.register("rule_evaluations", "Evaluations of rules", self.evaluations.clone());
         registry.register(
             "rule_evaluation_failures",
             "Evaluations of rules that failed, or whose result could not be written",
@@ -52,7 +48,7 @@ impl RuleMetrics {
         registry.register(
             "rule_missed_evaluations",
             "Evaluations of groups that were skipped because the previous one was still running",
-            self.missed.clone(),
+            self.missed_evaluations.clone(),
         );
         registry.register_with_unit(
             "rule_duration",
@@ -63,15 +59,15 @@ impl RuleMetrics {
     }
 
     /// A rule was evaluated.
-    pub(crate) fn evaluated(&self, took: Duration, has_failed: bool) {
+    pub(crate) fn record_evaluation(&self, elapsed: Duration, has_failed: bool) {
         self.evaluations.inc();
         self.failures.inc_by(u64::from(has_failed));
-        self.duration.observe(took.as_secs_f64());
+        self.duration.observe(elapsed.as_secs_f64());
     }
 
     /// A group has missed some.
-    pub(crate) fn missed(&self, count: u64) {
-        self.missed.inc_by(count);
+    pub(crate) fn record_missed(&self, count: u64) {
+        self.missed_evaluations.inc_by(count);
     }
 }
 
@@ -92,7 +88,7 @@ impl Default for ScrapeMetrics {
             scrapes: Counter::default(),
             failures: Counter::default(),
             samples: Counter::default(),
-            duration: times(),
+            duration: duration_histogram(),
             targets: Gauge::default(),
         }
     }
@@ -108,11 +104,7 @@ impl ScrapeMetrics {
             "Scrapes that failed: no answer, or an invalid one",
             self.failures.clone(),
         );
-        registry.register(
-            "scraped_samples",
-            "Samples that targets exposed",
-            self.samples.clone(),
-        );
+        registry.register("scraped_samples", "Samples that targets exposed", self.samples.clone());
         registry.register_with_unit(
             "scrape_duration",
             "Time until a target has answered",
@@ -123,11 +115,11 @@ impl ScrapeMetrics {
     }
 
     /// A target was scraped.
-    pub(crate) fn scraped(&self, samples: u64, took: Duration, has_failed: bool) {
+    pub(crate) fn record_scrape(&self, samples: u64, elapsed: Duration, has_failed: bool) {
         self.scrapes.inc();
         self.failures.inc_by(u64::from(has_failed));
         self.samples.inc_by(samples);
-        self.duration.observe(took.as_secs_f64());
+        self.duration.observe(elapsed.as_secs_f64());
     }
 }
 
@@ -139,7 +131,7 @@ struct ReceiverLabels {
 /// Metrics of the notification of receivers.
 #[derive(Clone, Debug, Default)]
 pub struct NoticeMetrics {
-    told: Family<ReceiverLabels, Counter>,
+    delivered: Family<ReceiverLabels, Counter>,
     failures: Family<ReceiverLabels, Counter>,
 }
 
@@ -150,7 +142,7 @@ impl NoticeMetrics {
         registry.register(
             "alerts_told",
             "Notifications of firing and resolved alerts that a receiver accepted",
-            self.told.clone(),
+            self.delivered.clone(),
         );
         registry.register(
             "alert_failures",
@@ -160,22 +152,16 @@ impl NoticeMetrics {
     }
 
     /// Counts alerts that a receiver has got.
-    pub(crate) fn told(&self, receiver: &str, count: usize) {
-        self.told
-            .get_or_create(&labels(receiver))
-            .inc_by(count as u64);
+    pub(crate) fn record_delivered(&self, receiver: &str, count: usize) {
+        self.delivered.get_or_create(&labels(receiver)).inc_by(count as u64);
     }
 
     /// Counts alerts that could not be sent to a receiver.
-    pub(crate) fn failed(&self, receiver: &str, count: usize) {
-        self.failures
-            .get_or_create(&labels(receiver))
-            .inc_by(count as u64);
+    pub(crate) fn record_failed(&self, receiver: &str, count: usize) {
+        self.failures.get_or_create(&labels(receiver)).inc_by(count as u64);
     }
 }
 
 fn labels(receiver: &str) -> ReceiverLabels {
-    ReceiverLabels {
-        receiver: receiver.to_owned(),
-    }
+    ReceiverLabels { receiver: receiver.to_owned() }
 }

@@ -19,12 +19,12 @@ use super::file_error;
 use crate::error::SeriesError;
 
 const FORMAT_VERSION: u64 = 1;
-const WHAT: &str = "a checkpoint of series";
-const PREFIX: &str = "checkpoint-";
-const NEW: &str = "checkpoint.new";
+const DESCRIPTION: &str = "a checkpoint of series";
+const FILE_NAME_PREFIX: &str = "checkpoint-";
+const NEW_FILE_NAME: &str = "checkpoint.new";
 
 /// What is tried when the content of a file cannot be read.
-const READING: &str = "reading";
+const READ_ACTION: &str = "reading";
 
 /// Series of a piece, at most.
 const PIECE_SERIES: usize = 1_024;
@@ -47,34 +47,31 @@ pub struct FlushWatermark {
 
 impl FlushWatermark {
     /// Blocks have nothing of the log.
-    pub const NOTHING: Self = Self {
-        seq: Seq::FIRST,
-        end: TimeMs::MIN,
-    };
+    pub const EMPTY: Self = Self { seq: Seq::FIRST, end: TimeMs::MIN };
 }
 
 /// The series of a shard, and what of its log blocks have already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The first record that is not in it.
-    pub at: Seq,
+    pub next_seq: Seq,
     /// What blocks have of the log.
-    pub in_blocks: FlushWatermark,
+    pub flush_watermark: FlushWatermark,
     /// The number of the next new series.
     pub next_number: u64,
     /// Every series by its number, ascending.
     pub series: Vec<(u64, Labels)>,
 }
 
-fn name_of(at: Seq) -> String {
-    format!("{PREFIX}{:016x}", at.0)
+fn file_name(seq: Seq) -> String {
+    format!("{FILE_NAME_PREFIX}{:016x}", seq.0)
 }
 
-fn parse(name: &str) -> Option<Seq> {
-    let digits = name.strip_prefix(PREFIX)?;
-    let is_name = digits.len() == 16 && !digits.bytes().any(|digit| digit.is_ascii_uppercase());
-    let at = u64::from_str_radix(digits, 16).ok()?;
-    is_name.then_some(Seq(at))
+fn parse_file_name(name: &str) -> Option<Seq> {
+    let digits = name.strip_prefix(FILE_NAME_PREFIX)?;
+    let is_valid = digits.len() == 16 && !digits.bytes().any(|digit| digit.is_ascii_uppercase());
+    let seq = u64::from_str_radix(digits, 16).ok()?;
+    is_valid.then_some(Seq(seq))
 }
 
 /// Writes frames one after the other.
@@ -84,7 +81,7 @@ struct Frames<'a, F> {
 }
 
 impl<F: DiskFile> Frames<'_, F> {
-    fn put(&mut self, body: &[u8]) -> io::Result<()> {
+    fn write_frame(&mut self, body: &[u8]) -> io::Result<()> {
         let mut frame = vec![0; 4];
         put_frame(&mut frame, body);
         let length = (frame.len() - 4) as u32;
@@ -102,55 +99,51 @@ impl Checkpoint {
     /// # Errors
     /// [`SeriesError::Io`] and [`SeriesError::DiskFull`].
     pub fn write<D: Disk>(&self, disk: &D) -> Result<(), SeriesError> {
-        let name = name_of(self.at);
-        let before = list(disk)?;
-        let written = self.write_new(disk);
-        if written.is_err() {
+        let name = file_name(self.next_seq);
+        let previous_seqs = list_seqs(disk)?;
+        let result = self.write_new_file(disk);
+        if result.is_err() {
             // It takes room, and the next attempt begins anew.
-            let _ = disk.remove(NEW);
+            let _ = disk.remove(NEW_FILE_NAME);
         }
-        written.map_err(file_error(disk, "writing", NEW))?;
-        disk.rename(NEW, &name)
+        result.map_err(file_error(disk, "writing", NEW_FILE_NAME))?;
+        disk.rename(NEW_FILE_NAME, &name)
             .and_then(|()| disk.sync_directory())
             .map_err(file_error(disk, "naming", &name))?;
-        for at in before.into_iter().filter(|at| *at != self.at) {
-            let old = name_of(at);
-            disk.remove(&old)
-                .map_err(file_error(disk, "removing", &old))?;
+        for seq in previous_seqs.into_iter().filter(|at| *at != self.next_seq) {
+            let old_name = file_name(seq);
+            disk.remove(&old_name).map_err(file_error(disk, "removing", &old_name))?;
         }
         Ok(())
     }
 
-    fn write_new<D: Disk>(&self, disk: &D) -> io::Result<()> {
+    fn write_new_file<D: Disk>(&self, disk: &D) -> io::Result<()> {
         // One that is left of an attempt that failed.
-        let _ = disk.remove(NEW);
-        let file = disk.create(NEW)?;
-        let mut frames = Frames {
-            file: &file,
-            offset: 0,
-        };
-        let mut head = Vec::new();
-        put_varint(&mut head, FORMAT_VERSION);
-        put_varint(&mut head, self.in_blocks.seq.0);
-        put_varint(&mut head, zigzag(self.in_blocks.end));
-        put_varint(&mut head, self.next_number);
-        frames.put(&head)?;
-        let (mut piece, mut count, mut last) = (Vec::new(), 0, 0);
+        let _ = disk.remove(NEW_FILE_NAME);
+        let file = disk.create(NEW_FILE_NAME)?;
+        let mut frames = Frames { file: &file, offset: 0 };
+        let mut header = Vec::new();
+        put_varint(&mut header, FORMAT_VERSION);
+        put_varint(&mut header, self.flush_watermark.seq.0);
+        put_varint(&mut header, zigzag(self.flush_watermark.end));
+        put_varint(&mut header, self.next_number);
+        frames.write_frame(&header)?;
+        let (mut piece, mut count, mut last_number) = (Vec::new(), 0, 0);
         for (number, labels) in &self.series {
-            put_varint(&mut piece, number - last);
+            put_varint(&mut piece, number - last_number);
             put_bytes(&mut piece, labels.as_key().as_bytes());
-            last = *number;
+            last_number = *number;
             count += 1;
             if count == PIECE_SERIES || piece.len() >= PIECE_BYTES {
-                frames.put(&piece)?;
+                frames.write_frame(&piece)?;
                 piece.clear();
                 count = 0;
             }
         }
         if !piece.is_empty() {
-            frames.put(&piece)?;
+            frames.write_frame(&piece)?;
         }
-        frames.put(&[])
+        frames.write_frame(&[])
     }
 
     /// Reads the latest one of a directory, if there is any.
@@ -158,26 +151,19 @@ impl Checkpoint {
     /// # Errors
     /// [`SeriesError::Io`], [`SeriesError::Malformed`] and [`SeriesError::UnknownVersion`].
     pub fn read<D: Disk>(disk: &D) -> Result<Option<Self>, SeriesError> {
-        let Some(at) = list(disk)?.into_iter().max() else {
+        let Some(next_seq) = list_seqs(disk)?.into_iter().max() else {
             return Ok(None);
         };
-        let name = name_of(at);
-        let file = disk
-            .open(&name)
-            .map_err(file_error(disk, "opening", &name))?;
-        let read = read_frames(&file).and_then(|frames| Ok(decode(at, &frames)?));
-        let path = format!("{}/{name}", disk.place());
-        read.map(Some).map_err(|error| match error {
-            ReadError::Io(error) => file_error(disk, READING, &name)(error),
-            ReadError::Malformed(malformed) => SeriesError::Malformed {
-                place: path,
-                malformed,
-            },
-            ReadError::UnknownVersion(version) => SeriesError::UnknownVersion {
-                file: path,
-                version,
-                known: FORMAT_VERSION,
-            },
+        let name = file_name(next_seq);
+        let file = disk.open(&name).map_err(file_error(disk, "opening", &name))?;
+        let result = read_frames(&file).and_then(|frames| Ok(decode(next_seq, &frames)?));
+        let path = format!("{}/{name}", disk.display_path());
+        result.map(Some).map_err(|error| match error {
+            ReadError::Io(error) => file_error(disk, READ_ACTION, &name)(error),
+            ReadError::Malformed(malformed) => SeriesError::Malformed { place: path, malformed },
+            ReadError::UnknownVersion(version) => {
+                SeriesError::UnknownVersion { file: path, version, known: FORMAT_VERSION }
+            }
         })
     }
 }
@@ -188,7 +174,9 @@ impl Checkpoint {
 pub(crate) fn is_damage(error: &SeriesError) -> bool {
     match error {
         SeriesError::Malformed { .. } => true,
-        SeriesError::Io { action, source, .. } => *action == READING && egret_log::is_lost(source),
+        SeriesError::Io { action, source, .. } => {
+            *action == READ_ACTION && egret_log::is_media_error(source)
+        }
         _ => false,
     }
 }
@@ -215,21 +203,21 @@ impl From<DecodeError> for ReadError {
 /// The frames of a file without the empty one at the end. Of another version, only the head is
 /// read: what follows may be laid out in another way.
 fn read_frames(file: &impl DiskFile) -> Result<Vec<Vec<u8>>, ReadError> {
-    let bad = DecodeError { what: WHAT };
+    let malformed = DecodeError { what: DESCRIPTION };
     let mut frames = Vec::new();
     let mut offset = 0;
     loop {
         let length = egret_log::read_exactly(file, offset, 4)?;
-        let length = <[u8; 4]>::try_from(length).map_err(|_| bad)?;
+        let length = <[u8; 4]>::try_from(length).map_err(|_| malformed)?;
         let length = u32::from_le_bytes(length);
         if length > FRAME_BYTES_MAX || offset + u64::from(length) > file.size_bytes()? {
-            return Err(bad.into());
+            return Err(malformed.into());
         }
         let frame = egret_log::read_exactly(file, offset + 4, length as usize)?;
         offset += 4 + u64::from(length);
-        let body = open_frame(&frame, WHAT)?;
+        let body = open_frame(&frame, DESCRIPTION)?;
         if frames.is_empty() {
-            let version = Reader::new(&body, WHAT).varint()?;
+            let version = Reader::new(&body, DESCRIPTION).varint()?;
             if version != FORMAT_VERSION {
                 return Err(ReadError::UnknownVersion(version));
             }
@@ -240,43 +228,36 @@ fn read_frames(file: &impl DiskFile) -> Result<Vec<Vec<u8>>, ReadError> {
     }
 }
 
-fn list<D: Disk>(disk: &D) -> Result<Vec<Seq>, SeriesError> {
+fn list_seqs<D: Disk>(disk: &D) -> Result<Vec<Seq>, SeriesError> {
     let names = disk.list().map_err(file_error(disk, "listing", ""))?;
-    Ok(names.iter().filter_map(|name| parse(name)).collect())
+    Ok(names.iter().filter_map(|name| parse_file_name(name)).collect())
 }
 
-fn decode(at: Seq, frames: &[Vec<u8>]) -> Result<Checkpoint, DecodeError> {
-    let bad = DecodeError { what: WHAT };
-    let (head, pieces) = frames.split_first().ok_or(bad)?;
-    let mut head = Reader::new(head, WHAT);
+fn decode(next_seq: Seq, frames: &[Vec<u8>]) -> Result<Checkpoint, DecodeError> {
+    let malformed = DecodeError { what: DESCRIPTION };
+    let (header, pieces) = frames.split_first().ok_or(malformed)?;
+    let mut head = Reader::new(header, DESCRIPTION);
     // The version, which was compared before the other frames were read.
     head.varint()?;
-    let in_blocks = FlushWatermark {
-        seq: Seq(head.varint()?),
-        end: unzigzag(head.varint()?),
-    };
+    let flush_watermark =
+        FlushWatermark { seq: Seq(head.varint()?), end: unzigzag(head.varint()?) };
     let next_number = head.varint()?;
     let mut series = Vec::new();
-    let mut last = 0_u64;
+    let mut number = 0_u64;
     for piece in pieces {
-        let mut reader = Reader::new(piece, WHAT);
+        let mut reader = Reader::new(piece, DESCRIPTION);
         while !reader.rest().is_empty() {
-            last = last.checked_add(reader.varint()?).ok_or(bad)?;
-            let labels = Labels::from_key(reader.text()?).ok_or(bad)?;
-            series.push((last, labels));
+            number = number.checked_add(reader.varint()?).ok_or(malformed)?;
+            let labels = Labels::from_key(reader.text()?).ok_or(malformed)?;
+            series.push((number, labels));
         }
     }
-    let is_sorted = series.is_sorted_by(|one, other| one.0 < other.0);
+    let is_sorted = series.is_sorted_by(|left, right| left.0 < right.0);
     let is_whole = series.last().is_none_or(|(last, _)| *last < next_number);
     if head.rest().is_empty() && is_sorted && is_whole {
-        Ok(Checkpoint {
-            at,
-            in_blocks,
-            next_number,
-            series,
-        })
+        Ok(Checkpoint { next_seq, flush_watermark, next_number, series })
     } else {
-        Err(bad)
+        Err(malformed)
     }
 }
 

@@ -16,13 +16,13 @@ use super::file_error;
 use crate::core::record::{self, Deletion, Record, SampleBatch};
 use crate::error::SeriesError;
 
-const NAME: &str = "deletion";
-const NEW: &str = "deletion.new";
-const WHAT: &str = "an unfinished deletion";
+const FILE_NAME: &str = "deletion";
+const NEW_FILE_NAME: &str = "deletion.new";
+const DESCRIPTION: &str = "an unfinished deletion";
 
 /// A deletion and the blocks that it concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnderWay {
+pub struct UnfinishedDeletion {
     /// The deletion under way.
     pub deletion: Deletion,
     /// The blocks that there were when it began.
@@ -33,59 +33,60 @@ pub struct UnderWay {
 ///
 /// # Errors
 /// [`SeriesError::Io`] and [`SeriesError::DiskFull`].
-pub fn begin<D: Disk>(disk: &D, under_way: &UnderWay) -> Result<(), SeriesError> {
+pub fn write_unfinished<D: Disk>(
+    disk: &D,
+    unfinished: &UnfinishedDeletion,
+) -> Result<(), SeriesError> {
     let mut body = Vec::new();
-    put_varint(&mut body, under_way.blocks.len() as u64);
-    for block in &under_way.blocks {
+    put_varint(&mut body, unfinished.blocks.len() as u64);
+    for block in &unfinished.blocks {
         put_varint(&mut body, block.0);
     }
-    record::put_deletion(&mut body, &under_way.deletion);
+    record::put_deletion(&mut body, &unfinished.deletion);
     let mut bytes = Vec::new();
     put_frame(&mut bytes, &body);
     let write = || -> io::Result<()> {
         // One that is left of an attempt that failed.
-        let _ = disk.remove(NEW);
-        let file = disk.create(NEW)?;
+        let _ = disk.remove(NEW_FILE_NAME);
+        let file = disk.create(NEW_FILE_NAME)?;
         write_all(&file, &bytes, 0)?;
         file.sync_data()?;
-        disk.rename(NEW, NAME)?;
+        disk.rename(NEW_FILE_NAME, FILE_NAME)?;
         disk.sync_directory()
     };
-    write().map_err(file_error(disk, "writing", NAME))
+    write().map_err(file_error(disk, "writing", FILE_NAME))
 }
 
 /// The deletion that is under way, if there is one.
 ///
 /// # Errors
 /// [`SeriesError::Io`] and [`SeriesError::Malformed`].
-pub fn under_way<D: Disk>(disk: &D) -> Result<Option<UnderWay>, SeriesError> {
+pub fn read_unfinished<D: Disk>(disk: &D) -> Result<Option<UnfinishedDeletion>, SeriesError> {
     let read = || -> io::Result<Option<Vec<u8>>> {
-        if !disk.list()?.iter().any(|name| name == NAME) {
+        if !disk.list()?.iter().any(|name| name == FILE_NAME) {
             return Ok(None);
         }
-        let file = disk.open(NAME)?;
+        let file = disk.open(FILE_NAME)?;
         let size_bytes = file.size_bytes()? as usize;
         read_exactly(&file, 0, size_bytes).map(Some)
     };
-    let Some(bytes) = read().map_err(file_error(disk, "reading", NAME))? else {
+    let Some(bytes) = read().map_err(file_error(disk, "reading", FILE_NAME))? else {
         return Ok(None);
     };
-    let decoded = open_frame(&bytes, WHAT).and_then(|body| decode(&body));
-    let place = format!("{}/{NAME}", disk.place());
-    decoded
-        .map(Some)
-        .map_err(|malformed| SeriesError::Malformed { place, malformed })
+    let decoded = open_frame(&bytes, DESCRIPTION).and_then(|body| decode(&body));
+    let place = format!("{}/{FILE_NAME}", disk.display_path());
+    decoded.map(Some).map_err(|malformed| SeriesError::Malformed { place, malformed })
 }
 
-fn decode(body: &[u8]) -> Result<UnderWay, DecodeError> {
-    let mut reader = Reader::new(body, WHAT);
+fn decode(body: &[u8]) -> Result<UnfinishedDeletion, DecodeError> {
+    let mut reader = Reader::new(body, DESCRIPTION);
     let mut blocks = Vec::new();
     for _ in 0..reader.varint()? {
         blocks.push(BlockId(reader.varint()?));
     }
-    match record::take(reader.rest(), &mut SampleBatch::default())? {
-        Record::Deletion(deletion) => Ok(UnderWay { deletion, blocks }),
-        _ => Err(DecodeError { what: WHAT }),
+    match record::decode(reader.rest(), &mut SampleBatch::default())? {
+        Record::Deletion(deletion) => Ok(UnfinishedDeletion { deletion, blocks }),
+        _ => Err(DecodeError { what: DESCRIPTION }),
     }
 }
 
@@ -93,8 +94,8 @@ fn decode(body: &[u8]) -> Result<UnderWay, DecodeError> {
 ///
 /// # Errors
 /// [`SeriesError::Io`].
-pub fn end<D: Disk>(disk: &D) -> Result<(), SeriesError> {
-    disk.remove(NAME)
+pub(crate) fn remove_unfinished<D: Disk>(disk: &D) -> Result<(), SeriesError> {
+    disk.remove(FILE_NAME)
         .and_then(|()| disk.sync_directory())
-        .map_err(file_error(disk, "removing", NAME))
+        .map_err(file_error(disk, "removing", FILE_NAME))
 }

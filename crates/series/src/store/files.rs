@@ -68,51 +68,40 @@ pub(crate) fn read_matching(
             paths.insert(pattern.into());
             continue;
         }
-        let refuse = |reason: String| FileError::Pattern {
-            pattern: pattern.clone(),
-            reason,
-        };
-        let found = glob::glob(pattern).map_err(|error| refuse(error.to_string()))?;
-        for path in found {
-            paths.insert(path.map_err(|error| refuse(error.to_string()))?);
+        let pattern_error =
+            |reason: String| FileError::Pattern { pattern: pattern.clone(), reason };
+        let matches = glob::glob(pattern).map_err(|error| pattern_error(error.to_string()))?;
+        for path in matches {
+            paths.insert(path.map_err(|error| pattern_error(error.to_string()))?);
             if paths.len() > FILES_MAX {
                 let pattern = pattern.clone();
                 return Err(FileError::TooMany { pattern });
             }
         }
     }
-    let read = paths.iter().map(|path| {
-        let text = read(path, bytes_max)?;
+    let documents = paths.iter().map(|path| {
+        let text = read_text(path, bytes_max)?;
         let path = path.display().to_string();
         Ok(Document { path, text })
     });
-    read.collect()
+    documents.collect()
 }
 
-fn read(path: &Path, bytes_max: u64) -> Result<String, FileError> {
-    let shown = || path.display().to_string();
-    let unreadable = |source| FileError::Unreadable {
-        path: shown(),
-        source,
-    };
+fn read_text(path: &Path, bytes_max: u64) -> Result<String, FileError> {
+    let display_path = || path.display().to_string();
+    let unreadable = |source| FileError::Unreadable { path: display_path(), source };
     let mut text = String::new();
     // Opening a pipe would wait for its writer.
     if !path.metadata().map_err(unreadable)?.is_file() {
         let reason = "it is not a regular file";
-        return Err(unreadable(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            reason,
-        )));
+        return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, reason)));
     }
     let file = File::open(path).map_err(unreadable)?;
     // One byte more says that it is too long.
     let mut limited = file.take(bytes_max + 1);
     limited.read_to_string(&mut text).map_err(unreadable)?;
     if text.len() as u64 > bytes_max {
-        Err(FileError::TooLong {
-            path: shown(),
-            max: bytes_max,
-        })
+        Err(FileError::TooLong { path: display_path(), max: bytes_max })
     } else {
         Ok(text)
     }
@@ -123,7 +112,7 @@ fn read(path: &Path, bytes_max: u64) -> Result<String, FileError> {
 /// # Errors
 /// When it cannot be read or is too long.
 pub(crate) fn read_secret(path: &str) -> Result<String, FileError> {
-    Ok(read(Path::new(path), SECRET_BYTES_MAX)?.trim().to_owned())
+    Ok(read_text(Path::new(path), SECRET_BYTES_MAX)?.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ pub(crate) struct HaTracker {
     directory: PathBuf,
     replicas: Mutex<Replicas>,
     /// Held while the file is written.
-    writing: Mutex<()>,
-    unwritable: Condition,
+    write_lock: Mutex<()>,
+    write_failure: Condition,
 }
 
 /// The server that a request is from.
@@ -39,7 +39,7 @@ pub(crate) struct HaReplica {
 /// Decision about a request, if it can be read.
 pub(crate) enum HaDecision {
     /// It lacks the label of the cluster or of the replica.
-    Plain,
+    NotReplicated,
     /// It is taken in, without the label of the replica.
     Accepted(Box<HaReplica>),
     Refused,
@@ -67,7 +67,7 @@ impl HaTracker {
                         .to_owned(),
             });
         }
-        let known = replicas::read(&directory)?;
+        let elected = replicas::read(&directory)?;
         let max = usize::try_from(config.ha_clusters_max).unwrap_or(usize::MAX);
         let failover = config.ha_failover.duration();
         Ok(Some(Self {
@@ -75,9 +75,9 @@ impl HaTracker {
             replica_label: replica.as_str().into(),
             clusters_max: config.ha_clusters_max.into(),
             directory,
-            replicas: Mutex::new(Replicas::new(known, failover, max, now)),
-            writing: Mutex::default(),
-            unwritable: Condition::new("series_elections_unwritable", "series"),
+            replicas: Mutex::new(Replicas::new(elected, failover, max, now)),
+            write_lock: Mutex::default(),
+            write_failure: Condition::new("series_elections_unwritable", "series"),
         }))
     }
 
@@ -85,13 +85,17 @@ impl HaTracker {
     ///
     /// # Errors
     /// [`SeriesError::TooManyClusters`], and [`SeriesError::Wire`] when they are not label fields.
-    pub(crate) fn judge(&self, first: &[u8], now: Duration) -> Result<HaDecision, SeriesError> {
+    pub(crate) fn decide(
+        &self,
+        first_labels: &[u8],
+        now: Duration,
+    ) -> Result<HaDecision, SeriesError> {
         let names = [self.cluster_label.as_str(), &self.replica_label];
-        let [cluster, replica] = labels::values_of(names, first)?;
+        let [cluster, replica] = labels::find_values(names, first_labels)?;
         if cluster.is_empty() || replica.is_empty() {
-            return Ok(HaDecision::Plain);
+            return Ok(HaDecision::NotReplicated);
         }
-        match lock(&self.replicas).judge(cluster, replica, now) {
+        match lock(&self.replicas).decide(cluster, replica, now) {
             ElectionResult::Accepted | ElectionResult::Elected { .. } => {
                 Ok(HaDecision::Accepted(Box::new(HaReplica {
                     cluster: cluster.into(),
@@ -100,44 +104,40 @@ impl HaTracker {
                 })))
             }
             ElectionResult::Refused => Ok(HaDecision::Refused),
-            ElectionResult::TooMany => Err(self.too_many()),
+            ElectionResult::TooMany => Err(self.too_many_clusters_error()),
         }
     }
 
     /// What becomes of a request that has been read. Others may have been heard meanwhile, so that
     /// this may be other than what was judged.
-    pub(crate) fn hear(&self, sender: &HaReplica, now: Duration) -> ElectionResult {
+    pub(crate) fn record_request(&self, sender: &HaReplica, now: Duration) -> ElectionResult {
         let (cluster, replica) = (&*sender.cluster, &*sender.replica);
-        let verdict = lock(&self.replicas).hear(cluster, replica, now);
-        if let ElectionResult::Elected { before } = &verdict {
+        let result = lock(&self.replicas).record_request(cluster, replica, now);
+        if let ElectionResult::Elected { previous: before } = &result {
             let before = before.as_deref();
             tracing::info!(cluster, replica, before, "a replica was elected");
         }
-        verdict
+        result
     }
 
     /// Why a request is refused of a cluster that there is no room for.
-    pub(crate) fn too_many(&self) -> SeriesError {
-        SeriesError::TooManyClusters {
-            max: self.clusters_max,
-        }
+    pub(crate) fn too_many_clusters_error(&self) -> SeriesError {
+        SeriesError::TooManyClusters { max: self.clusters_max }
     }
 
     /// Writes the elected replicas to their file. A failure is logged and otherwise harmless: after
     /// a restart, other replicas may be elected.
-    pub(crate) fn remember(&self) {
-        let _one_by_one = lock(&self.writing);
+    pub(crate) fn write_elected(&self) {
+        let _write_guard = lock(&self.write_lock);
         let elected: ByCluster = lock(&self.replicas)
-            .elected()
+            .elected_replicas()
             .map(|(cluster, replica)| (cluster.into(), replica.into()))
             .collect();
         match replicas::write(&self.directory, &elected) {
-            Ok(()) => self
-                .unwritable
-                .recover("writing the elected replicas works again"),
+            Ok(()) => self.write_failure.recover("writing the elected replicas works again"),
             Err(error) => {
                 let message = "cannot write the elected replicas; retrying";
-                self.unwritable.fail(&error, message);
+                self.write_failure.fail(&error, message);
             }
         }
     }

@@ -20,16 +20,12 @@ fn file_error<D: Disk>(
     action: &'static str,
     name: &str,
 ) -> impl FnOnce(io::Error) -> SeriesError {
-    let path = format!("{}/{name}", disk.place());
+    let path = format!("{}/{name}", disk.display_path());
     move |error| {
         if egret_log::is_full(&error) {
             SeriesError::DiskFull { place: path }
         } else {
-            SeriesError::Io {
-                action,
-                path: path.into(),
-                source: Arc::new(error),
-            }
+            SeriesError::Io { action, path: path.into(), source: Arc::new(error) }
         }
     }
 }

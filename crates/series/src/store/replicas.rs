@@ -9,7 +9,7 @@ use egret_base::durable;
 
 use crate::error::SeriesError;
 
-const NAME: &str = "replicas";
+const FILE_NAME: &str = "replicas";
 
 /// Elected replica of each cluster.
 pub type ByCluster = BTreeMap<Box<str>, Box<str>>;
@@ -20,7 +20,7 @@ pub type ByCluster = BTreeMap<Box<str>, Box<str>>;
 /// # Errors
 /// [`SeriesError::Io`].
 pub fn read(directory: &Path) -> Result<ByCluster, SeriesError> {
-    let path = directory.join(NAME);
+    let path = directory.join(FILE_NAME);
     let text = match std::fs::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(ByCluster::new()),
@@ -37,7 +37,7 @@ pub fn read(directory: &Path) -> Result<ByCluster, SeriesError> {
 /// # Errors
 /// [`SeriesError::Io`].
 pub fn write(directory: &Path, elected: &ByCluster) -> Result<(), SeriesError> {
-    let path = directory.join(NAME);
+    let path = directory.join(FILE_NAME);
     let text = serde_json::to_vec(elected).expect("texts are JSON");
     durable::write_file(&path, &text, 0o600)
         .map_err(|error| SeriesError::io("writing", &path, error))

@@ -2,7 +2,7 @@
 //! its dashboards and alert rules fit. Versions 15 to 18.
 
 mod application_names;
-mod texts;
+mod queries;
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use egret_postgres::tokio_postgres::{self, Client, Row};
 use tokio::sync::Mutex;
 
 use self::application_names::ApplicationNames;
-use self::texts::Family;
+use self::queries::Family;
 use crate::core::scrape::Collect;
 
 /// Limits of the statistics that are read.
@@ -50,7 +50,7 @@ pub struct PostgresStatistics {
     databases: Databases,
     limits: StatisticsLimits,
     session: Mutex<Option<Session>>,
-    names: Mutex<ApplicationNames>,
+    application_names: Mutex<ApplicationNames>,
 }
 
 struct Session {
@@ -65,66 +65,45 @@ impl PostgresStatistics {
     /// Of the server of these databases. The role of their sessions needs `pg_monitor` to see
     /// everything.
     pub fn new(databases: Databases, limits: StatisticsLimits) -> Self {
-        Self {
-            databases,
-            limits,
-            session: Mutex::default(),
-            names: Mutex::default(),
-        }
+        Self { databases, limits, session: Mutex::default(), application_names: Mutex::default() }
     }
 
-    async fn open(&self) -> Result<Session, String> {
-        let client = self
-            .databases
-            .maintenance_client()
-            .await
-            .map_err(|error| error.to_string())?;
-        let opened = async {
-            client.batch_execute(texts::manners()).await?;
-            let version = client.query_one(texts::version(), &[]).await?.get(0);
-            let statements = client.query_opt(texts::statements_extension(), &[]).await?;
+    async fn open_session(&self) -> Result<Session, String> {
+        let client =
+            self.databases.maintenance_client().await.map_err(|error| error.to_string())?;
+        let querying = async {
+            client.batch_execute(queries::session_settings()).await?;
+            let version = client.query_one(queries::server_version(), &[]).await?.get(0);
+            let statements = client.query_opt(queries::statements_extension(), &[]).await?;
             Ok((version, statements.map(|row| (row.get(0), row.get(1)))))
         };
-        let opened: Result<(i32, Option<(String, bool)>), tokio_postgres::Error> = opened.await;
-        let (version, statements) = opened.map_err(|error| egret_base::error::chain(&error))?;
-        let families = texts::families(version, statements);
+        let result: Result<(i32, Option<(String, bool)>), tokio_postgres::Error> = querying.await;
+        let (version, statements) = result.map_err(|error| egret_base::error::chain(&error))?;
+        let families = queries::families(version, statements);
         Ok(Session { client, families })
     }
 
     async fn exposition(&self) -> String {
-        let mut held = self.session.lock().await;
+        let mut session_guard = self.session.lock().await;
         let mut text = String::new();
-        if held
-            .as_ref()
-            .is_none_or(|session| session.client.is_closed())
-        {
-            match self.open().await {
-                Ok(session) => *held = Some(session),
+        if session_guard.as_ref().is_none_or(|session| session.client.is_closed()) {
+            match self.open_session().await {
+                Ok(session) => *session_guard = Some(session),
                 Err(error) => {
                     tracing::debug!(error, "cannot connect to PostgreSQL for statistics");
-                    *held = None;
+                    *session_guard = None;
                 }
             }
         }
-        let Some(session) = held.as_ref() else {
-            append_gauge(
-                "pg_up",
-                "Whether the server could be reached.",
-                0.0,
-                &mut text,
-            );
+        let Some(session) = session_guard.as_ref() else {
+            append_gauge("pg_up", "Whether the server could be reached.", 0.0, &mut text);
             return text;
         };
-        append_gauge(
-            "pg_up",
-            "Whether the server could be reached.",
-            1.0,
-            &mut text,
-        );
-        let mut failed = 0;
+        append_gauge("pg_up", "Whether the server could be reached.", 1.0, &mut text);
+        let mut failed_count = 0;
         for family in &session.families {
-            if let Err(error) = self.append(&session.client, family, &mut text).await {
-                failed += 1;
+            if let Err(error) = self.append_family(&session.client, family, &mut text).await {
+                failed_count += 1;
                 let error = egret_base::error::chain(&error);
                 tracing::debug!(
                     family = family.prefix,
@@ -134,38 +113,34 @@ impl PostgresStatistics {
             }
         }
         let help = "Families of statistics that could not be read.";
-        append_gauge(
-            "pg_exporter_last_scrape_error",
-            help,
-            f64::from(failed),
-            &mut text,
-        );
+        append_gauge("pg_exporter_last_scrape_error", help, f64::from(failed_count), &mut text);
         text
     }
 
-    async fn append(
+    async fn append_family(
         &self,
         client: &Client,
         family: &Family,
         text: &mut String,
     ) -> Result<(), tokio_postgres::Error> {
-        let most = family.most.map(|most| i64::from(most(&self.limits)));
-        let mut parameters: Vec<&(dyn ToSql + Sync)> = most.iter().map(|most| most as _).collect();
+        let row_limit = family.row_limit.map(|most| i64::from(most(&self.limits)));
+        let mut parameters: Vec<&(dyn ToSql + Sync)> =
+            row_limit.iter().map(|most| most as _).collect();
         if !family.has_application_names {
             let rows = client.query(&*family.text, &parameters).await?;
             return append_rows(family, &rows, text);
         }
-        let mut names = self.names.lock().await;
+        let mut names = self.application_names.lock().await;
         let now = Instant::now();
-        let shown = names.shown(now);
+        let shown_names = names.recent_names(now);
         let max = i64::from(self.limits.application_names_max);
-        let more = max - i64::try_from(shown.len()).unwrap_or(max).min(max);
-        parameters.extend([&shown as &(dyn ToSql + Sync), &more]);
+        let more_max = max - i64::try_from(shown_names.len()).unwrap_or(max).min(max);
+        parameters.extend([&shown_names as &(dyn ToSql + Sync), &more_max]);
         let rows = client.query(&*family.text, &parameters).await?;
         for row in &rows {
             match row.try_get("application_name")? {
                 OTHER => {}
-                name => names.note(name, now),
+                name => names.record(name, now),
             }
         }
         append_rows(family, &rows, text)
@@ -199,23 +174,23 @@ fn append_rows(
         .map(|(at, column)| (at, column.name().to_owned(), column.type_().clone()))
         .partition(|(_, _, kind)| *kind == Type::TEXT);
     let format = TextFormat::Prometheus;
-    let mut described = BTreeSet::new();
-    for (value_at, column, _) in &values {
+    let mut described_names = BTreeSet::new();
+    for (value_index, column, _) in &values {
         for row in rows {
-            let Some(value) = row.try_get::<_, Option<f64>>(*value_at)? else {
+            let Some(value) = row.try_get::<_, Option<f64>>(*value_index)? else {
                 continue;
             };
-            let shown: Vec<(&str, &str)> = labels
+            let label_pairs: Vec<(&str, &str)> = labels
                 .iter()
                 .map(|(at, name, _)| (name.as_str(), row.get::<_, Option<&str>>(*at).unwrap_or("")))
                 .collect();
-            let own_name = shown.iter().find(|(name, _)| *name == "metric_name");
-            let suffix = own_name.map_or(column.as_str(), |(_, name)| name);
+            let row_name = label_pairs.iter().find(|(name, _)| *name == "metric_name");
+            let suffix = row_name.map_or(column.as_str(), |(_, name)| name);
             let name = format!("{}_{suffix}", family.prefix);
-            if described.insert(name.clone()) {
+            if described_names.insert(name.clone()) {
                 append_metadata(&name, family.kind(suffix), family.help, "", format, text);
             }
-            let series = shown
+            let series = label_pairs
                 .iter()
                 .copied()
                 .filter(|(name, value)| *name != "metric_name" && !value.is_empty());

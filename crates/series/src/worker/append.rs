@@ -52,20 +52,20 @@ pub(super) fn timestamp(time: TimeMs) -> Timestamp {
 }
 
 /// How often the clock is looked at while something waits for it, as an operator may set it.
-const LOOK_INTERVAL_MS: u64 = 10_000;
+const CLOCK_CHECK_INTERVAL_MS: u64 = 10_000;
 
 /// Waits until a time of a schedule, and returns it. A clock that was set back far leaves that time
 /// too far ahead: it is the schedule's first time from there on then.
-pub(super) async fn wait_until(clock: &dyn Clock, schedule: &Schedule, mut at: TimeMs) -> TimeMs {
+pub(super) async fn wait_until(clock: &dyn Clock, schedule: &Schedule, mut due: TimeMs) -> TimeMs {
     loop {
         let now = now_ms(clock);
-        if at - now > 2 * schedule.interval_ms() {
-            at = schedule.first(now);
+        if due - now > 2 * schedule.interval_ms() {
+            due = schedule.first_after(now);
         }
-        let Ok(left @ 1..) = u64::try_from(at - now) else {
-            return at;
+        let Ok(remaining @ 1..) = u64::try_from(due - now) else {
+            return due;
         };
-        let pause = left.min(LOOK_INTERVAL_MS);
+        let pause = remaining.min(CLOCK_CHECK_INTERVAL_MS);
         tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
     }
 }

@@ -6,16 +6,16 @@ use egret_blocks::catalog::Catalog;
 use egret_log::Disk;
 use egret_metrics_model::LabelMatcher;
 
-use super::flush::Perform;
+use super::flush::CoreRunner;
 use crate::core::record::Deletion;
 use crate::error::SeriesError;
-use crate::store::deletion::{self, UnderWay};
+use crate::store::deletion::{self, UnfinishedDeletion};
 
 /// A deletion in all shards and blocks. Nothing is written to blocks, and no blocks are merged,
 /// meanwhile.
 pub(crate) struct Delete<'a, D: Disk> {
     /// For each shard: runs a closure on its thread.
-    pub performs: &'a [Perform<'a>],
+    pub core_runners: &'a [CoreRunner<'a>],
     /// For each shard: writes a deletion to its log and does it.
     pub submit: &'a dyn Fn(usize, Arc<Deletion>) -> Result<(), SeriesError>,
     pub catalog: &'a Catalog<D>,
@@ -30,33 +30,37 @@ impl<D: Disk> Delete<'_, D> {
     /// [`SeriesError`]: what was not done is done by [`Delete::go_on`].
     pub(crate) fn run(&self, deletion: Deletion) -> Result<(), SeriesError> {
         let snapshot = self.catalog.snapshot();
-        let within = snapshot.within(deletion.start, deletion.end);
-        let under_way = UnderWay {
-            blocks: within.map(|block| block.id()).collect(),
+        let overlapping_blocks = snapshot.blocks_overlapping(deletion.start, deletion.end);
+        let unfinished = UnfinishedDeletion {
+            blocks: overlapping_blocks.map(|block| block.id()).collect(),
             deletion,
         };
-        deletion::begin(self.disk, &under_way)?;
-        self.finish(under_way)
+        deletion::write_unfinished(self.disk, &unfinished)?;
+        self.finish(unfinished)
     }
 
     /// Finishes a deletion that was begun, if there is one.
     ///
     /// # Errors
     /// As of [`Delete::run`].
-    pub(crate) fn go_on(&self) -> Result<(), SeriesError> {
-        match deletion::under_way(self.disk)? {
-            Some(under_way) => self.finish(under_way),
+    pub(crate) fn resume(&self) -> Result<(), SeriesError> {
+        match deletion::read_unfinished(self.disk)? {
+            Some(unfinished) => self.finish(unfinished),
             None => Ok(()),
         }
     }
 
-    fn finish(&self, UnderWay { deletion, blocks }: UnderWay) -> Result<(), SeriesError> {
+    fn finish(
+        &self,
+        UnfinishedDeletion { deletion, blocks }: UnfinishedDeletion,
+    ) -> Result<(), SeriesError> {
         let deletion = Arc::new(deletion);
         let id = deletion.id;
-        for (shard, perform) in self.performs.iter().enumerate() {
+        for (shard, core_runner) in self.core_runners.iter().enumerate() {
             // Done twice, it would take out what came since.
-            let is_done = super::flush::ask(*perform, move |core| core.has_deletion(id))?;
-            if !is_done {
+            let is_logged =
+                super::flush::run_on_core(*core_runner, move |core| core.has_deletion(id))?;
+            if !is_logged {
                 (self.submit)(shard, deletion.clone())?;
             }
         }
@@ -73,7 +77,7 @@ impl<D: Disk> Delete<'_, D> {
                 Err(error) => {
                     // A corrupt block is set aside and no longer read, so nothing of it need be
                     // deleted.
-                    self.catalog.note(&error)?;
+                    self.catalog.record_read_error(&error)?;
                     match self.catalog.snapshot().block(block.id()) {
                         None => continue,
                         Some(_) => return Err(error.into()),
@@ -82,10 +86,9 @@ impl<D: Disk> Delete<'_, D> {
             };
             if !series.is_empty() {
                 let series = series.into_iter().collect();
-                self.catalog
-                    .delete(block.id(), series, deletion.start, deletion.end)?;
+                self.catalog.delete(block.id(), series, deletion.start, deletion.end)?;
             }
         }
-        deletion::end(self.disk)
+        deletion::remove_unfinished(self.disk)
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct FetchedBody {
 
 /// The client of a job. Its targets are the operator's; `destinations` says where they may redirect
 /// to.
-pub(super) fn client(
+pub(super) fn build_client(
     config: &ScrapeConfig,
     destinations: &Destinations,
 ) -> Result<OutgoingClient, String> {
@@ -34,7 +34,7 @@ pub(super) fn client(
     let options = ClientOptions {
         timeout: None,
         certificates: certificates.map(String::into_bytes),
-        accepts_any_certificate: config.trusts_anybody,
+        accepts_any_certificate: config.accepts_any_certificate,
         follows_redirects: config.follows_redirects,
     };
     OutgoingClient::new(destinations.clone(), &options).map_err(|error| error.to_string())
@@ -50,46 +50,40 @@ pub(super) async fn fetch(
     url: &str,
     timeout: Duration,
 ) -> Result<FetchedBody, String> {
-    let encoding = if config.is_compressed {
-        "gzip"
-    } else {
-        "identity"
-    };
-    let prepare = |request: OutgoingRequest| {
+    let encoding = if config.accepts_gzip { "gzip" } else { "identity" };
+    let prepare_request = |request: OutgoingRequest| {
         request
             .timeout(timeout)
             .header("accept", ACCEPT)
             .header("accept-encoding", encoding)
-            .header(
-                "x-prometheus-scrape-timeout-seconds",
-                timeout.as_secs_f64().to_string(),
-            )
+            .header("x-prometheus-scrape-timeout-seconds", timeout.as_secs_f64().to_string())
     };
     let authorization = Authorization::read(&config.credentials).await?;
-    let failed = |error: OutgoingError| match error {
+    let describe_error = |error: OutgoingError| match error {
         OutgoingError::Timeout => format!("no answer within {timeout:?}"),
         error => error.to_string(),
     };
-    let fetched = client.get_named(url, prepare, |request| authorization.add(request));
+    let fetching =
+        client.get_configured(url, prepare_request, |request| authorization.authorize(request));
     // Redirects count as one request.
-    let answer = tokio::time::timeout(timeout, fetched)
+    let response = tokio::time::timeout(timeout, fetching)
         .await
         .unwrap_or(Err(OutgoingError::Timeout))
-        .map_err(failed)?;
-    if !answer.is_success() {
-        let status = answer.status_text();
+        .map_err(describe_error)?;
+    if !response.is_success() {
+        let status = response.status_text();
         return Err(format!("server returned HTTP status {status}"));
     }
-    let header = |name| answer.header(name).map(str::to_ascii_lowercase);
+    let header = |name| response.header(name).map(str::to_ascii_lowercase);
     let format = match header("content-type") {
         Some(kind) if kind.starts_with("application/openmetrics-text") => TextFormat::OpenMetrics,
         _ => TextFormat::Prometheus,
     };
-    let is_packed = header("content-encoding").is_some_and(|encoding| encoding == "gzip");
-    let most = config.limits.body_bytes;
-    let body = answer.read(most).await.map_err(failed)?;
-    let text = if is_packed {
-        unpack(&body, most)?
+    let is_gzip = header("content-encoding").is_some_and(|encoding| encoding == "gzip");
+    let bytes_max = config.limits.body_bytes;
+    let body = response.read_body(bytes_max).await.map_err(describe_error)?;
+    let text = if is_gzip {
+        decompress(&body, bytes_max)?
     } else {
         String::from_utf8(body).map_err(|_| "the body is not UTF-8".to_owned())?
     };
@@ -107,17 +101,16 @@ impl Authorization {
     async fn read(credentials: &Credentials) -> Result<Self, String> {
         Ok(match credentials {
             Credentials::None => Self::None,
-            Credentials::Basic { username, password } => Self::Basic {
-                username: username.clone(),
-                password: secret(password).await?,
-            },
+            Credentials::Basic { username, password } => {
+                Self::Basic { username: username.clone(), password: read_secret(password).await? }
+            }
             Credentials::Header { kind, credentials } => {
-                Self::Header(format!("{kind} {}", secret(credentials).await?))
+                Self::Header(format!("{kind} {}", read_secret(credentials).await?))
             }
         })
     }
 
-    fn add(&self, request: OutgoingRequest) -> OutgoingRequest {
+    fn authorize(&self, request: OutgoingRequest) -> OutgoingRequest {
         match self {
             Self::None => request,
             Self::Basic { username, password } => request.basic_auth(username, password),
@@ -126,30 +119,30 @@ impl Authorization {
     }
 }
 
-fn too_long(most: u64) -> String {
-    format!("body size limit exceeded (limit: {most} bytes)")
+fn too_long_message(bytes_max: u64) -> String {
+    format!("body size limit exceeded (limit: {bytes_max} bytes)")
 }
 
 /// Unpacks a body, which may be small and unfold to anything.
-fn unpack(body: &[u8], most: u64) -> Result<String, String> {
+fn decompress(body: &[u8], bytes_max: u64) -> Result<String, String> {
     let mut text = Vec::new();
     MultiGzDecoder::new(body)
-        .take(most + 1)
+        .take(bytes_max + 1)
         .read_to_end(&mut text)
         .map_err(|error| format!("the body is not gzip: {error}"))?;
-    if text.len() as u64 > most {
-        return Err(too_long(most));
+    if text.len() as u64 > bytes_max {
+        return Err(too_long_message(bytes_max));
     }
     String::from_utf8(text).map_err(|_| "the body is not UTF-8".to_owned())
 }
 
-async fn secret(held: &SecretSource) -> Result<String, String> {
-    let path = match held {
+async fn read_secret(source: &SecretSource) -> Result<String, String> {
+    let path = match source {
         SecretSource::Here(secret) => return Ok(secret.0.clone()),
         SecretSource::File(path) => path.clone(),
     };
-    let read = tokio::task::spawn_blocking(move || files::read_secret(&path))
+    let result = tokio::task::spawn_blocking(move || files::read_secret(&path))
         .await
         .map_err(|error| error.to_string())?;
-    read.map_err(|error| error.to_string())
+    result.map_err(|error| error.to_string())
 }

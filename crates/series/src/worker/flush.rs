@@ -18,56 +18,56 @@ use std::time::{Duration, Instant};
 use egret_base::sync::write_lock;
 use egret_blocks::block::{BlockWriter, WriterOptions};
 use egret_blocks::catalog::Catalog;
-use egret_blocks::core::merge::merge;
+use egret_blocks::core::merge::merge_newer;
 use egret_blocks::core::{Effort, window};
 use egret_log::Disk;
 use egret_metrics_model::{Labels, SeriesSamples, TimeMs};
 
-use super::shard::{Ask, Core, ShardShared};
+use super::shard::{Core, CoreFn, ShardShared};
 use crate::core::head::{FlushedRange, HeadSeries};
 use crate::core::series_keys::SeriesRef;
 use crate::error::SeriesError;
 use crate::store::checkpoint::{Checkpoint, FlushWatermark};
 
 /// Series that a shard's thread is asked for at a time.
-const AT_ONCE: usize = 128;
+const SERIES_PER_CALL: usize = 128;
 
 /// How often readers of earlier snapshots are polled.
-const READERS_PAUSE: Duration = Duration::from_millis(5);
+const READERS_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Runs a closure on the thread of a shard.
-pub(crate) type Perform<'a> = &'a dyn Fn(Ask) -> Result<(), SeriesError>;
+pub(crate) type CoreRunner<'a> = &'a dyn Fn(CoreFn) -> Result<(), SeriesError>;
 
 /// Runs a closure on the thread of a shard, and returns its result.
 ///
 /// # Errors
 /// [`SeriesError::Stopping`], and why the shard has ended.
-pub(crate) fn ask<R: Send + 'static>(
-    perform: Perform<'_>,
-    question: impl FnOnce(&mut Core) -> R + Send + 'static,
+pub(crate) fn run_on_core<R: Send + 'static>(
+    core_runner: CoreRunner<'_>,
+    action: impl FnOnce(&mut Core) -> R + Send + 'static,
 ) -> Result<R, SeriesError> {
-    let (tell, told) = mpsc::sync_channel(1);
-    perform(Box::new(move |core: &mut Core| {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    core_runner(Box::new(move |core: &mut Core| {
         // The caller waits below.
-        let _ = tell.send(question(core));
+        let _ = sender.send(action(core));
     }))?;
-    told.recv().map_err(|_| SeriesError::Stopping)
+    receiver.recv().map_err(|_| SeriesError::Stopping)
 }
 
 /// A flush of one shard.
 pub(crate) struct Flush<'a, D: Disk> {
     pub shared: &'a ShardShared,
-    pub perform: Perform<'a>,
+    pub core_runner: CoreRunner<'a>,
     pub catalog: &'a Catalog<D>,
     /// Where the shard's checkpoint is.
     pub disk: &'a D,
     pub now_ms: TimeMs,
     /// What blocks have of this shard before.
-    pub before: FlushWatermark,
+    pub previous_watermark: FlushWatermark,
     /// Called between pieces: may take its time, so that others get theirs.
     pub pause: &'a dyn Fn(Duration),
     /// Called with the name of the next step; a test can stop there by an error.
-    pub step: &'a dyn Fn(&'static str) -> Result<(), SeriesError>,
+    pub announce_step: &'a dyn Fn(&'static str) -> Result<(), SeriesError>,
 }
 
 /// Series by number with what of them was written.
@@ -88,14 +88,12 @@ impl<D: Disk> Writers<'_, D> {
         samples: &SeriesSamples,
     ) -> Result<(), SeriesError> {
         let Some(labels) = labels else { return Ok(()) };
-        for (from, piece) in window::split(samples, self.now_ms) {
-            let writer = match self.by_window.entry(from) {
+        for (window_start, piece) in window::split_by_window(samples, self.now_ms) {
+            let writer = match self.by_window.entry(window_start) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {
-                    let options = WriterOptions {
-                        effort: Effort::Quick,
-                        ..WriterOptions::default()
-                    };
+                    let options =
+                        WriterOptions { effort: Effort::Quick, ..WriterOptions::default() };
                     entry.insert(self.catalog.writer(options)?)
                 }
             };
@@ -106,11 +104,11 @@ impl<D: Disk> Writers<'_, D> {
 }
 
 impl<D: Disk> Flush<'_, D> {
-    fn ask<R: Send + 'static>(
+    fn run_on_core<R: Send + 'static>(
         &self,
-        question: impl FnOnce(&mut Core) -> R + Send + 'static,
+        action: impl FnOnce(&mut Core) -> R + Send + 'static,
     ) -> Result<R, SeriesError> {
-        ask(self.perform, question)
+        run_on_core(self.core_runner, action)
     }
 
     /// Flushes all samples before `end`, and returns what blocks have of the log now.
@@ -118,66 +116,65 @@ impl<D: Disk> Flush<'_, D> {
     /// # Errors
     /// [`SeriesError`]: whatever was done by then stays, and is no harm.
     pub(crate) fn run(&self, end: TimeMs) -> Result<FlushWatermark, SeriesError> {
-        let end = end.max(self.before.end);
-        let seq = self.ask(|core| core.next)?;
-        let mut series: Vec<Arc<HeadSeries>> = self.shared.index.view().all().cloned().collect();
-        series.sort_unstable_by(|one, other| {
-            let by_labels = one.labels.cmp(&other.labels);
-            by_labels.then(one.number.cmp(&other.number))
+        let end = end.max(self.previous_watermark.end);
+        let seq = self.run_on_core(|core| core.next_seq)?;
+        let mut series: Vec<Arc<HeadSeries>> = self.shared.index.view().iter().cloned().collect();
+        series.sort_unstable_by(|left, right| {
+            let by_labels = left.labels.cmp(&right.labels);
+            by_labels.then(left.number.cmp(&right.number))
         });
         let captured = self.write(&series, end)?;
-        let released = captured.iter().any(|(_, flushed)| !flushed.is_empty());
-        if released {
-            (self.step)("release")?;
+        let has_flushed = captured.iter().any(|(_, flushed)| !flushed.is_empty());
+        if has_flushed {
+            (self.announce_step)("release")?;
         }
-        let idle = idle(&series, &captured);
-        self.release(captured)?;
-        (self.step)("let go")?;
-        self.let_go(idle)?;
-        let in_blocks = FlushWatermark { seq, end };
-        (self.step)("checkpoint")?;
-        self.checkpoint(in_blocks)?;
-        self.ask(move |core| core.cut(seq, end))?;
-        Ok(in_blocks)
+        let idle = find_idle(&series, &captured);
+        self.release_flushed(captured)?;
+        (self.announce_step)("let go")?;
+        self.remove_idle(idle)?;
+        let flush_watermark = FlushWatermark { seq, end };
+        (self.announce_step)("checkpoint")?;
+        self.write_checkpoint(flush_watermark)?;
+        self.run_on_core(move |core| core.release_log(seq, end))?;
+        Ok(flush_watermark)
     }
 
     fn write(&self, series: &[Arc<HeadSeries>], end: TimeMs) -> Result<Captured, SeriesError> {
-        let mut writers = Writers {
-            catalog: self.catalog,
-            now_ms: self.now_ms,
-            by_window: BTreeMap::new(),
-        };
-        let mut all: Captured = Vec::with_capacity(series.len());
+        let mut writers =
+            Writers { catalog: self.catalog, now_ms: self.now_ms, by_window: BTreeMap::new() };
+        let mut all_captured: Captured = Vec::with_capacity(series.len());
         // What is to be pushed under the labels of the last series, and what there is of the next
         // one.
-        let (mut samples, mut next) = (SeriesSamples::default(), SeriesSamples::default());
-        let mut last: Option<&Labels> = None;
-        for piece in series.chunks(AT_ONCE) {
+        let (mut samples, mut next_samples) = (SeriesSamples::default(), SeriesSamples::default());
+        let mut last_labels: Option<&Labels> = None;
+        for piece in series.chunks(SERIES_PER_CALL) {
             let numbers: Vec<u64> = piece.iter().map(|series| series.number).collect();
             let capture = |core: &mut Core| -> Vec<_> {
                 let each = numbers.into_iter();
                 each.map(|number| core.head.capture(number)).collect()
             };
-            let captured = self.ask(capture)?;
+            let captured = self.run_on_core(capture)?;
             let began = Instant::now();
-            for (series, parts) in piece.iter().zip(captured) {
-                let Some(parts) = parts else { continue };
-                let flushed = parts.to_flush(end);
-                parts.flushed(&flushed, &mut next);
-                all.push((series.number, flushed));
-                match last {
+            for (series, chunks) in piece.iter().zip(captured) {
+                let Some(parts) = chunks else { continue };
+                let flushed = parts.range_to_flush(end);
+                parts.read_flushed(&flushed, &mut next_samples);
+                all_captured.push((series.number, flushed));
+                match last_labels {
                     // The series was removed, and created again before a restart.
-                    Some(labels) if *labels == series.labels => merge(&mut samples, &next),
+                    Some(labels) if *labels == series.labels => {
+                        merge_newer(&mut samples, &next_samples)
+                    }
                     _ => {
-                        writers.push(last, &samples)?;
-                        std::mem::swap(&mut samples, &mut next);
-                        last = Some(&series.labels);
+                        writers.push(last_labels, &samples)?;
+                        std::mem::swap(&mut samples, &mut next_samples);
+                        last_labels = Some(&series.labels);
                     }
                 }
             }
             (self.pause)(began.elapsed());
         }
-        writers.push(last, &samples)?;
+        writers.push(last_labels, &samples)?;
         let mut written = Vec::new();
         for writer in writers.by_window.into_values() {
             let began = Instant::now();
@@ -185,27 +182,27 @@ impl<D: Disk> Flush<'_, D> {
             (self.pause)(began.elapsed());
         }
         if written.is_empty() {
-            return Ok(all);
+            return Ok(all_captured);
         }
         for written in written {
-            (self.step)("publish")?;
+            (self.announce_step)("publish")?;
             self.catalog.publish(written)?;
         }
         // A reader of any earlier snapshot looks for these samples in the head.
-        for snapshot in self.catalog.replaced() {
+        for snapshot in self.catalog.replaced_snapshots() {
             while snapshot.strong_count() > 0 {
-                (self.step)("wait for readers")?;
-                (self.pause)(READERS_PAUSE);
+                (self.announce_step)("wait for readers")?;
+                (self.pause)(READERS_POLL_INTERVAL);
             }
         }
-        Ok(all)
+        Ok(all_captured)
     }
 
-    fn release(&self, captured: Captured) -> Result<(), SeriesError> {
+    fn release_flushed(&self, captured: Captured) -> Result<(), SeriesError> {
         let mut captured = captured.into_iter().peekable();
         while captured.peek().is_some() {
-            let piece: Captured = captured.by_ref().take(AT_ONCE).collect();
-            self.ask(move |core| {
+            let piece: Captured = captured.by_ref().take(SERIES_PER_CALL).collect();
+            self.run_on_core(move |core| {
                 for (number, flushed) in &piece {
                     core.head.release(*number, flushed);
                 }
@@ -216,53 +213,48 @@ impl<D: Disk> Flush<'_, D> {
 
     /// Removes series without samples. First their keys go, so that no request finds them; then the
     /// series themselves, except those that got samples from a request that had found them before.
-    fn let_go(&self, idle: HashMap<Labels, u64>) -> Result<(), SeriesError> {
+    fn remove_idle(&self, idle: HashMap<Labels, u64>) -> Result<(), SeriesError> {
         if idle.is_empty() {
             return Ok(());
         }
         let empty: HashSet<u64> = idle.values().copied().collect();
-        let known = self.ask(|core| {
-            core.leaving = idle;
-            core.known.clone()
+        let series_keys = self.run_on_core(|core| {
+            core.series_in_removal = idle;
+            core.series_keys.clone()
         })?;
         let shard = self.shared.number;
-        let is_gone = |place: SeriesRef| place.shard == shard && empty.contains(&place.number);
-        let mut from = 0;
+        let is_removed =
+            |series_ref: SeriesRef| series_ref.shard == shard && empty.contains(&series_ref.number);
+        let mut next_slot = 0;
         loop {
-            let mut known = write_lock(&known);
-            if from >= known.capacity() {
+            let mut keys = write_lock(&series_keys);
+            if next_slot >= keys.capacity() {
                 break;
             }
-            from = known.remove_some(from, is_gone);
+            next_slot = keys.remove_from_page(next_slot, is_removed);
         }
-        let mut gone: HashSet<u64> = HashSet::new();
+        let mut removed: HashSet<u64> = HashSet::new();
         let numbers: Vec<u64> = empty.iter().copied().collect();
-        for piece in numbers.chunks(AT_ONCE) {
+        for piece in numbers.chunks(SERIES_PER_CALL) {
             let piece = piece.to_vec();
-            gone.extend(self.ask(move |core| core.remove_empty(&piece))?);
+            removed.extend(self.run_on_core(move |core| core.remove_empty(&piece))?);
         }
-        self.shared
-            .index
-            .retain(|series| !gone.contains(&series.number));
-        self.ask(|core| core.head.tidy())
+        self.shared.index.retain(|series| !removed.contains(&series.number));
+        self.run_on_core(|core| core.head.compact_slots())
     }
 
-    fn checkpoint(&self, in_blocks: FlushWatermark) -> Result<(), SeriesError> {
-        let (at, next_number) = self.ask(|core| (core.next, core.head.next_number()))?;
+    fn write_checkpoint(&self, flush_watermark: FlushWatermark) -> Result<(), SeriesError> {
+        let (next_seq, next_number) =
+            self.run_on_core(|core| (core.next_seq, core.head.next_number()))?;
         // Those that came since then are in the log as well.
         let view = self.shared.index.view();
         let mut series: Vec<_> = view
-            .all()
+            .iter()
             .filter(|series| series.number < next_number)
             .map(|series| (series.number, series.labels.clone()))
             .collect();
         series.sort_unstable_by_key(|(number, _)| *number);
-        let checkpoint = Checkpoint {
-            at,
-            in_blocks,
-            next_number,
-            series,
-        };
+        let checkpoint = Checkpoint { next_seq, flush_watermark, next_number, series };
         checkpoint.write(self.disk)
     }
 }
@@ -270,7 +262,7 @@ impl<D: Disk> Flush<'_, D> {
 /// The series that had nothing when they were captured, and have nothing now. Those of which
 /// something is in blocks since may be in the middle of their life: they are looked at again by the
 /// next flush.
-fn idle(series: &[Arc<HeadSeries>], captured: &Captured) -> HashMap<Labels, u64> {
+fn find_idle(series: &[Arc<HeadSeries>], captured: &Captured) -> HashMap<Labels, u64> {
     let written: HashSet<u64> = captured
         .iter()
         .filter(|(_, flushed)| !flushed.is_empty())
@@ -278,7 +270,7 @@ fn idle(series: &[Arc<HeadSeries>], captured: &Captured) -> HashMap<Labels, u64>
         .collect();
     series
         .iter()
-        .filter(|series| !written.contains(&series.number) && series.now().is_empty())
+        .filter(|series| !written.contains(&series.number) && series.snapshot().is_empty())
         .map(|series| (series.labels.clone(), series.number))
         .collect()
 }

@@ -20,15 +20,15 @@ use crate::core::rules::{
 use crate::metrics::NoticeMetrics;
 
 /// Batches that wait for one receiver; over it they are not taken and due again.
-const WAITING_MAX: usize = 256;
+const QUEUED_BATCHES_MAX: usize = 256;
 /// Attempts at one request.
 const ATTEMPTS_MAX: u32 = 3;
 /// Time limit of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait after the first failure; doubled after each.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(250);
 /// Alerts of one request.
-const ALERTS_MAX: usize = 64;
+const REQUEST_ALERTS_MAX: usize = 64;
 
 /// A receiver of alerts and its settings.
 pub struct ReceiverConfig {
@@ -68,9 +68,9 @@ enum Receiver {
     Tasks(Tasks),
     Http {
         /// Too many alerts wait.
-        behind: Condition,
+        backlog: Condition,
         /// Nothing once it has been stopped.
-        sending: Mutex<Option<ReceiverQueue>>,
+        queue: Mutex<Option<ReceiverQueue>>,
     },
 }
 
@@ -80,14 +80,14 @@ struct Tasks {
     sink: Arc<dyn TaskSink>,
     tenant: String,
     queue: String,
-    ledger: Mutex<NotificationLog>,
+    notification_log: Mutex<NotificationLog>,
     metrics: NoticeMetrics,
-    refusing: Condition,
+    enqueue_failure: Condition,
 }
 
 /// The queue of one receiver, and the task that sends what is in it.
 struct ReceiverQueue {
-    line: mpsc::Sender<Vec<AlertNotification>>,
+    sender: mpsc::Sender<Vec<AlertNotification>>,
     task: JoinHandle<()>,
 }
 
@@ -109,56 +109,51 @@ impl Receivers {
         let receivers = configs
             .into_iter()
             .map(|config| Receiver::start(config, external_url, metrics.clone()));
-        Ok(Self {
-            receivers: receivers.collect::<Result<_, _>>()?,
-        })
+        Ok(Self { receivers: receivers.collect::<Result<_, _>>()? })
     }
 
     /// Notifies all receivers. Returns the notices that each receiver has taken: enqueued as a
     /// task, or waiting to be sent.
-    pub(crate) async fn tell(&self, notices: Vec<AlertNotification>) -> Vec<AlertNotification> {
+    pub(crate) async fn notify(&self, notices: Vec<AlertNotification>) -> Vec<AlertNotification> {
         if notices.is_empty() {
             return notices;
         }
-        let mut taken = vec![true; notices.len()];
+        let mut accepted = vec![true; notices.len()];
         for receiver in &self.receivers {
             match receiver {
-                Receiver::Tasks(tasks) => tasks.enqueue(&notices, &mut taken).await,
-                Receiver::Http {
-                    behind, sending, ..
-                } => {
-                    let sending = lock(sending);
-                    let line = sending.as_ref().map(|sending| &sending.line);
-                    let is_taken = line.is_some_and(|line| line.try_send(notices.clone()).is_ok());
-                    if is_taken {
+                Receiver::Tasks(tasks) => tasks.enqueue(&notices, &mut accepted).await,
+                Receiver::Http { backlog: behind, queue: sending, .. } => {
+                    let queue = lock(sending);
+                    let sender = queue.as_ref().map(|sending| &sending.sender);
+                    let is_accepted =
+                        sender.is_some_and(|line| line.try_send(notices.clone()).is_ok());
+                    if is_accepted {
                         behind.recover("a receiver keeps up with its alerts again");
                     } else {
-                        let reason = format_args!("{WAITING_MAX} lists of alerts are queued");
-                        behind.fail(
-                            reason,
-                            "too many alerts are queued for a receiver; retrying",
-                        );
-                        taken.fill(false);
+                        let reason =
+                            format_args!("{QUEUED_BATCHES_MAX} lists of alerts are queued");
+                        behind.fail(reason, "too many alerts are queued for a receiver; retrying");
+                        accepted.fill(false);
                     }
                 }
             }
         }
-        let told = notices.into_iter().zip(taken).filter(|(_, taken)| *taken);
-        told.map(|(notice, _)| notice).collect()
+        let notified = notices.into_iter().zip(accepted).filter(|(_, taken)| *taken);
+        notified.map(|(notice, _)| notice).collect()
     }
 
     /// Ends; what waits is given the time of one attempt.
     pub(crate) async fn stop(&self) {
         for receiver in &self.receivers {
-            let Receiver::Http { sending, .. } = receiver else {
+            let Receiver::Http { queue: sending, .. } = receiver else {
                 continue;
             };
-            let Some(ReceiverQueue { line, mut task }) = lock(sending).take() else {
+            let Some(ReceiverQueue { sender: line, mut task }) = lock(sending).take() else {
                 continue;
             };
             drop(line);
-            let ended = tokio::time::timeout(ATTEMPT_TIMEOUT, &mut task).await;
-            if ended.is_err() {
+            let stopped = tokio::time::timeout(ATTEMPT_TIMEOUT, &mut task).await;
+            if stopped.is_err() {
                 task.abort();
             }
         }
@@ -171,71 +166,60 @@ impl Receiver {
         external_url: &str,
         metrics: NoticeMetrics,
     ) -> Result<Self, String> {
-        let ledger = NotificationLog::new(config.repeat_ms);
-        let (url, form) = match config.destination {
-            Destination::Tasks {
-                sink,
-                tenant,
-                queue,
-            } => {
+        let notification_log = NotificationLog::new(config.repeat_ms);
+        let (url, payload_format) = match config.destination {
+            Destination::Tasks { sink, tenant, queue } => {
                 return Ok(Self::Tasks(Tasks {
-                    refusing: Condition::new("alert_queue_refusing", config.name.as_str()),
+                    enqueue_failure: Condition::new("alert_queue_refusing", config.name.as_str()),
                     name: config.name,
                     sink,
                     tenant,
                     queue,
-                    ledger: Mutex::new(ledger),
+                    notification_log: Mutex::new(notification_log),
                     metrics,
                 }));
             }
             Destination::Webhook { url } => {
                 let external_url = external_url.to_owned();
-                (
-                    url,
-                    Form::Webhook {
-                        external_url,
-                        ledger,
-                    },
-                )
+                (url, PayloadFormat::Webhook { external_url, notification_log })
             }
             Destination::Alertmanager { url } => {
                 let url = format!("{}/api/v2/alerts", url.trim_end_matches('/'));
-                (url, Form::Alertmanager)
+                (url, PayloadFormat::Alertmanager)
             }
         };
-        let options = ClientOptions {
-            timeout: Some(ATTEMPT_TIMEOUT),
-            ..ClientOptions::default()
-        };
+        let options = ClientOptions { timeout: Some(ATTEMPT_TIMEOUT), ..ClientOptions::default() };
         // Receivers are named by the operator's configuration; redirects are not followed.
         let client = OutgoingClient::new(Destinations::default(), &options)
             .map_err(|error| format!("receiver {:?}: {error}", config.name))?;
-        let (line, waiting) = mpsc::channel(WAITING_MAX);
-        let post = Post {
+        let (sender, batches) = mpsc::channel(QUEUED_BATCHES_MAX);
+        let http_sender = HttpSender {
             unreachable: Condition::new("alert_receiver_unreachable", config.name.as_str()),
             name: config.name.clone(),
             client,
             url,
-            form,
+            payload_format,
             metrics,
         };
         Ok(Self::Http {
-            behind: Condition::new("alert_receiver_behind", config.name),
-            sending: Mutex::new(Some(ReceiverQueue {
-                line,
-                task: tokio::spawn(post.send_all(waiting)),
+            backlog: Condition::new("alert_receiver_behind", config.name),
+            queue: Mutex::new(Some(ReceiverQueue {
+                sender,
+                task: tokio::spawn(http_sender.send_all(batches)),
             })),
         })
     }
 }
 
 impl Tasks {
-    async fn enqueue(&self, notices: &[AlertNotification], taken: &mut [bool]) {
+    async fn enqueue(&self, notices: &[AlertNotification], accepted: &mut [bool]) {
         let due: Vec<_> = {
-            let ledger = lock(&self.ledger);
+            let notification_log = lock(&self.notification_log);
             let due = notices.iter().enumerate();
-            due.filter_map(|(at, notice)| Some((at, notice, ledger.occasion(notice)?)))
-                .collect()
+            due.filter_map(|(index, notice)| {
+                Some((index, notice, notification_log.due_key(notice)?))
+            })
+            .collect()
         };
         if due.is_empty() {
             return;
@@ -259,90 +243,91 @@ impl Tasks {
             .collect();
         let mut outcomes = self.sink.enqueue(&tasks).await.into_iter();
         let mut failure = None;
-        for (at, notice, occasion) in due {
+        for (at, notice, notification_key) in due {
             match outcomes.next() {
                 Some(Ok(_)) => {
-                    self.metrics.told(&self.name, 1);
-                    lock(&self.ledger).told(notice, occasion);
+                    self.metrics.record_delivered(&self.name, 1);
+                    lock(&self.notification_log).record_delivered(notice, notification_key);
                 }
-                refused => {
-                    self.metrics.failed(&self.name, 1);
-                    let error = refused
+                other => {
+                    self.metrics.record_failed(&self.name, 1);
+                    let error = other
                         .and_then(Result::err)
                         .map(|error| error.message)
                         .unwrap_or_else(|| "no answer".to_owned());
                     failure = Some(format!("{}: {error}", notice.labels));
-                    taken[at] = false;
+                    accepted[at] = false;
                 }
             }
         }
         match failure {
-            Some(reason) => self
-                .refusing
-                .fail(reason, "cannot enqueue alerts as tasks; retrying"),
-            None => self.refusing.recover("alerts are enqueued as tasks again"),
+            Some(reason) => {
+                self.enqueue_failure.fail(reason, "cannot enqueue alerts as tasks; retrying")
+            }
+            None => self.enqueue_failure.recover("alerts are enqueued as tasks again"),
         }
     }
 }
 
-enum Form {
-    Webhook {
-        external_url: String,
-        ledger: NotificationLog,
-    },
+enum PayloadFormat {
+    Webhook { external_url: String, notification_log: NotificationLog },
     Alertmanager,
 }
 
 /// Sends to one receiver.
-struct Post {
+struct HttpSender {
     name: String,
     client: OutgoingClient,
     url: String,
-    form: Form,
+    payload_format: PayloadFormat,
     metrics: NoticeMetrics,
     unreachable: Condition,
 }
 
-impl Post {
-    async fn send_all(mut self, mut waiting: mpsc::Receiver<Vec<AlertNotification>>) {
-        while let Some(notices) = waiting.recv().await {
-            for notices in notices.chunks(ALERTS_MAX) {
+impl HttpSender {
+    async fn send_all(mut self, mut batches: mpsc::Receiver<Vec<AlertNotification>>) {
+        while let Some(notices) = batches.recv().await {
+            for notices in notices.chunks(REQUEST_ALERTS_MAX) {
                 self.send(notices).await;
             }
         }
     }
 
     async fn send(&mut self, notices: &[AlertNotification]) {
-        let due: Vec<_> = match &self.form {
-            Form::Alertmanager => notices.iter().map(|notice| (notice, None)).collect(),
-            Form::Webhook { ledger, .. } => notices
+        let due: Vec<_> = match &self.payload_format {
+            PayloadFormat::Alertmanager => notices.iter().map(|notice| (notice, None)).collect(),
+            PayloadFormat::Webhook { notification_log: ledger, .. } => notices
                 .iter()
-                .filter_map(|notice| Some((notice, Some(ledger.occasion(notice)?))))
+                .filter_map(|notice| Some((notice, Some(ledger.due_key(notice)?))))
                 .collect(),
         };
         if due.is_empty() {
             return;
         }
         let alerts: Vec<&AlertNotification> = due.iter().map(|(notice, _)| *notice).collect();
-        let body = match &self.form {
-            Form::Alertmanager => alertmanager_body(&alerts),
-            Form::Webhook { external_url, .. } => webhook_body(&self.name, external_url, &alerts),
+        let body = match &self.payload_format {
+            PayloadFormat::Alertmanager => alertmanager_body(&alerts),
+            PayloadFormat::Webhook { external_url, .. } => {
+                webhook_body(&self.name, external_url, &alerts)
+            }
         };
-        match self.attempts(&body).await {
+        match self.send_with_retries(&body).await {
             Err(problem) => {
                 let (receiver, count) = (&self.name, alerts.len());
-                self.metrics.failed(receiver, count);
+                self.metrics.record_failed(receiver, count);
                 let reason = format_args!("{count} alerts: {problem}");
                 let message = "cannot send alerts; retrying";
                 self.unreachable.fail(reason, message);
             }
             Ok(()) => {
-                self.metrics.told(&self.name, alerts.len());
+                self.metrics.record_delivered(&self.name, alerts.len());
                 self.unreachable.recover("alerts are sent again");
-                if let Form::Webhook { ledger, .. } = &mut self.form {
-                    for (notice, occasion) in due {
-                        if let Some(occasion) = occasion {
-                            ledger.told(notice, occasion);
+                if let PayloadFormat::Webhook { notification_log: ledger, .. } =
+                    &mut self.payload_format
+                {
+                    for (notice, notification_key) in due {
+                        if let Some(occasion) = notification_key {
+                            ledger.record_delivered(notice, occasion);
                         }
                     }
                 }
@@ -350,13 +335,13 @@ impl Post {
         }
     }
 
-    async fn attempts(&self, body: &str) -> Result<(), String> {
-        let mut pause = FIRST_PAUSE;
+    async fn send_with_retries(&self, body: &str) -> Result<(), String> {
+        let mut retry_delay = FIRST_RETRY_DELAY;
         let mut attempt = 1;
         loop {
             let request = self
                 .client
-                .post_named(&self.url)
+                .post_configured(&self.url)
                 .map_err(|error| error.to_string())?
                 .header("content-type", "application/json")
                 .body(body.to_owned());
@@ -372,8 +357,8 @@ impl Post {
             if is_final || attempt == ATTEMPTS_MAX {
                 return Err(problem);
             }
-            tokio::time::sleep(pause).await;
-            pause *= 2;
+            tokio::time::sleep(retry_delay).await;
+            retry_delay *= 2;
             attempt += 1;
         }
     }

@@ -10,12 +10,12 @@ use egret_promql::{EvaluatePart, Executor, Serial};
 /// is busy with another.
 pub(crate) struct QueryThreads {
     pool: ThreadPool,
-    free: AtomicUsize,
+    idle_count: AtomicUsize,
 }
 
 /// Threads that a query has reserved. They are idle again when this is dropped.
 struct ThreadGuard<'threads> {
-    from: &'threads QueryThreads,
+    threads: &'threads QueryThreads,
     count: usize,
 }
 
@@ -29,51 +29,44 @@ impl QueryThreads {
             .num_threads(count.max(1))
             .thread_name(|number| format!("series-query-{number}"))
             .build()?;
-        Ok(Self {
-            free: AtomicUsize::new(pool.current_num_threads()),
-            pool,
-        })
+        Ok(Self { idle_count: AtomicUsize::new(pool.current_num_threads()), pool })
     }
 
-    fn take(&self, most: usize) -> ThreadGuard<'_> {
-        let rest = |free: usize| Some(free - free.min(most));
-        let before = self
-            .free
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
-        ThreadGuard {
-            from: self,
-            count: before.unwrap_or(0).min(most),
-        }
+    fn reserve(&self, count_max: usize) -> ThreadGuard<'_> {
+        let decrement = |free: usize| Some(free - free.min(count_max));
+        let idle_before =
+            self.idle_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, decrement);
+        ThreadGuard { threads: self, count: idle_before.unwrap_or(0).min(count_max) }
     }
 }
 
 impl Drop for ThreadGuard<'_> {
     fn drop(&mut self) {
-        self.from.free.fetch_add(self.count, Ordering::Relaxed);
+        self.threads.idle_count.fetch_add(self.count, Ordering::Relaxed);
     }
 }
 
 impl Executor for QueryThreads {
-    fn run(&self, parts: usize, work: &EvaluatePart<'_>) {
-        let taken = self.take(parts.saturating_sub(1));
-        if taken.count == 0 {
-            return Serial.run(parts, work);
+    fn run(&self, parts: usize, evaluate_part: &EvaluatePart<'_>) {
+        let reserved = self.reserve(parts.saturating_sub(1));
+        if reserved.count == 0 {
+            return Serial.run(parts, evaluate_part);
         }
-        let next = AtomicUsize::new(0);
-        let work_on = || {
+        let next_part = AtomicUsize::new(0);
+        let evaluate_parts = || {
             loop {
-                let part = next.fetch_add(1, Ordering::Relaxed);
+                let part = next_part.fetch_add(1, Ordering::Relaxed);
                 if part >= parts {
                     return;
                 }
-                work(part);
+                evaluate_part(part);
             }
         };
         self.pool.in_place_scope(|scope| {
-            for _ in 0..taken.count {
-                scope.spawn(|_| work_on());
+            for _ in 0..reserved.count {
+                scope.spawn(|_| evaluate_parts());
             }
-            work_on();
+            evaluate_parts();
         });
     }
 }
@@ -87,28 +80,28 @@ mod tests {
     #[test]
     fn every_part_is_done_once_by_several_threads_at_once() {
         let threads = QueryThreads::start(2).expect("threads");
-        let times: Vec<AtomicUsize> = (0..100).map(|_| AtomicUsize::new(0)).collect();
+        let counts: Vec<AtomicUsize> = (0..100).map(|_| AtomicUsize::new(0)).collect();
         // The first three parts wait for each other.
-        let together = Barrier::new(3);
-        threads.run(times.len(), &|part| {
+        let barrier = Barrier::new(3);
+        threads.run(counts.len(), &|part| {
             if part < 3 {
-                together.wait();
+                barrier.wait();
             }
-            times[part].fetch_add(1, Ordering::Relaxed);
+            counts[part].fetch_add(1, Ordering::Relaxed);
         });
-        assert!(times.iter().all(|times| times.load(Ordering::Relaxed) == 1));
-        assert_eq!(threads.free.load(Ordering::Relaxed), 2);
+        assert!(counts.iter().all(|times| times.load(Ordering::Relaxed) == 1));
+        assert_eq!(threads.idle_count.load(Ordering::Relaxed), 2);
     }
 
     #[test]
     fn a_query_does_not_wait_for_busy_threads() {
         let threads = QueryThreads::start(1).expect("a thread");
-        let done = AtomicUsize::new(0);
+        let evaluated = AtomicUsize::new(0);
         threads.run(2, &|_| {
             threads.run(4, &|_| {
-                done.fetch_add(1, Ordering::Relaxed);
+                evaluated.fetch_add(1, Ordering::Relaxed);
             });
         });
-        assert_eq!(done.load(Ordering::Relaxed), 8);
+        assert_eq!(evaluated.load(Ordering::Relaxed), 8);
     }
 }

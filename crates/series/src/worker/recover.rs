@@ -8,15 +8,15 @@ use egret_metrics_model::Labels;
 
 use super::shard::Core;
 use crate::core::head::HeadSeries;
-use crate::core::index::FRESH_MAX;
+use crate::core::index::FRESH_SERIES_MAX;
 use crate::core::record::{self, Record, SampleBatch};
 use crate::error::SeriesError;
 use crate::store::checkpoint::{Checkpoint, FlushWatermark};
 
 /// Begins with the series of a checkpoint.
 pub(crate) fn restore(checkpoint: Checkpoint, core: &mut Core) {
-    for piece in checkpoint.series.chunks(FRESH_MAX) {
-        let add = |(number, labels): &(u64, Labels)| core.add(*number, labels.clone());
+    for piece in checkpoint.series.chunks(FRESH_SERIES_MAX) {
+        let add = |(number, labels): &(u64, Labels)| core.add_series(*number, labels.clone());
         let added: Vec<_> = piece.iter().map(add).collect();
         core.shared.index.add(added.into_iter());
         build_index(core);
@@ -25,8 +25,8 @@ pub(crate) fn restore(checkpoint: Checkpoint, core: &mut Core) {
 }
 
 fn build_index(core: &Core) {
-    while let Some(work) = core.shared.index.work(FRESH_MAX) {
-        core.shared.index.carry_out(work);
+    while let Some(job) = core.shared.index.next_job(FRESH_SERIES_MAX) {
+        core.shared.index.run_job(job);
     }
 }
 
@@ -37,41 +37,41 @@ fn build_index(core: &Core) {
 /// [`SeriesError::Log`] and [`SeriesError::Malformed`].
 pub(crate) fn replay<L: Log>(
     log: &L,
-    in_blocks: FlushWatermark,
+    flush_watermark: FlushWatermark,
     core: &mut Core,
 ) -> Result<(), SeriesError> {
     let mut batch = SampleBatch::default();
-    for entry in log.read_from(log.first()) {
+    for entry in log.read_from(log.first_seq()) {
         let (seq, bytes) = entry?;
-        let taken =
-            record::take(&bytes, &mut batch).map_err(|malformed| SeriesError::Malformed {
+        let decoded =
+            record::decode(&bytes, &mut batch).map_err(|malformed| SeriesError::Malformed {
                 place: format!("record {seq} of shard {}", core.shared.number),
                 malformed,
             })?;
-        match taken {
+        match decoded {
             Record::Series(series) => add_series(core, seq, series)?,
             Record::Samples => {
-                core.note(seq, &batch.times_ms);
+                core.note_samples(seq, &batch.times_ms);
                 core.note_bytes(bytes.len());
-                if seq < in_blocks.seq {
-                    batch.retain(|time_ms| time_ms >= in_blocks.end);
+                if seq < flush_watermark.seq {
+                    batch.retain(|time_ms| time_ms >= flush_watermark.end);
                 }
                 // What became of them was told when they came.
-                let _ = core.take(&batch);
+                let _ = core.append_samples(&batch);
             }
-            Record::Deletion(deletion) => core.delete(seq, &deletion),
+            Record::Deletion(deletion) => core.apply_deletion(seq, &deletion),
             Record::Histograms(mut batch) => {
-                core.note(seq, &batch.times_ms);
+                core.note_samples(seq, &batch.times_ms);
                 core.note_bytes(bytes.len());
-                if seq < in_blocks.seq {
-                    batch.retain(|time_ms| time_ms >= in_blocks.end);
+                if seq < flush_watermark.seq {
+                    batch.retain(|time_ms| time_ms >= flush_watermark.end);
                 }
-                let _ = core.take_histograms(&batch);
+                let _ = core.append_histograms(&batch);
             }
         }
-        core.next = seq.plus(1);
+        core.next_seq = seq.plus(1);
     }
-    core.publish();
+    core.publish_sizes();
     Ok(())
 }
 
@@ -82,21 +82,17 @@ fn add_series(core: &mut Core, seq: Seq, series: Vec<(u64, &[u8])>) -> Result<()
             continue;
         }
         let key = std::str::from_utf8(key).ok();
-        let labels = key
-            .and_then(Labels::from_key)
-            .ok_or_else(|| SeriesError::Malformed {
-                place: format!("record {seq} of shard {}", core.shared.number),
-                malformed: egret_base::codec::DecodeError {
-                    what: "a series of the series log",
-                },
-            })?;
-        let known = read_lock(&core.known);
-        let is_known = known.series(&labels).is_some();
-        drop(known);
+        let labels = key.and_then(Labels::from_key).ok_or_else(|| SeriesError::Malformed {
+            place: format!("record {seq} of shard {}", core.shared.number),
+            malformed: egret_base::codec::DecodeError { what: "a series of the series log" },
+        })?;
+        let keys = read_lock(&core.series_keys);
+        let is_known = keys.find_series(&labels).is_some();
+        drop(keys);
         added.push(if is_known {
-            core.add_again(number, labels)
+            core.add_renumbered_series(number, labels)
         } else {
-            core.add(number, labels)
+            core.add_series(number, labels)
         });
     }
     core.shared.index.add(added.into_iter());

@@ -18,7 +18,7 @@ use super::notify::{ReceiverConfig, Receivers};
 use super::{Append, now_ms, wait_until};
 use crate::core::rules::{
     AlertNotification, AlertsStatus, EvalEnvironment, Evaluate, Fingerprint, GroupSpec, GroupStart,
-    NewSample, NotifyOptions, RESOLVED_KEPT_MS, RuleGroup, RuleSpec, RulesStatus, parse,
+    NewSample, NotifyOptions, RESOLVED_RETENTION_MS, RuleGroup, RuleSpec, RulesStatus, parse,
 };
 use crate::core::yaml::TEXT_BYTES_MAX;
 use crate::metrics::{NoticeMetrics, RuleMetrics};
@@ -82,9 +82,9 @@ impl CodedError for ReloadError {
 pub struct Rules {
     inner: Arc<RulesInner>,
     /// Held while files are read and loops replaced.
-    reloading: tokio::sync::Mutex<GroupStart>,
+    next_group_start: tokio::sync::Mutex<GroupStart>,
     /// Resends the notices of alerts whose rules were removed.
-    telling_again: Mutex<Option<JoinHandle<()>>>,
+    resend_task: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct RulesInner {
@@ -94,19 +94,19 @@ struct RulesInner {
     append: Arc<dyn Append>,
     receivers: Receivers,
     permits: Semaphore,
-    loops: Mutex<BTreeMap<Name, GroupLoop>>,
+    loops: Mutex<BTreeMap<GroupKey, GroupLoop>>,
     /// Alerts that ended because their rules are no more: told again for as long as others that
     /// were resolved. Held while they are told, so that of one that fires again that is told after.
-    ended: tokio::sync::Mutex<BTreeMap<Fingerprint, AlertNotification>>,
+    ended_alerts: tokio::sync::Mutex<BTreeMap<Fingerprint, AlertNotification>>,
 }
 
-type Name = (Arc<str>, Arc<str>);
+type GroupKey = (Arc<str>, Arc<str>);
 
 struct GroupLoop {
     group: Arc<Mutex<RuleGroup>>,
     /// Dropped or changed, it ends the loop.
     stop: watch::Sender<bool>,
-    running: JoinHandle<()>,
+    task: JoinHandle<()>,
 }
 
 impl Rules {
@@ -126,7 +126,7 @@ impl Rules {
         let inner = RulesInner {
             permits: Semaphore::new(options.groups_at_once.max(1)),
             loops: Mutex::default(),
-            ended: tokio::sync::Mutex::default(),
+            ended_alerts: tokio::sync::Mutex::default(),
             options,
             clock,
             evaluate,
@@ -135,8 +135,8 @@ impl Rules {
         };
         Ok(Self {
             inner: Arc::new(inner),
-            reloading: tokio::sync::Mutex::new(GroupStart::AfterStart),
-            telling_again: Mutex::default(),
+            next_group_start: tokio::sync::Mutex::new(GroupStart::Restore),
+            resend_task: Mutex::default(),
         })
     }
 
@@ -146,7 +146,7 @@ impl Rules {
     /// # Errors
     /// [`ReloadError`] with everything that is wrong; then nothing changes.
     pub async fn reload(&self) -> Result<(), ReloadError> {
-        let specs = self.read().await?;
+        let specs = self.read_specs().await?;
         self.apply(specs).await;
         Ok(())
     }
@@ -155,102 +155,92 @@ impl Rules {
     ///
     /// # Errors
     /// As [`Rules::reload`].
-    pub async fn read(&self) -> Result<Vec<GroupSpec>, ReloadError> {
+    pub(crate) async fn read_specs(&self) -> Result<Vec<GroupSpec>, ReloadError> {
         let patterns = self.inner.options.files.clone();
-        let read = tokio::task::spawn_blocking(move || read(&patterns)).await;
-        let specs = read.unwrap_or_else(|error| Err(vec![error.to_string()]));
+        let result = tokio::task::spawn_blocking(move || read_specs(&patterns)).await;
+        let specs = result.unwrap_or_else(|error| Err(vec![error.to_string()]));
         specs.map_err(|problems| ReloadError { problems })
     }
 
     /// Goes on with groups that were read.
     pub async fn apply(&self, specs: Vec<GroupSpec>) {
-        let mut begin = self.reloading.lock().await;
-        let mut wanted: BTreeMap<Name, GroupSpec> = specs
-            .into_iter()
-            .map(|spec| ((spec.file.clone(), spec.name.clone()), spec))
-            .collect();
-        let ended: Vec<(Name, GroupLoop)> = lock(&self.inner.loops)
-            .extract_if(.., |name, one| {
-                let same = wanted
-                    .get(name)
-                    .is_some_and(|spec| spec == lock(&one.group).spec());
-                if same {
-                    wanted.remove(name);
+        let mut group_start = self.next_group_start.lock().await;
+        let mut new_specs: BTreeMap<GroupKey, GroupSpec> =
+            specs.into_iter().map(|spec| ((spec.file.clone(), spec.name.clone()), spec)).collect();
+        let ended_loops: Vec<(GroupKey, GroupLoop)> = lock(&self.inner.loops)
+            .extract_if(.., |name, group_loop| {
+                let is_same =
+                    new_specs.get(name).is_some_and(|spec| spec == lock(&group_loop.group).spec());
+                if is_same {
+                    new_specs.remove(name);
                 }
-                !same
+                !is_same
             })
             .collect();
-        for (_, one) in &ended {
+        for (_, one) in &ended_loops {
             one.stop();
         }
-        let (now, telling) = (now_ms(&*self.inner.clock), self.inner.options.telling());
-        let (mut notices, mut markers, mut changed) = (Vec::new(), Vec::new(), Vec::new());
-        for (name, one) in ended {
-            let old = one.end().await;
-            if let Some(spec) = wanted.remove(&name) {
-                let mut group = self.group(spec, GroupStart::Anew);
-                notices.extend(group.adopt(old, now, telling));
-                changed.push((name, group));
+        let (now, notify_options) =
+            (now_ms(&*self.inner.clock), self.inner.options.notify_options());
+        let (mut notices, mut stale_markers, mut changed_groups) =
+            (Vec::new(), Vec::new(), Vec::new());
+        for (name, one) in ended_loops {
+            let old_group = one.join().await;
+            if let Some(spec) = new_specs.remove(&name) {
+                let mut group = self.new_group(spec, GroupStart::Fresh);
+                notices.extend(group.adopt(old_group, now, notify_options));
+                changed_groups.push((name, group));
                 continue;
             }
-            let retired = old.retire(now, telling);
+            let retired = old_group.retire(now, notify_options);
             notices.extend(retired.notices);
-            markers.extend(retired.samples);
+            stale_markers.extend(retired.samples);
         }
-        self.tell_ended(notices).await;
-        if let Err(problem) = self.inner.write(&markers).await {
+        self.notify_ended(notices).await;
+        if let Err(problem) = self.inner.append_samples(&stale_markers).await {
             tracing::warn!(problem, "cannot end the series of removed rule groups");
         }
-        for (name, group) in changed {
-            self.start(name, group);
+        for (name, group) in changed_groups {
+            self.start_loop(name, group);
         }
-        for (name, spec) in wanted {
-            let group = self.group(spec, *begin);
-            self.start(name, group);
+        for (name, spec) in new_specs {
+            let group = self.new_group(spec, *group_start);
+            self.start_loop(name, group);
         }
-        *begin = GroupStart::Anew;
+        *group_start = GroupStart::Fresh;
     }
 
-    fn group(&self, spec: GroupSpec, begin: GroupStart) -> RuleGroup {
-        RuleGroup::new(spec, self.inner.options.interval_ms, begin)
+    fn new_group(&self, spec: GroupSpec, group_start: GroupStart) -> RuleGroup {
+        RuleGroup::new(spec, self.inner.options.interval_ms, group_start)
     }
 
-    fn start(&self, name: Name, group: RuleGroup) {
+    fn start_loop(&self, name: GroupKey, group: RuleGroup) {
         let group = Arc::new(Mutex::new(group));
         let (stop, stopped) = watch::channel(false);
-        let running = tokio::spawn(run(self.inner.clone(), group.clone(), stopped));
-        let one = GroupLoop {
-            group,
-            stop,
-            running,
-        };
-        lock(&self.inner.loops).insert(name, one);
+        let task = tokio::spawn(run_group_loop(self.inner.clone(), group.clone(), stopped));
+        let group_loop = GroupLoop { group, stop, task };
+        lock(&self.inner.loops).insert(name, group_loop);
     }
 
     /// Notifies receivers of alerts whose rules were removed, now and for a while.
-    async fn tell_ended(&self, notices: Vec<AlertNotification>) {
+    async fn notify_ended(&self, notices: Vec<AlertNotification>) {
         if notices.is_empty() {
             return;
         }
-        let notices = notices
-            .into_iter()
-            .map(|notice| (notice.fingerprint, notice));
-        self.inner.ended.lock().await.extend(notices);
-        self.inner.tell_ended().await;
-        let again = tokio::spawn(tell_ended_again(self.inner.clone()));
-        if let Some(before) = lock(&self.telling_again).replace(again) {
-            before.abort();
+        let notices = notices.into_iter().map(|notice| (notice.fingerprint, notice));
+        self.inner.ended_alerts.lock().await.extend(notices);
+        self.inner.notify_ended().await;
+        let resend_task = tokio::spawn(resend_ended(self.inner.clone()));
+        if let Some(previous_task) = lock(&self.resend_task).replace(resend_task) {
+            previous_task.abort();
         }
     }
 
     /// The `data` of `/api/v1/rules`.
     pub fn status(&self) -> RulesStatus {
         let loops = lock(&self.inner.loops);
-        let groups = loops.values().map(|one| lock(&one.group).status());
-        RulesStatus {
-            groups: groups.collect(),
-            group_next_token: None,
-        }
+        let groups = loops.values().map(|group_loop| lock(&group_loop.group).status());
+        RulesStatus { groups: groups.collect(), group_next_token: None }
     }
 
     /// The `data` of `/api/v1/alerts`.
@@ -260,21 +250,21 @@ impl Rules {
 
     /// Ends all loops. Series are not ended: after a restart they go on.
     pub async fn stop(&self) {
-        let _reloading = self.reloading.lock().await;
+        let _reloading = self.next_group_start.lock().await;
         let loops = std::mem::take(&mut *lock(&self.inner.loops));
         loops.values().for_each(GroupLoop::stop);
-        for (_, one) in loops {
-            one.end().await;
+        for (_, group_loop) in loops {
+            group_loop.join().await;
         }
-        if let Some(telling) = lock(&self.telling_again).take() {
-            telling.abort();
+        if let Some(resend_task) = lock(&self.resend_task).take() {
+            resend_task.abort();
         }
         self.inner.receivers.stop().await;
     }
 }
 
 impl RulesOptions {
-    fn telling(&self) -> NotifyOptions<'_> {
+    fn notify_options(&self) -> NotifyOptions<'_> {
         NotifyOptions {
             external_labels: &self.external_labels,
             external_url: &self.external_url,
@@ -283,21 +273,17 @@ impl RulesOptions {
     }
 }
 
-fn read(patterns: &[String]) -> Result<Vec<GroupSpec>, Vec<String>> {
+fn read_specs(patterns: &[String]) -> Result<Vec<GroupSpec>, Vec<String>> {
     let documents = files::read_matching(patterns, TEXT_BYTES_MAX as u64)
         .map_err(|error| vec![error.to_string()])?;
     let (mut groups, mut problems) = (Vec::new(), Vec::new());
     for document in documents {
         match parse(&document.path, &document.text) {
-            Ok(found) => groups.extend(found),
+            Ok(parsed) => groups.extend(parsed),
             Err(errors) => problems.extend(errors.iter().map(ToString::to_string)),
         }
     }
-    if problems.is_empty() {
-        Ok(groups)
-    } else {
-        Err(problems)
-    }
+    if problems.is_empty() { Ok(groups) } else { Err(problems) }
 }
 
 impl GroupLoop {
@@ -308,101 +294,100 @@ impl GroupLoop {
     }
 
     /// Waits for its end, after [`GroupLoop::stop`].
-    async fn end(self) -> RuleGroup {
-        let _ = self.running.await;
+    async fn join(self) -> RuleGroup {
+        let _ = self.task.await;
         let group = Arc::into_inner(self.group)
             .expect("the loop held the only other reference and has ended");
         group.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn run(
+async fn run_group_loop(
     inner: Arc<RulesInner>,
     group: Arc<Mutex<RuleGroup>>,
     mut stopped: watch::Receiver<bool>,
 ) {
     let (schedule, faults) = (lock(&group).schedule(), RuleFaults::new());
-    let mut at = schedule.first(now_ms(&*inner.clock));
+    let mut eval_time = schedule.first_after(now_ms(&*inner.clock));
     let mut missed = 0;
     loop {
         tokio::select! {
-            due = wait_until(&*inner.clock, &schedule, at) => at = due,
+            due = wait_until(&*inner.clock, &schedule, eval_time) => eval_time = due,
             _ = stopped.changed() => return,
         }
         let permit = inner.permits.acquire().await;
-        inner.pass(&group, &faults, at, missed, &stopped).await;
+        inner.evaluate_group(&group, &faults, eval_time, missed, &stopped).await;
         drop(permit);
         if *stopped.borrow() {
             return;
         }
-        let next = schedule.after(at, now_ms(&*inner.clock));
-        (at, missed) = (next.at, next.missed);
+        let next = schedule.next_run(eval_time, now_ms(&*inner.clock));
+        (eval_time, missed) = (next.at, next.missed);
     }
 }
 
-async fn tell_ended_again(inner: Arc<RulesInner>) {
-    let mut are_left = true;
-    while are_left {
+async fn resend_ended(inner: Arc<RulesInner>) {
+    let mut has_ended = true;
+    while has_ended {
         let resend_ms = u64::try_from(inner.options.resend_ms).unwrap_or(0);
         tokio::time::sleep(Duration::from_millis(resend_ms)).await;
-        are_left = inner.tell_ended().await;
+        has_ended = inner.notify_ended().await;
     }
 }
 
 impl RulesInner {
     /// Notifies receivers of alerts whose rules were removed. Returns whether some are due again.
-    async fn tell_ended(&self) -> bool {
-        let mut ended = self.ended.lock().await;
+    async fn notify_ended(&self) -> bool {
+        let mut ended = self.ended_alerts.lock().await;
         let now = now_ms(&*self.clock);
-        ended.retain(|_, notice| now - notice.at <= RESOLVED_KEPT_MS);
+        ended.retain(|_, notice| now - notice.made_at <= RESOLVED_RETENTION_MS);
         let mut by_name: BTreeMap<&str, Vec<AlertNotification>> = BTreeMap::new();
         for notice in ended.values() {
-            let of_name = by_name.entry(notice.labels.get("alertname")).or_default();
-            of_name.push(notice.clone());
+            let named_notices = by_name.entry(notice.labels.get("alertname")).or_default();
+            named_notices.push(notice.clone());
         }
         for (_, notices) in by_name {
-            self.receivers.tell(notices).await;
+            self.receivers.notify(notices).await;
         }
         !ended.is_empty()
     }
 
     /// Evaluates the rules of a group, one after the other: each sees what those before it have
     /// recorded.
-    async fn pass(
+    async fn evaluate_group(
         self: &Arc<Self>,
         group: &Mutex<RuleGroup>,
         faults: &RuleFaults,
-        at: TimeMs,
+        eval_time: TimeMs,
         missed: u64,
         stopped: &watch::Receiver<bool>,
     ) {
-        let begun = self.clock.running();
+        let started = self.clock.monotonic();
         let rules = lock(group).spec().rules.len();
         for rule in 0..rules {
             if *stopped.borrow() {
                 return;
             }
-            self.evaluate(group, faults, rule, at, stopped.clone())
-                .await;
+            self.evaluate_rule(group, faults, rule, eval_time, stopped.clone()).await;
         }
-        self.options.metrics.missed(missed);
-        let took = self.clock.running().saturating_sub(begun);
-        let markers = lock(group).finish(at, took, missed);
-        if let Err(problem) = self.write(&markers).await {
+        self.options.metrics.record_missed(missed);
+        let elapsed = self.clock.monotonic().saturating_sub(started);
+        let stale_markers = lock(group).finish_evaluation(eval_time, elapsed, missed);
+        if let Err(problem) = self.append_samples(&stale_markers).await {
             tracing::warn!(problem, "cannot end the series that rules no longer yield");
         }
-        self.restore(group, at).await;
+        self.restore_alerts(group, eval_time).await;
     }
 
-    async fn evaluate(
+    async fn evaluate_rule(
         self: &Arc<Self>,
         group: &Mutex<RuleGroup>,
         faults: &RuleFaults,
         rule: usize,
-        at: TimeMs,
+        eval_time: TimeMs,
         mut stopped: watch::Receiver<bool>,
     ) {
-        let begun = self.clock.running();
+        let started = self.clock.monotonic();
         let (spec, offset_ms, limit, file) = {
             let group = lock(group);
             let spec = group.spec();
@@ -411,70 +396,63 @@ impl RulesInner {
         };
         let name = spec.name.clone();
         let inner = self.clone();
-        let found = tokio::task::spawn_blocking(move || {
-            let around = EvalEnvironment {
+        let evaluation = tokio::task::spawn_blocking(move || {
+            let environment = EvalEnvironment {
                 evaluate: &*inner.evaluate,
                 external_labels: &inner.options.external_labels,
                 external_url: &inner.options.external_url,
             };
-            spec.evaluate(at, offset_ms, limit, around)
+            spec.evaluate(eval_time, offset_ms, limit, environment)
         });
         let found = tokio::select! {
-            found = found => found.unwrap_or_else(|error| Err(error.to_string())),
+            found = evaluation => found.unwrap_or_else(|error| Err(error.to_string())),
             // The queries may take long. Nothing was changed yet, and the result is no longer
             // needed.
             _ = stopped.changed() => return,
         };
-        let took = self.clock.running().saturating_sub(begun);
+        let elapsed = self.clock.monotonic().saturating_sub(started);
         let has_failed = found.is_err();
-        let telling = self.options.telling();
-        let settled = lock(group).settle(rule, at, found, took, telling);
+        let notify_options = self.options.notify_options();
+        let group_evaluation =
+            lock(group).apply_result(rule, eval_time, found, elapsed, notify_options);
         let file_name = file.rsplit('/').next().unwrap_or_default();
         let subject = format!("{file_name}: {name} (rule {} of its group)", rule + 1);
-        faults.note_problems(&subject, &settled.problems);
+        faults.note_problems(&subject, &group_evaluation.problems);
         // What ended is told before its series end, and what fires after it was written: whichever
         // of the two a crash prevents, it is made up for after the restart, under the same key.
-        let (ended, firing): (Vec<AlertNotification>, Vec<AlertNotification>) = settled
-            .notices
-            .into_iter()
-            .partition(|notice| notice.is_resolved);
-        let told = self.receivers.tell(ended).await;
-        lock(group).told(rule, &told);
-        let written = self.write(&settled.samples).await;
+        let (resolved, firing): (Vec<AlertNotification>, Vec<AlertNotification>) =
+            group_evaluation.notices.into_iter().partition(|notice| notice.is_resolved);
+        let accepted = self.receivers.notify(resolved).await;
+        lock(group).record_notified(rule, &accepted);
+        let written = self.append_samples(&group_evaluation.samples).await;
         faults.note_written(&subject, &written);
         let has_failed = has_failed || written.is_err();
-        let took = self.clock.running().saturating_sub(begun);
-        self.options.metrics.evaluated(took, has_failed);
-        lock(group).appended(rule, written);
+        let took = self.clock.monotonic().saturating_sub(started);
+        self.options.metrics.record_evaluation(took, has_failed);
+        lock(group).record_appended(rule, written);
         if !firing.is_empty() {
-            let mut ended = self.ended.lock().await;
-            ended.retain(|alert, _| !firing.iter().any(|notice| notice.fingerprint == *alert));
+            let mut ended_alerts = self.ended_alerts.lock().await;
+            ended_alerts
+                .retain(|alert, _| !firing.iter().any(|notice| notice.fingerprint == *alert));
         }
-        let told = self.receivers.tell(firing).await;
-        lock(group).told(rule, &told);
+        let told = self.receivers.notify(firing).await;
+        lock(group).record_notified(rule, &told);
     }
 
-    async fn write(&self, samples: &[NewSample]) -> Result<(), String> {
+    async fn append_samples(&self, samples: &[NewSample]) -> Result<(), String> {
         if samples.is_empty() {
             return Ok(());
         }
-        let appended = self
-            .append
-            .append(samples)
-            .await
-            .map_err(|error| error.to_string())?;
+        let appended = self.append.append(samples).await.map_err(|error| error.to_string())?;
         if appended.refused > 0 {
-            tracing::debug!(
-                refused = appended.refused,
-                "some samples of rules were refused"
-            );
+            tracing::debug!(refused = appended.refused, "some samples of rules were refused");
         }
         Ok(())
     }
 
-    async fn restore(self: &Arc<Self>, group: &Mutex<RuleGroup>, at: TimeMs) {
-        let wanted = lock(group).to_restore(at);
-        if wanted.is_empty() {
+    async fn restore_alerts(self: &Arc<Self>, group: &Mutex<RuleGroup>, eval_time: TimeMs) {
+        let restore_queries = lock(group).restore_queries(eval_time);
+        if restore_queries.is_empty() {
             return;
         }
         let others: Vec<RuleSpec> = lock(&self.loops)
@@ -482,19 +460,19 @@ impl RulesInner {
             .filter(|other| !std::ptr::eq(&*other.group, group))
             .flat_map(|other| lock(&other.group).spec().rules.clone())
             .collect();
-        for (rule, matchers, range) in wanted {
+        for (rule, matchers, range) in restore_queries {
             let inner = self.clone();
-            let read = tokio::task::spawn_blocking(move || {
-                let last = inner.evaluate.last(matchers, range);
+            let result = tokio::task::spawn_blocking(move || {
+                let last = inner.evaluate.last_samples(matchers, range);
                 last.map_err(|error| error.to_string())
             })
             .await
             .unwrap_or_else(|error| Err(error.to_string()));
-            let written = read.unwrap_or_else(|problem| {
+            let samples = result.unwrap_or_else(|problem| {
                 tracing::warn!(problem, "cannot read the state of alerts before the start");
                 Vec::new()
             });
-            lock(group).restore(rule, &written, &others, at);
+            lock(group).restore_alerts(rule, &samples, &others, eval_time);
         }
     }
 }

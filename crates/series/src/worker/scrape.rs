@@ -30,7 +30,7 @@ use crate::metrics::ScrapeMetrics;
 
 /// How late a scrape may begin and still have the time at which it was due: evenly spaced times
 /// take less room. No more than a hundredth of the interval.
-const LATE_MAX_MS: i64 = 20;
+const START_DELAY_MAX_MS: i64 = 20;
 
 /// Options of the scraper.
 #[derive(Clone, Debug)]
@@ -84,7 +84,7 @@ pub struct Scraper {
     inner: Arc<ScraperInner>,
     jobs: tokio::sync::Mutex<Jobs>,
     /// Reads lists of targets again.
-    refreshing: Mutex<Option<JoinHandle<()>>>,
+    refresh_task: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct ScraperInner {
@@ -95,11 +95,11 @@ struct ScraperInner {
     permits: Semaphore,
     state: Mutex<ScraperState>,
     /// Lists of targets cannot be read.
-    unlisted: Condition,
+    unreadable_lists: Condition,
     /// Some targets are not scraped.
-    refused: Condition,
+    refused_targets: Condition,
     /// Samples of targets are not kept.
-    unkept: Condition,
+    unwritten_samples: Condition,
 }
 
 #[derive(Default)]
@@ -112,23 +112,23 @@ struct ScraperState {
 struct TargetLoop {
     job: Arc<ScrapeJob>,
     status: Arc<Mutex<TargetStatus>>,
-    metadata: Shown,
+    metadata: LatestMetadata,
     stop: watch::Sender<bool>,
-    running: JoinHandle<Intake>,
+    task: JoinHandle<Intake>,
 }
 
 /// What a target said of its metrics when it was last scraped.
-type Shown = Arc<Mutex<Arc<[Arc<MetadataEntry>]>>>;
+type LatestMetadata = Arc<Mutex<Arc<[Arc<MetadataEntry>]>>>;
 
 /// A job with what it is asked by.
 struct ScrapeJob {
     config: ScrapeConfig,
-    ask: Ask,
+    fetch_method: FetchMethod,
 }
 
-enum Ask {
+enum FetchMethod {
     Http(OutgoingClient),
-    Own(Arc<dyn Collect>),
+    InProcess(Arc<dyn Collect>),
 }
 
 impl Scraper {
@@ -144,9 +144,9 @@ impl Scraper {
         let inner = ScraperInner {
             permits: Semaphore::new(options.scrapes_at_once.max(1)),
             state: Mutex::default(),
-            unlisted: Condition::new("scrape_lists_unreadable", "scrape jobs"),
-            refused: Condition::new("scrape_targets_refused", "scrape jobs"),
-            unkept: Condition::new("scrape_samples_not_kept", "scrape jobs"),
+            unreadable_lists: Condition::new("scrape_lists_unreadable", "scrape jobs"),
+            refused_targets: Condition::new("scrape_targets_refused", "scrape jobs"),
+            unwritten_samples: Condition::new("scrape_samples_not_kept", "scrape jobs"),
             options,
             clock,
             append,
@@ -155,7 +155,7 @@ impl Scraper {
         Self {
             inner: Arc::new(inner),
             jobs: tokio::sync::Mutex::new(jobs),
-            refreshing: Mutex::default(),
+            refresh_task: Mutex::default(),
         }
     }
 
@@ -166,13 +166,14 @@ impl Scraper {
     /// [`ReloadError`] with everything that is wrong; then nothing changes.
     pub async fn reload(self: &Arc<Self>) -> Result<(), ReloadError> {
         let mut jobs = self.jobs.lock().await;
-        let found = jobs.read(&self.inner.options.files).await?;
-        self.apply(found).await;
-        let refresh = jobs.refresh();
-        let refreshing = refresh.map(|every| tokio::spawn(refresh_forever(self.clone(), every)));
-        let before = std::mem::replace(&mut *lock(&self.refreshing), refreshing);
+        let discovered = jobs.read_jobs(&self.inner.options.files).await?;
+        self.apply(discovered).await;
+        let refresh_interval = jobs.refresh_interval();
+        let refresh_task =
+            refresh_interval.map(|interval| tokio::spawn(run_refresh_loop(self.clone(), interval)));
+        let previous_task = std::mem::replace(&mut *lock(&self.refresh_task), refresh_task);
         // Aborting is safe: the task changes something only while it holds `jobs`, as we do here.
-        if let Some(before) = before {
+        if let Some(before) = previous_task {
             before.abort();
         }
         Ok(())
@@ -181,75 +182,71 @@ impl Scraper {
     /// Reads lists of targets again. One that cannot be read is as it was.
     async fn refresh(&self) {
         let mut jobs = self.jobs.lock().await;
-        match jobs.find().await {
-            Ok(found) => {
-                self.inner
-                    .unlisted
-                    .recover("lists of targets are read again");
-                self.apply(found).await;
+        match jobs.discover_targets().await {
+            Ok(discovered) => {
+                self.inner.unreadable_lists.recover("lists of targets are read again");
+                self.apply(discovered).await;
             }
             Err(error) => {
                 let message = "cannot read lists of targets; keeping the previous ones, retrying";
-                self.inner.unlisted.fail(&error, message);
+                self.inner.unreadable_lists.fail(&error, message);
             }
         }
     }
 
-    async fn apply(&self, found: DiscoveredTargets) {
-        if found.problems.is_empty() {
-            self.inner.refused.recover("all targets are scraped again");
+    async fn apply(&self, discovered: DiscoveredTargets) {
+        if discovered.problems.is_empty() {
+            self.inner.refused_targets.recover("all targets are scraped again");
         } else {
-            let reason = found.problems.join("; ");
-            self.inner
-                .refused
-                .fail(reason, "some targets are not scraped");
+            let reason = discovered.problems.join("; ");
+            self.inner.refused_targets.fail(reason, "some targets are not scraped");
         }
-        let mut wanted = found.targets;
-        let mut ended = Vec::new();
+        let mut new_targets = discovered.targets;
+        let mut ended_loops = Vec::new();
         {
             let mut state = lock(&self.inner.state);
-            state.dropped = found.dropped;
-            state.dropped_counts = found.dropped_counts;
+            state.dropped = discovered.dropped;
+            state.dropped_counts = discovered.dropped_counts;
             let names: Vec<_> = state.loops.keys().cloned().collect();
             for name in names {
-                let is_same = wanted
+                let is_same = new_targets
                     .get(&name)
                     .is_some_and(|job| Arc::ptr_eq(job, &state.loops[&name].job));
                 if is_same {
-                    wanted.remove(&name);
-                } else if let Some(one) = state.loops.remove(&name) {
-                    ended.push((name, one));
+                    new_targets.remove(&name);
+                } else if let Some(target_loop) = state.loops.remove(&name) {
+                    ended_loops.push((name, target_loop));
                 }
             }
         }
-        for (_, one) in &ended {
+        for (_, one) in &ended_loops {
             // Without a receiver it has ended already.
             let _ = one.stop.send(true);
         }
-        for (key, one) in ended {
-            let Ok(mut intake) = one.running.await else {
+        for (key, one) in ended_loops {
+            let Ok(mut intake) = one.task.await else {
                 continue;
             };
-            match wanted.remove(&key) {
+            match new_targets.remove(&key) {
                 Some(job) => {
                     let (name, target) = key;
-                    self.start(name, target, job, Some(intake))
+                    self.start_loop(name, target, job, Some(intake))
                 }
                 None => {
-                    let markers = intake.end(now_ms(&*self.inner.clock));
+                    let markers = intake.end_all(now_ms(&*self.inner.clock));
                     // Markers end series that are known.
-                    let _ = self.inner.write(&markers, &[]).await;
+                    let _ = self.inner.append_samples(&markers, &[]).await;
                 }
             }
         }
-        for ((name, target), job) in wanted {
-            self.start(name, target, job, None);
+        for ((name, target), job) in new_targets {
+            self.start_loop(name, target, job, None);
         }
         let count = lock(&self.inner.state).loops.len();
         self.inner.options.metrics.targets.set(count as i64);
     }
 
-    fn start(
+    fn start_loop(
         &self,
         name: String,
         target: ScrapeTarget,
@@ -257,9 +254,9 @@ impl Scraper {
         intake: Option<Intake>,
     ) {
         let status = Arc::new(Mutex::new(TargetStatus::new(&name, &target)));
-        let metadata = Shown::default();
+        let metadata = LatestMetadata::default();
         let (stop, stopped) = watch::channel(false);
-        let one = ScrapeTask {
+        let scrape_task = ScrapeTask {
             metadata: metadata.clone(),
             inner: self.inner.clone(),
             job: job.clone(),
@@ -267,21 +264,15 @@ impl Scraper {
             target: target.clone(),
             status: status.clone(),
         };
-        let running = tokio::spawn(one.run(stopped));
-        let one = TargetLoop {
-            job,
-            status,
-            metadata,
-            stop,
-            running,
-        };
-        lock(&self.inner.state).loops.insert((name, target), one);
+        let task = tokio::spawn(scrape_task.run(stopped));
+        let target_loop = TargetLoop { job, status, metadata, stop, task };
+        lock(&self.inner.state).loops.insert((name, target), target_loop);
     }
 
     /// The `data` of `/api/v1/targets`.
     pub fn status(&self) -> TargetsStatus {
         let state = lock(&self.inner.state);
-        let active = state.loops.values().map(|one| lock(&one.status).clone());
+        let active = state.loops.values().map(|target_loop| lock(&target_loop.status).clone());
         TargetsStatus {
             active_targets: active.collect(),
             dropped_targets: state.dropped.clone(),
@@ -293,8 +284,8 @@ impl Scraper {
     pub fn metadata(&self) -> Vec<(Labels, Arc<[Arc<MetadataEntry>]>)> {
         let state = lock(&self.inner.state);
         let loops = state.loops.iter();
-        let each = loops.map(|((_, target), one)| {
-            let said = lock(&one.metadata).clone();
+        let each = loops.map(|((_, target), target_loop)| {
+            let said = lock(&target_loop.metadata).clone();
             (target.labels.clone(), said)
         });
         each.collect()
@@ -309,21 +300,21 @@ impl Scraper {
     /// Ends all loops. Series are not ended: after a restart they go on.
     pub async fn stop(&self) {
         let _jobs = self.jobs.lock().await;
-        if let Some(refreshing) = lock(&self.refreshing).take() {
+        if let Some(refreshing) = lock(&self.refresh_task).take() {
             refreshing.abort();
         }
         let loops = std::mem::take(&mut lock(&self.inner.state).loops);
         // No answer of a target is needed any more.
-        loops.values().for_each(|one| one.running.abort());
+        loops.values().for_each(|target_loop| target_loop.task.abort());
         for (_, one) in loops {
-            let _ = one.running.await;
+            let _ = one.task.await;
         }
     }
 }
 
-async fn refresh_forever(scraper: Arc<Scraper>, every: Duration) {
+async fn run_refresh_loop(scraper: Arc<Scraper>, interval: Duration) {
     loop {
-        tokio::time::sleep(every).await;
+        tokio::time::sleep(interval).await;
         scraper.refresh().await;
     }
 }
@@ -331,13 +322,13 @@ async fn refresh_forever(scraper: Arc<Scraper>, every: Duration) {
 impl ScraperInner {
     /// Writes a scrape. Returns how many samples have no room for their series, and why, if there
     /// are any.
-    async fn write(&self, samples: &[NewSample], report: &[NewSample]) -> Option<String> {
+    async fn append_samples(&self, samples: &[NewSample], report: &[NewSample]) -> Option<String> {
         if samples.is_empty() && report.is_empty() {
             return None;
         }
         match self.append.append_scrape(samples, report).await {
             Ok(appended) => {
-                self.note_kept();
+                self.note_written();
                 if appended.refused > 0 {
                     tracing::debug!(
                         refused = appended.refused,
@@ -347,14 +338,14 @@ impl ScraperInner {
                 appended.series_limit
             }
             Err(error) => {
-                self.unkept.fail(&error, "cannot write scraped samples");
+                self.unwritten_samples.fail(&error, "cannot write scraped samples");
                 None
             }
         }
     }
 
-    fn note_kept(&self) {
-        self.unkept.recover("writing scraped samples works again");
+    fn note_written(&self) {
+        self.unwritten_samples.recover("writing scraped samples works again");
     }
 }
 
@@ -365,112 +356,108 @@ struct ScrapeTask {
     intake: Intake,
     target: ScrapeTarget,
     status: Arc<Mutex<TargetStatus>>,
-    metadata: Shown,
+    metadata: LatestMetadata,
 }
 
 impl ScrapeTask {
     async fn run(mut self, mut stopped: watch::Receiver<bool>) -> Intake {
         let key = format!("{}{}", self.target.labels, self.target.url);
         let schedule = Schedule::new(&key, self.target.interval_ms);
-        let mut at = schedule.first(now_ms(&*self.inner.clock));
+        let mut scrape_time = schedule.first_after(now_ms(&*self.inner.clock));
         loop {
             tokio::select! {
-                due = wait_until(&*self.inner.clock, &schedule, at) => at = due,
+                due = wait_until(&*self.inner.clock, &schedule, scrape_time) => scrape_time = due,
                 _ = stopped.changed() => return self.intake,
             }
-            self = self.scrape(at, &mut stopped).await;
+            self = self.scrape_once(scrape_time, &mut stopped).await;
             if *stopped.borrow() {
                 return self.intake;
             }
-            at = schedule.after(at, now_ms(&*self.inner.clock)).at;
+            scrape_time = schedule.next_run(scrape_time, now_ms(&*self.inner.clock)).at;
         }
     }
 
     /// Scrapes once. A stop does not wait for the target's answer, which may take as long as its
     /// job allows.
-    async fn scrape(mut self, due: TimeMs, stopped: &mut watch::Receiver<bool>) -> Self {
+    async fn scrape_once(mut self, due: TimeMs, stopped: &mut watch::Receiver<bool>) -> Self {
         let inner = self.inner.clone();
         let permit = tokio::select! {
             permit = inner.permits.acquire() => permit,
             _ = stopped.changed() => return self,
         };
         let now = now_ms(&*inner.clock);
-        let late_max = LATE_MAX_MS.min(self.target.interval_ms / 100);
-        let at = if now - due <= late_max { due } else { now };
-        let begun = inner.clock.running();
+        let late_max = START_DELAY_MAX_MS.min(self.target.interval_ms / 100);
+        let scrape_time = if now - due <= late_max { due } else { now };
+        let started = inner.clock.monotonic();
         let fetched = tokio::select! {
             fetched = self.fetch() => fetched,
             _ = stopped.changed() => return self,
         };
-        let took = inner.clock.running().saturating_sub(begun);
+        let elapsed = inner.clock.monotonic().saturating_sub(started);
         drop(permit);
         let read = tokio::task::spawn_blocking(move || {
             let page = fetched
                 .as_ref()
                 .map_err(Clone::clone)
-                .map(|fetched| ScrapePage {
-                    text: &fetched.text,
-                    format: fetched.format,
-                });
-            let (describe, mut said) = (inner.describe.clone(), Vec::new());
-            let describe = &mut |one: Description<'_>| said.extend(describe.describe(one));
-            let taken = self.intake.take(&self.job.config, page, at, took, describe);
-            if taken.error.is_none() {
-                *lock(&self.metadata) = said.into();
+                .map(|fetched| ScrapePage { text: &fetched.text, format: fetched.format });
+            let (describe, mut metadata) = (inner.describe.clone(), Vec::new());
+            let describe =
+                &mut |description: Description<'_>| metadata.extend(describe.describe(description));
+            let result =
+                self.intake.take_page(&self.job.config, page, scrape_time, elapsed, describe);
+            if result.error.is_none() {
+                *lock(&self.metadata) = metadata.into();
             }
-            (self, taken)
+            (self, result)
         });
-        let (this, taken) = read.await.expect("reading a page panics never");
+        let (task, taken) = read.await.expect("reading a page panics never");
         let has_failed = taken.error.is_some();
-        let metrics = &this.inner.options.metrics;
-        metrics.scraped(taken.scraped, took, has_failed);
-        this.note(&taken, at, took);
-        let unwritten = this.inner.write(&taken.samples, &taken.report).await;
+        let metrics = &task.inner.options.metrics;
+        metrics.record_scrape(taken.scraped, elapsed, has_failed);
+        task.update_status(&taken, scrape_time, elapsed);
+        let unwritten = task.inner.append_samples(&taken.samples, &taken.report).await;
         if let Some(unwritten) = unwritten {
             // The target is up; what is not kept of it is said until there is room.
-            lock(&this.status).last_error = unwritten;
+            lock(&task.status).last_error = unwritten;
         }
-        this
+        task
     }
 
     async fn fetch(&self) -> Result<FetchedBody, String> {
         let timeout = Duration::from_millis(self.target.timeout_ms.unsigned_abs());
-        match &self.job.ask {
-            Ask::Http(client) => {
+        match &self.job.fetch_method {
+            FetchMethod::Http(client) => {
                 fetch::fetch(client, &self.job.config, &self.target.url, timeout).await
             }
-            Ask::Own(collect) => {
+            FetchMethod::InProcess(collect) => {
                 let collected = tokio::time::timeout(timeout, collect.collect()).await;
                 let text = collected.map_err(|_| format!("no answer within {timeout:?}"))??;
-                Ok(FetchedBody {
-                    text,
-                    format: TextFormat::Prometheus,
-                })
+                Ok(FetchedBody { text, format: TextFormat::Prometheus })
             }
         }
     }
 
-    fn note(&self, taken: &ScrapeResult, at: TimeMs, took: Duration) {
+    fn update_status(&self, result: &ScrapeResult, scrape_time: TimeMs, elapsed: Duration) {
         let mut status = lock(&self.status);
-        let error = taken.error.as_deref().unwrap_or("");
+        let error = result.error.as_deref().unwrap_or("");
         if status.last_error != error && !error.is_empty() {
             tracing::debug!(target = %self.target.labels, error, "a scrape failed");
         }
         error.clone_into(&mut status.last_error);
-        status.health = match taken.error {
+        status.health = match result.error {
             None => TargetHealth::Up,
             Some(_) => TargetHealth::Down,
         };
-        status.last_scrape = Some(timestamp(at));
-        status.last_scrape_duration = took.as_secs_f64();
+        status.last_scrape = Some(timestamp(scrape_time));
+        status.last_scrape_duration = elapsed.as_secs_f64();
     }
 }
 
 impl OwnTarget {
-    fn target(&self) -> ScrapeTarget {
+    fn to_scrape_target(&self) -> ScrapeTarget {
         let labels = Labels::new([("instance", &*self.instance), ("job", &*self.job)]);
         ScrapeTarget {
-            discovered: labels.clone(),
+            discovered_labels: labels.clone(),
             labels,
             url: self.url.clone(),
             interval_ms: self.interval_ms,

@@ -34,7 +34,7 @@ pub(crate) struct ShardShared {
     /// What they take in the log.
     pub log_bytes: AtomicU64,
     /// Whether a series may be in the head twice: removed, and created again before a restart.
-    pub has_twins: AtomicBool,
+    pub has_duplicate_series: AtomicBool,
     /// Why the shard has ended, unless it was stopped.
     pub failure: OnceLock<SeriesError>,
 }
@@ -54,18 +54,18 @@ pub(crate) struct NewSeries {
 pub(crate) struct Write {
     pub samples: SampleBatch,
     pub histograms: HistogramBatch,
-    pub new: Vec<NewSeries>,
-    pub ticket: Arc<WriteAck>,
+    pub new_series: Vec<NewSeries>,
+    pub ack: Arc<WriteAck>,
 }
 
 /// What a shard is asked to do between two appends.
-pub(crate) type Ask = Box<dyn FnOnce(&mut Core) + Send>;
+pub(crate) type CoreFn = Box<dyn FnOnce(&mut Core) + Send>;
 
 /// An item in a shard's inbox.
 pub(crate) enum Submission {
     Write(Write),
     Delete(Arc<Deletion>, Arc<WriteAck>),
-    Ask(Ask),
+    Run(CoreFn),
 }
 
 /// What a log needs for a sample, in bytes, at most: number and time as varints, value.
@@ -86,19 +86,19 @@ impl NewSeries {
 impl Write {
     /// What it takes in the log, at most.
     pub(crate) fn log_bytes(&self) -> usize {
-        let of_histograms = |all: &mut dyn Iterator<Item = &Arc<Histogram>>| -> usize {
+        let histogram_bytes = |all: &mut dyn Iterator<Item = &Arc<Histogram>>| -> usize {
             all.map(|histogram| histogram_bytes_max(histogram)).sum()
         };
-        let new = self.new.iter().map(|new| {
+        let new_series_bytes = self.new_series.iter().map(|new| {
             let histograms = &mut new.histograms.iter().map(|(_, histogram)| histogram);
             new.labels.as_key().len()
                 + 20
                 + new.samples.len() * SAMPLE_BYTES_MAX
-                + of_histograms(histograms)
+                + histogram_bytes(histograms)
         });
         128 + self.samples.len() * SAMPLE_BYTES_MAX
-            + of_histograms(&mut self.histograms.histograms.iter())
-            + new.sum::<usize>()
+            + histogram_bytes(&mut self.histograms.histograms.iter())
+            + new_series_bytes.sum::<usize>()
     }
 }
 
@@ -108,25 +108,19 @@ pub(crate) struct Shard<L: Log> {
     metrics: Arc<Metrics>,
     batch: Batch,
     /// New series that are not in the log yet: the append that had them was refused.
-    unlogged: Vec<Arc<HeadSeries>>,
+    unlogged_series: Vec<Arc<HeadSeries>>,
 }
 
 /// How long a shard sleeps at most.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// How long to wait before a log is asked again what became of a batch.
-const RESOLVE_PAUSE: Duration = Duration::from_millis(20);
+const RESOLVE_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 impl<L: Log + 'static> Shard<L> {
     pub(crate) fn new(mut core: Core, log: L, metrics: Arc<Metrics>) -> Self {
-        core.next = log.next();
-        Self {
-            core,
-            log,
-            metrics,
-            batch: Batch::new(),
-            unlogged: Vec::new(),
-        }
+        core.next_seq = log.next_seq();
+        Self { core, log, metrics, batch: Batch::new(), unlogged_series: Vec::new() }
     }
 
     /// Works until the inbox is closed and empty, or the log fails. However it ends, waiting
@@ -136,43 +130,41 @@ impl<L: Log + 'static> Shard<L> {
     /// Why the shard cannot go on.
     pub(crate) fn run(mut self) -> Result<(), SeriesError> {
         let shared = self.core.shared.clone();
-        let mut waiting = Vec::new();
+        let mut queued = Vec::new();
         // What a panic has left is not looked at any more.
-        let worked = catch_unwind(AssertUnwindSafe(|| self.work(&mut waiting)));
-        let failure = match worked {
+        let result = catch_unwind(AssertUnwindSafe(|| self.process_inbox(&mut queued)));
+        let failure = match result {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(SeriesError::from(error)),
-            Err(_) => Some(SeriesError::ShardFailed {
-                shard: shared.number,
-            }),
+            Err(_) => Some(SeriesError::ShardFailed { shard: shared.number }),
         };
         if let Some(failure) = &failure {
             // It is set once.
             let _ = shared.failure.set(failure.clone());
         }
         shared.inbox.close();
-        shared.inbox.take_all(&mut waiting, None);
+        shared.inbox.take_all(&mut queued, None);
         let error = failure.clone().unwrap_or(SeriesError::Stopping);
-        for submission in waiting {
+        for submission in queued {
             match submission {
-                Submission::Write(Write { ticket, .. }) | Submission::Delete(_, ticket) => {
-                    ticket.done(Err(error.clone()));
+                Submission::Write(Write { ack: ticket, .. }) | Submission::Delete(_, ticket) => {
+                    ticket.complete_part(Err(error.clone()));
                 }
-                Submission::Ask(_) => {}
+                Submission::Run(_) => {}
             }
         }
         failure.map_or(Ok(()), Err)
     }
 
-    fn work(&mut self, waiting: &mut Vec<Submission>) -> Result<(), LogError> {
+    fn process_inbox(&mut self, queued: &mut Vec<Submission>) -> Result<(), LogError> {
         loop {
             let deadline = self.log.sync_deadline();
-            let until = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            let pause = until.map_or(PAUSE_MAX, |until| until.min(PAUSE_MAX));
-            if self.core.shared.inbox.take_all(waiting, Some(pause)) == Waiting::Closed {
+            let time_left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let wait = time_left.map_or(WAIT_MAX, |until| until.min(WAIT_MAX));
+            if self.core.shared.inbox.take_all(queued, Some(wait)) == Waiting::Closed {
                 return self.log.sync();
             }
-            self.turn(waiting)?;
+            self.process_submissions(queued)?;
         }
     }
 
@@ -180,84 +172,74 @@ impl<L: Log + 'static> Shard<L> {
     ///
     /// # Errors
     /// [`LogError`] when the log takes nothing any more; what waits then has not been told.
-    pub(crate) fn turn(&mut self, waiting: &mut Vec<Submission>) -> Result<(), LogError> {
+    pub(crate) fn process_submissions(
+        &mut self,
+        queued: &mut Vec<Submission>,
+    ) -> Result<(), LogError> {
         let mut writes = Vec::new();
         let mut bytes = 0;
-        let room = self.log.batch_bytes_max() / 2;
-        let mut all = std::mem::take(waiting).into_iter();
-        while let Some(submission) = all.next() {
-            let done = match submission {
+        let bytes_max = self.log.batch_bytes_max() / 2;
+        let mut submissions = std::mem::take(queued).into_iter();
+        while let Some(submission) = submissions.next() {
+            let result = match submission {
                 Submission::Write(write) => {
-                    let needed = write.log_bytes();
-                    let full = bytes + needed > room && !writes.is_empty();
-                    let done = if full {
-                        self.commit(&mut writes)
-                    } else {
-                        Ok(())
-                    };
-                    bytes = if full { needed } else { bytes + needed };
+                    let write_bytes = write.log_bytes();
+                    let is_full = bytes + write_bytes > bytes_max && !writes.is_empty();
+                    let done = if is_full { self.commit(&mut writes) } else { Ok(()) };
+                    bytes = if is_full { write_bytes } else { bytes + write_bytes };
                     writes.push(write);
                     done
                 }
                 Submission::Delete(deletion, ticket) => {
                     bytes = 0;
                     let done = self.commit(&mut writes);
-                    if done.is_ok() {
-                        self.delete(&deletion, &ticket)
-                    } else {
-                        done
-                    }
+                    if done.is_ok() { self.delete(&deletion, &ticket) } else { done }
                 }
-                Submission::Ask(ask) => {
+                Submission::Run(core_fn) => {
                     let done = self.commit(&mut writes);
                     bytes = 0;
                     if done.is_ok() {
-                        ask(&mut self.core);
+                        core_fn(&mut self.core);
                     }
                     done
                 }
             };
-            if let Err(error) = done {
-                waiting.extend(writes.into_iter().map(Submission::Write));
-                waiting.extend(all);
+            if let Err(error) = result {
+                queued.extend(writes.into_iter().map(Submission::Write));
+                queued.extend(submissions);
                 return Err(error);
             }
         }
         if let Err(error) = self.commit(&mut writes) {
-            waiting.extend(writes.into_iter().map(Submission::Write));
+            queued.extend(writes.into_iter().map(Submission::Write));
             return Err(error);
         }
-        self.core.publish();
-        if let Some(seq) = self.core.cut.take() {
+        self.core.publish_sizes();
+        if let Some(seq) = self.core.truncate_below.take() {
             self.log.truncate_below(seq)?;
         }
-        if self
-            .log
-            .sync_deadline()
-            .is_some_and(|at| at <= Instant::now())
-        {
+        if self.log.sync_deadline().is_some_and(|at| at <= Instant::now()) {
             self.log.sync()?;
         }
         Ok(())
     }
 
-    fn delete(&mut self, deletion: &Deletion, ticket: &WriteAck) -> Result<(), LogError> {
-        self.batch
-            .push_with(|body| record::put_deletion(body, deletion));
+    fn delete(&mut self, deletion: &Deletion, ack: &WriteAck) -> Result<(), LogError> {
+        self.batch.push_with(|body| record::put_deletion(body, deletion));
         match self.append() {
             Ok(()) => {
-                self.core.delete(self.core.next, deletion);
-                self.core.next = self.log.next();
-                ticket.done(Ok(Outcome::default()));
+                self.core.apply_deletion(self.core.next_seq, deletion);
+                self.core.next_seq = self.log.next_seq();
+                ack.complete_part(Ok(Outcome::default()));
                 Ok(())
             }
             Err(error @ (LogError::Full { .. } | LogError::BatchTooLarge(_))) => {
                 self.batch.clear();
-                ticket.done(Err(error.into()));
+                ack.complete_part(Err(error.into()));
                 Ok(())
             }
             Err(error) => {
-                ticket.done(Err(error.clone().into()));
+                ack.complete_part(Err(error.clone().into()));
                 Err(error)
             }
         }
@@ -268,20 +250,18 @@ impl<L: Log + 'static> Shard<L> {
         if writes.is_empty() {
             return Ok(());
         }
-        self.metrics.requests.observe(writes.len() as f64);
+        self.metrics.append_requests.observe(writes.len() as f64);
         let began = Instant::now();
-        self.number_new(writes);
-        let numbered = Instant::now();
-        self.metrics.took(Component::Insert, numbered - began);
-        let (records, log_bytes) = match self.log(writes, numbered) {
+        self.assign_series_numbers(writes);
+        let numbered_at = Instant::now();
+        self.metrics.observe_duration(Component::Insert, numbered_at - began);
+        let (records, log_bytes) = match self.append_to_log(writes, numbered_at) {
             Ok(logged) => logged,
             // What is too much for the log is no reason to take nothing more.
             Err(error @ (LogError::Full { .. } | LogError::BatchTooLarge(_))) => {
                 self.batch.clear();
                 let error = SeriesError::from(error);
-                writes
-                    .drain(..)
-                    .for_each(|write| write.ticket.done(Err(error.clone())));
+                writes.drain(..).for_each(|write| write.ack.complete_part(Err(error.clone())));
                 return Ok(());
             }
             Err(error) => {
@@ -289,137 +269,137 @@ impl<L: Log + 'static> Shard<L> {
                 return Err(error);
             }
         };
-        let logged = Instant::now();
-        let last = self.core.next.plus(records - 1);
+        let logged_at = Instant::now();
+        let last_seq = self.core.next_seq.plus(records - 1);
         for write in writes.drain(..) {
-            self.core.note(last, &write.samples.times_ms);
-            let mut outcome = self.core.take(&write.samples);
+            self.core.note_samples(last_seq, &write.samples.times_ms);
+            let mut outcome = self.core.append_samples(&write.samples);
             if !write.histograms.is_empty() {
-                self.core.note(last, &write.histograms.times_ms);
-                outcome.add(self.core.take_histograms(&write.histograms));
+                self.core.note_samples(last_seq, &write.histograms.times_ms);
+                outcome.merge(self.core.append_histograms(&write.histograms));
             }
             let count = write.samples.len() + write.histograms.len();
-            let added = count as u64 - outcome.same - outcome.conflicts;
-            self.metrics.samples.inc_by(added);
-            self.metrics.late.inc_by(outcome.late);
-            write.ticket.done(Ok(outcome));
+            let added = count as u64 - outcome.duplicates - outcome.conflicts;
+            self.metrics.acknowledged_samples.inc_by(added);
+            self.metrics.late_samples.inc_by(outcome.late);
+            write.ack.complete_part(Ok(outcome));
         }
         self.core.note_bytes(log_bytes);
-        self.core.next = self.log.next();
-        self.metrics.took(Component::Append, logged.elapsed());
+        self.core.next_seq = self.log.next_seq();
+        self.metrics.observe_duration(Component::Append, logged_at.elapsed());
         Ok(())
     }
 
     /// Gives new series their numbers, and puts their samples with the others.
-    fn number_new(&mut self, writes: &mut [Write]) {
-        let before = self.unlogged.len();
+    fn assign_series_numbers(&mut self, writes: &mut [Write]) {
+        let unlogged_before = self.unlogged_series.len();
         for write in writes {
-            for new in std::mem::take(&mut write.new) {
-                let known = read_lock(&self.core.known);
-                let place = known.series(&new.labels);
-                drop(known);
-                let known = place
+            for new_series in std::mem::take(&mut write.new_series) {
+                let keys = read_lock(&self.core.series_keys);
+                let series_ref = keys.find_series(&new_series.labels);
+                drop(keys);
+                let known_number = series_ref
                     .map(|place| place.number)
-                    .or_else(|| self.core.revive(&new.labels));
-                let number = known.unwrap_or_else(|| {
+                    .or_else(|| self.core.revive(&new_series.labels));
+                let number = known_number.unwrap_or_else(|| {
                     let number = self.core.head.next_number();
-                    self.unlogged
-                        .push(self.core.add(number, new.labels.clone()));
+                    self.unlogged_series
+                        .push(self.core.add_series(number, new_series.labels.clone()));
                     number
                 });
-                if let Some(alias) = &new.alias {
-                    let known = &self.core.known;
-                    let mut known = write_lock(known);
-                    known.add_alias(&new.labels, alias);
+                if let Some(alias) = &new_series.alias {
+                    let series_keys = &self.core.series_keys;
+                    let mut known = write_lock(series_keys);
+                    known.add_alias(&new_series.labels, alias);
                 }
-                for (time_ms, value) in new.samples {
+                for (time_ms, value) in new_series.samples {
                     write.samples.push(number, time_ms, value);
                 }
-                for (time_ms, histogram) in new.histograms {
+                for (time_ms, histogram) in new_series.histograms {
                     write.histograms.push(number, time_ms, histogram);
                 }
             }
         }
-        let added = &self.unlogged[before..];
+        let added = &self.unlogged_series[unlogged_before..];
         if !added.is_empty() {
-            self.metrics.added.inc_by(added.len() as u64);
+            self.metrics.added_series.inc_by(added.len() as u64);
             self.core.shared.index.add(added.iter().cloned());
         }
     }
 
     /// Appends what new series and requests say. Returns how many records the last append had, and
     /// their bytes.
-    fn log(&mut self, writes: &[Write], began: Instant) -> Result<(u64, usize), LogError> {
-        while let Some(count) = self.too_many_new() {
-            self.put_series(count);
+    fn append_to_log(
+        &mut self,
+        writes: &[Write],
+        began: Instant,
+    ) -> Result<(u64, usize), LogError> {
+        while let Some(count) = self.count_separate_series() {
+            self.encode_series(count);
             self.append()?;
-            self.unlogged.drain(..count);
-            self.core.next = self.log.next();
+            self.unlogged_series.drain(..count);
+            self.core.next_seq = self.log.next_seq();
         }
-        let records = self.encode(writes);
-        let bytes = self.batch.bytes();
-        let encoded = Instant::now();
-        self.metrics.took(Component::Encode, encoded - began);
+        let records = self.encode_records(writes);
+        let bytes = self.batch.frame_bytes();
+        let encoded_at = Instant::now();
+        self.metrics.observe_duration(Component::Encode, encoded_at - began);
         self.append()?;
-        self.unlogged.clear();
-        self.metrics.took(Component::Log, encoded.elapsed());
+        self.unlogged_series.clear();
+        self.metrics.observe_duration(Component::Log, encoded_at.elapsed());
         Ok((records, bytes))
     }
 
     /// How many of the new series are written apart, because all of them are too much for one
     /// append: while the disk was full there may have come any number.
-    fn too_many_new(&self) -> Option<usize> {
-        let room = self.log.batch_bytes_max() / 4;
+    fn count_separate_series(&self) -> Option<usize> {
+        let bytes_max = self.log.batch_bytes_max() / 4;
         let mut bytes = 0;
-        self.unlogged
+        self.unlogged_series
             .iter()
             .position(|series| {
                 bytes += series.labels.as_key().len() + SAMPLE_BYTES_MAX;
-                bytes > room
+                bytes > bytes_max
             })
             // The one that is over is too large by itself only when a label may be as large as an
             // append.
-            .map(|before| before.max(1))
+            .map(|count| count.max(1))
     }
 
     /// Lays out the record of the first of the new series.
-    fn put_series(&mut self, count: usize) {
-        let series = &self.unlogged[..count];
+    fn encode_series(&mut self, count: usize) {
+        let series = &self.unlogged_series[..count];
         self.batch.push_with(|body| {
-            let pairs = series
-                .iter()
-                .map(|one| (one.number, one.labels.as_key().as_bytes()));
+            let pairs = series.iter().map(|one| (one.number, one.labels.as_key().as_bytes()));
             record::put_series(body, pairs);
         });
     }
 
     /// Lays out the records of new series and of requests, and returns how many there are.
-    fn encode(&mut self, writes: &[Write]) -> u64 {
-        if !self.unlogged.is_empty() {
-            self.put_series(self.unlogged.len());
+    fn encode_records(&mut self, writes: &[Write]) -> u64 {
+        if !self.unlogged_series.is_empty() {
+            self.encode_series(self.unlogged_series.len());
         }
         for write in writes {
             if !write.samples.is_empty() {
-                self.batch
-                    .push_with(|body| record::put_samples(body, &write.samples));
+                self.batch.push_with(|body| record::put_samples(body, &write.samples));
             }
             if !write.histograms.is_empty() {
-                self.batch
-                    .push_with(|body| record::put_histograms(body, &write.histograms));
+                self.batch.push_with(|body| record::put_histograms(body, &write.histograms));
             }
         }
         self.batch.len() as u64
     }
 
     fn append(&mut self) -> Result<(), LogError> {
-        let expected = self.core.next;
-        let mut appended = self.log.append(&mut self.batch, expected)?;
+        let expected = self.core.next_seq;
+        let mut result = self.log.append(&mut self.batch, expected)?;
         loop {
-            match appended {
+            match result {
                 AppendResult::Committed(_) => return Ok(()),
                 AppendResult::Unknown => {
-                    std::thread::sleep(RESOLVE_PAUSE);
-                    appended = self.log.resolve(&mut self.batch, expected)?;
+                    std::thread::sleep(RESOLVE_RETRY_DELAY);
+                    result = self.log.resolve(&mut self.batch, expected)?;
                 }
                 AppendResult::Fenced => {
                     return Err(LogError::Stopped {

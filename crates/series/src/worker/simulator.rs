@@ -5,14 +5,14 @@
 //! `EGRET_SERIES_SEEDS` sets how many seeds are run, `EGRET_SERIES_SEED` runs one.
 
 mod expected;
-mod life;
+mod incarnation;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use egret_base::sync::read_lock;
-use egret_base_test::over_seeds;
+use egret_base_test::run_over_seeds;
 use egret_blocks::block::{Block, BlockError};
 use egret_blocks::catalog::BlockLimits;
 use egret_blocks::core::plan::{BlockReplacement, CompactionJob, CompactionReason, Policy, plan};
@@ -20,9 +20,9 @@ use egret_log::simulated::{Fault, SimulatedDisk, SplitMix64};
 use egret_metrics_model::{Labels, MatchOp, Matcher, TimeMs, TimeSpan};
 
 use self::expected::{ExpectedState, SampleKey, Samples};
-use self::life::Incarnation;
+use self::incarnation::Incarnation;
 use super::flush::Flush;
-use super::shard::{Ask, NewSeries, Submission, Write};
+use super::shard::{CoreFn, NewSeries, Submission, Write};
 use super::write_ack::WriteAck;
 use crate::core::record::{Deletion, HistogramBatch, SampleBatch};
 use crate::core::series_keys::SeriesRef;
@@ -42,7 +42,7 @@ fn labels(series: u64) -> Labels {
 }
 
 struct SimulatedWorld {
-    chance: SplitMix64,
+    random: SplitMix64,
     disk: SimulatedDisk,
     /// What the clock of the machine says, which is set forwards and back now and then.
     clock_ms: TimeMs,
@@ -53,73 +53,69 @@ struct SimulatedWorld {
 
 impl SimulatedWorld {
     fn new(seed: u64) -> Self {
-        let mut chance = SplitMix64::new(seed);
-        let keep_ms = [2 * DAY_MS, 10 * DAY_MS, i64::MAX][chance.below(3) as usize];
+        let mut random = SplitMix64::new(seed);
+        let keep_ms = [2 * DAY_MS, 10 * DAY_MS, i64::MAX][random.next_below(3) as usize];
         Self {
-            chance,
+            random,
             disk: SimulatedDisk::new(CAPACITY),
             clock_ms: NOW_MS,
-            policy: Policy {
-                keep_ms,
-                ..Policy::default()
-            },
+            policy: Policy { keep_ms, ..Policy::default() },
             expected: ExpectedState::default(),
             next_value: 0.0,
         }
     }
 
     fn run(&mut self, seed: u64) {
-        let mut life: Option<Incarnation> = None;
+        let mut incarnation: Option<Incarnation> = None;
         for step in 0..STEPS {
             self.pass_time();
-            let Some(now) = &mut life else {
-                life = self.begin(seed + step);
+            let Some(running) = &mut incarnation else {
+                incarnation = self.start(seed + step);
                 continue;
             };
-            match self.chance.below(100) {
+            match self.random.next_below(100) {
                 0..12 => {
-                    let fault = self.fault();
+                    let fault = self.random_fault();
                     self.disk.inject(fault);
                 }
-                12..15 => self.disk.resize(self.chance.below(1 << 20)),
+                12..15 => self.disk.resize(self.random.next_below(1 << 20)),
                 15..30 => self.disk.resize(CAPACITY),
                 _ => {}
             }
-            let done = match self.chance.below(12) {
-                0 => self.flush(now),
-                1 => self.flush_due(now),
-                2 | 3 => self.delete(now),
-                4 => self.merge(now),
-                5 => self.tend(now),
-                _ => self.write(now),
+            let result = match self.random.next_below(12) {
+                0 => self.flush(running),
+                1 => self.flush_due(running),
+                2 | 3 => self.delete(running),
+                4 => self.merge(running),
+                5 => self.compact(running),
+                _ => self.write(running),
             };
-            let goes_on = !done.as_ref().is_err_and(is_the_end);
-            if self.disk.is_dead() || !goes_on || self.chance.percent(4) {
-                life = None;
-                if !self.disk.is_dead() && self.chance.percent(50) {
-                    self.disk.kill();
+            let can_continue = !result.as_ref().is_err_and(is_fatal);
+            if self.disk.is_dead() || !can_continue || self.random.percent(4) {
+                incarnation = None;
+                if !self.disk.is_dead() && self.random.percent(50) {
+                    self.disk.kill_processes();
                 }
-                self.disk.lose_power(&mut self.chance);
+                self.disk.lose_power(&mut self.random);
                 continue;
             }
-            self.expected
-                .check(&now.read().expect("blocks are whole"), step);
+            self.expected.check(&running.read_all_samples().expect("blocks are whole"), step);
         }
     }
 
     /// Lets some time pass. Now and then the clock jumps: forward by days, or back by hours.
     fn pass_time(&mut self) {
-        self.clock_ms += self.chance.below(2 << 20) as TimeMs;
-        match self.chance.below(25) {
-            0 => self.clock_ms += self.chance.below(3 * DAY_MS as u64) as TimeMs,
-            1 | 2 => self.clock_ms -= self.chance.below(DAY_MS as u64 / 2) as TimeMs,
+        self.clock_ms += self.random.next_below(2 << 20) as TimeMs;
+        match self.random.next_below(25) {
+            0 => self.clock_ms += self.random.next_below(3 * DAY_MS as u64) as TimeMs,
+            1 | 2 => self.clock_ms -= self.random.next_below(DAY_MS as u64 / 2) as TimeMs,
             _ => {}
         }
     }
 
-    fn fault(&mut self) -> Fault {
-        let bytes = self.chance.below(3_000);
-        match self.chance.below(7) {
+    fn random_fault(&mut self) -> Fault {
+        let bytes = self.random.next_below(3_000);
+        match self.random.next_below(7) {
             0 => Fault::SyncError,
             1 => Fault::WriteError(bytes as usize),
             2 => Fault::ShortWrite(bytes as usize),
@@ -128,18 +124,18 @@ impl SimulatedWorld {
         }
     }
 
-    fn begin(&mut self, seed: u64) -> Option<Incarnation> {
-        if self.chance.percent(10) {
-            let fault = self.fault();
+    fn start(&mut self, seed: u64) -> Option<Incarnation> {
+        if self.random.percent(10) {
+            let fault = self.random_fault();
             self.disk.inject(fault);
         }
-        let begun = Incarnation::begin(&self.disk, seed, self.clock_ms).and_then(|life| {
-            let found = life.read()?;
-            Ok((life, found))
+        let started = Incarnation::start(&self.disk, seed, self.clock_ms).and_then(|incarnation| {
+            let found = incarnation.read_all_samples()?;
+            Ok((incarnation, found))
         });
-        match begun {
+        match started {
             Ok((life, found)) => {
-                self.expected.settle(&found);
+                self.expected.resolve_uncertain(&found);
                 self.expected.check(&found, u64::MAX);
                 Some(life)
             }
@@ -149,25 +145,25 @@ impl SimulatedWorld {
                     || error.to_string().contains("missing");
                 assert!(!is_loss, "{error}");
                 self.disk.resize(CAPACITY);
-                self.disk.lose_power(&mut self.chance);
+                self.disk.lose_power(&mut self.random);
                 None
             }
         }
     }
 
-    fn write(&mut self, life: &mut Incarnation) -> Result<(), SeriesError> {
+    fn write(&mut self, incarnation: &mut Incarnation) -> Result<(), SeriesError> {
         let mut samples = Samples::new();
         let oldest_ms = self.oldest_ms();
-        for _ in 0..1 + self.chance.below(40) {
-            let series = self.chance.below(SERIES);
-            let before_ms = match self.chance.below(10) {
-                0 => self.chance.below(1 << 28) as TimeMs,
-                1 => self.chance.below(1 << 24) as TimeMs,
-                2 => -(self.chance.below(600_000) as TimeMs),
-                _ => self.chance.below(2 << 20) as TimeMs,
+        for _ in 0..1 + self.random.next_below(40) {
+            let series = self.random.next_below(SERIES);
+            let age_ms = match self.random.next_below(10) {
+                0 => self.random.next_below(1 << 28) as TimeMs,
+                1 => self.random.next_below(1 << 24) as TimeMs,
+                2 => -(self.random.next_below(600_000) as TimeMs),
+                _ => self.random.next_below(2 << 20) as TimeMs,
             };
             // Others are refused before they come here.
-            let time_ms = (self.clock_ms - before_ms).max(oldest_ms);
+            let time_ms = (self.clock_ms - age_ms).max(oldest_ms);
             self.next_value += 1.0;
             let key = SampleKey { series, time_ms };
             let value = self.expected.value(&key).unwrap_or(self.next_value);
@@ -176,38 +172,38 @@ impl SimulatedWorld {
         let mut batch = SampleBatch::default();
         let mut new: BTreeMap<u64, NewSeries> = BTreeMap::new();
         for (SampleKey { series, time_ms }, value) in &samples {
-            let shard = life.shard.borrow();
-            let known = read_lock(&shard.core.known);
-            match known.series(&labels(*series)) {
+            let shard = incarnation.shard.borrow();
+            let keys = read_lock(&shard.core.series_keys);
+            match keys.find_series(&labels(*series)) {
                 Some(SeriesRef { number, .. }) => batch.push(number, *time_ms, *value),
                 None => {
-                    let one = new.entry(*series).or_insert_with(|| NewSeries {
+                    let unknown_series = new.entry(*series).or_insert_with(|| NewSeries {
                         labels: labels(*series),
                         alias: None,
                         samples: Vec::new(),
                         histograms: Vec::new(),
                     });
-                    one.samples.push((*time_ms, *value));
+                    unknown_series.samples.push((*time_ms, *value));
                 }
             }
         }
-        let (ticket, mut told) = WriteAck::new(1);
+        let (ticket, mut receiver) = WriteAck::new(1);
         let write = Write {
             samples: batch,
             histograms: HistogramBatch::default(),
-            new: new.into_values().collect(),
-            ticket,
+            new_series: new.into_values().collect(),
+            ack: ticket,
         };
-        let done = life.turn(Submission::Write(write));
-        match told.try_recv() {
+        let result = incarnation.process(Submission::Write(write));
+        match receiver.try_recv() {
             Ok(Ok(outcome)) => {
-                assert_eq!((outcome.conflicts, outcome.nowhere), (0, 0));
-                self.expected.acknowledged(samples);
+                assert_eq!((outcome.conflicts, outcome.unknown_series), (0, 0));
+                self.expected.add_acknowledged(samples);
             }
             Ok(Err(SeriesError::DiskFull { .. })) => {}
-            _ => self.expected.unanswered(samples),
+            _ => self.expected.add_unanswered(samples),
         }
-        done
+        result
     }
 
     fn oldest_ms(&self) -> TimeMs {
@@ -215,165 +211,158 @@ impl SimulatedWorld {
     }
 
     /// Finishes a deletion that failed: nothing else is done with blocks before.
-    fn finish_deletion(&mut self, life: &mut Incarnation) -> Result<(), SeriesError> {
-        if life.is_deleting {
-            life.deleting(&self.disk, |delete| delete.go_on())?;
-            life.is_deleting = false;
-            self.expected.settle(&life.read()?);
+    fn finish_deletion(&mut self, incarnation: &mut Incarnation) -> Result<(), SeriesError> {
+        if incarnation.has_unfinished_deletion {
+            incarnation.run_deletion(&self.disk, |delete| delete.resume())?;
+            incarnation.has_unfinished_deletion = false;
+            self.expected.resolve_uncertain(&incarnation.read_all_samples()?);
         }
         Ok(())
     }
 
-    fn flush(&mut self, life: &mut Incarnation) -> Result<(), SeriesError> {
-        let end = self.clock_ms - self.chance.below(1 << 23) as TimeMs + (1 << 21);
-        self.flush_until(life, end)
+    fn flush(&mut self, incarnation: &mut Incarnation) -> Result<(), SeriesError> {
+        let end = self.clock_ms - self.random.next_below(1 << 23) as TimeMs + (1 << 21);
+        self.flush_until(incarnation, end)
     }
 
     /// Writes to blocks what is over by the clock, as the upkeep does.
-    fn flush_due(&mut self, life: &mut Incarnation) -> Result<(), SeriesError> {
-        let due = life.due.at(self.clock_ms, SETTLE_MS, life.in_blocks.end);
+    fn flush_due(&mut self, incarnation: &mut Incarnation) -> Result<(), SeriesError> {
+        let due = incarnation.flush_schedule.due_end(
+            self.clock_ms,
+            SETTLE_MS,
+            incarnation.flush_watermark.end,
+        );
         if let Some(end) = due {
-            self.flush_until(life, end)?;
-            life.due.is_done(end);
-            assert!(life.in_blocks.end >= end, "not all that is due was written");
+            self.flush_until(incarnation, end)?;
+            incarnation.flush_schedule.mark_flushed(end);
+            assert!(incarnation.flush_watermark.end >= end, "not all that is due was written");
         }
         Ok(())
     }
 
-    fn flush_until(&mut self, life: &mut Incarnation, end: TimeMs) -> Result<(), SeriesError> {
-        self.finish_deletion(life)?;
-        let stops_at = self.chance.below(30);
+    fn flush_until(
+        &mut self,
+        incarnation: &mut Incarnation,
+        end: TimeMs,
+    ) -> Result<(), SeriesError> {
+        self.finish_deletion(incarnation)?;
+        let stops_at = self.random.next_below(30);
         let steps = RefCell::new(0);
-        let perform = |ask: Ask| life.turn(Submission::Ask(ask));
+        let run_on_core = |ask: CoreFn| incarnation.process(Submission::Run(ask));
         let flush = Flush {
-            shared: &life.shared,
-            perform: &perform,
-            catalog: &life.catalog,
+            shared: &incarnation.shared,
+            core_runner: &run_on_core,
+            catalog: &incarnation.catalog,
             disk: &self.disk,
             now_ms: self.clock_ms,
-            before: life.in_blocks,
+            previous_watermark: incarnation.flush_watermark,
             pause: &|_| {},
-            step: &|_| {
+            announce_step: &|_| {
                 *steps.borrow_mut() += 1;
-                if *steps.borrow() == stops_at {
-                    Err(SeriesError::Stopping)
-                } else {
-                    Ok(())
-                }
+                if *steps.borrow() == stops_at { Err(SeriesError::Stopping) } else { Ok(()) }
             },
         };
-        life.in_blocks = flush.run(end)?;
+        incarnation.flush_watermark = flush.run(end)?;
         Ok(())
     }
 
     /// Does all that is planned for blocks by the clock, as the upkeep does.
-    fn tend(&mut self, life: &mut Incarnation) -> Result<(), SeriesError> {
-        self.finish_deletion(life)?;
+    fn compact(&mut self, incarnation: &mut Incarnation) -> Result<(), SeriesError> {
+        self.finish_deletion(incarnation)?;
         let oldest_ms = self.oldest_ms();
         self.expected.expire(oldest_ms);
         loop {
-            let facts = life.catalog.facts(&self.policy)?;
+            let facts = incarnation.catalog.collect_facts(&self.policy)?;
             let jobs = plan(&facts, &self.policy, self.clock_ms);
             let Some(job) = jobs.first() else { break };
             let limits = BlockLimits::default();
             let mut step = |_| ControlFlow::Continue(());
-            life.catalog.run(job, &self.policy, limits, &mut step)?;
+            incarnation.catalog.run_job(job, &self.policy, limits, &mut step)?;
         }
-        let snapshot = life.catalog.snapshot();
+        let snapshot = incarnation.catalog.snapshot();
         let mut blocks = snapshot.blocks().iter();
         assert!(blocks.all(|block| block.meta().max_ms >= oldest_ms));
         Ok(())
     }
 
     /// Merges blocks, while others are written perhaps.
-    fn merge(&mut self, life: &mut Incarnation) -> Result<(), SeriesError> {
-        self.finish_deletion(life)?;
-        let snapshot = life.catalog.snapshot();
+    fn merge(&mut self, incarnation: &mut Incarnation) -> Result<(), SeriesError> {
+        self.finish_deletion(incarnation)?;
+        let snapshot = incarnation.catalog.snapshot();
         let mut sources: Vec<_> = snapshot.blocks().iter().map(Block::id).collect();
         drop(snapshot);
         if sources.len() < 2 {
             return Ok(());
         }
         sources.sort_unstable();
-        sources.drain(..self.chance.below(sources.len() as u64 - 1) as usize);
-        sources.truncate(2 + self.chance.below(4) as usize);
+        sources.drain(..self.random.next_below(sources.len() as u64 - 1) as usize);
+        sources.truncate(2 + self.random.next_below(4) as usize);
         let job = CompactionJob {
-            why: CompactionReason::Merge,
+            reason: CompactionReason::Merge,
             sources,
-            by: BlockReplacement::Rewritten {
-                without: Vec::new(),
-                coarsen: Vec::new(),
+            replacement: BlockReplacement::Rewritten {
+                drop_rules: Vec::new(),
+                downsample_rules: Vec::new(),
             },
         };
         let limits = BlockLimits {
-            block_series_max: 1 + self.chance.below(SERIES),
+            block_series_max: 1 + self.random.next_below(SERIES),
             step_bytes: 1,
             ..BlockLimits::default()
         };
-        let catalog = life.catalog.clone();
-        let mut flushes_at = self.chance.below(10);
+        let catalog = incarnation.catalog.clone();
+        let mut flushes_at = self.random.next_below(10);
         let mut flushed = Ok(());
         let mut step = |_| {
             flushes_at = flushes_at.wrapping_sub(1);
             if flushes_at == 0 {
-                flushed = self.flush(life);
+                flushed = self.flush(incarnation);
             }
             match flushed {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(_) => ControlFlow::Break(()),
             }
         };
-        let merged = catalog.run(&job, &Policy::default(), limits, &mut step);
+        let merged = catalog.run_job(&job, &Policy::default(), limits, &mut step);
         flushed?;
         Ok(merged.map(drop)?)
     }
 
-    fn delete(&mut self, life: &mut Incarnation) -> Result<(), SeriesError> {
-        self.finish_deletion(life)?;
-        let start = self.clock_ms - self.chance.below(1 << 25) as TimeMs;
-        let end = start + self.chance.below(1 << 22) as TimeMs;
-        let series = self.chance.percent(50).then(|| self.chance.below(SERIES));
+    fn delete(&mut self, incarnation: &mut Incarnation) -> Result<(), SeriesError> {
+        self.finish_deletion(incarnation)?;
+        let start = self.clock_ms - self.random.next_below(1 << 25) as TimeMs;
+        let end = start + self.random.next_below(1 << 22) as TimeMs;
+        let series = self.random.percent(50).then(|| self.random.next_below(SERIES));
         let text = series.map(|series| series.to_string());
-        let name = Matcher {
-            name: "__name__".into(),
-            op: MatchOp::Equal,
-            value: "m".into(),
-        };
-        let one = text.map(|text| Matcher {
-            name: "n".into(),
-            op: MatchOp::Equal,
-            value: text.into(),
-        });
+        let name_matcher =
+            Matcher { name: "__name__".into(), op: MatchOp::Equal, value: "m".into() };
+        let series_matcher =
+            text.map(|text| Matcher { name: "n".into(), op: MatchOp::Equal, value: text.into() });
         let deletion = Deletion {
-            id: self.chance.below(u64::MAX),
-            matchers: [name].into_iter().chain(one).collect(),
+            id: self.random.next_below(u64::MAX),
+            matchers: [name_matcher].into_iter().chain(series_matcher).collect(),
             start,
             end,
         };
         let span = TimeSpan { start, end };
-        self.expected.deletion_begun(span, series);
-        life.is_deleting = true;
-        let bytes = self.chance.below(30) as usize;
-        let fails = self.chance.percent(20);
-        life.fault_after_log = fails.then_some(Fault::WriteError(bytes));
-        life.deleting(&self.disk, |delete| delete.run(deletion))?;
-        life.is_deleting = false;
-        self.expected.deleted();
+        self.expected.begin_deletion(span, series);
+        incarnation.has_unfinished_deletion = true;
+        let bytes = self.random.next_below(30) as usize;
+        let has_fault = self.random.percent(20);
+        incarnation.fault_after_log = has_fault.then_some(Fault::WriteError(bytes));
+        incarnation.run_deletion(&self.disk, |delete| delete.run(deletion))?;
+        incarnation.has_unfinished_deletion = false;
+        self.expected.finish_deletion();
         Ok(())
     }
 }
 
 /// Whether nothing can be done after an error before the next start.
-fn is_the_end(error: &SeriesError) -> bool {
-    matches!(
-        error,
-        SeriesError::Log(_) | SeriesError::Block(BlockError::Stopped { .. })
-    )
+fn is_fatal(error: &SeriesError) -> bool {
+    matches!(error, SeriesError::Log(_) | SeriesError::Block(BlockError::Stopped { .. }))
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_and_nothing_deleted_comes_back() {
-    over_seeds("SERIES", SEEDS, |seed| {
-        SimulatedWorld::new(seed).run(seed * 1_000)
-    });
+    run_over_seeds("SERIES", SEEDS, |seed| SimulatedWorld::new(seed).run(seed * 1_000));
 }

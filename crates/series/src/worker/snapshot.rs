@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use egret_base::durable::{make_directory, sync_directory};
+use egret_base::durable::{create_directory, sync_directory};
 
 use super::upkeep::BlockMaintenance;
 use crate::error::SeriesError;
@@ -25,8 +25,8 @@ impl BlockMaintenance {
     ///
     /// # Errors
     /// [`SeriesError::Io`] and those of writing blocks; nothing is left of it then.
-    pub(crate) fn snapshot(&mut self, to: &Path, of: SnapshotOf) -> Result<(), SeriesError> {
-        match of {
+    pub(crate) fn snapshot(&mut self, to: &Path, contents: SnapshotOf) -> Result<(), SeriesError> {
+        match contents {
             SnapshotOf::Everything => self.flush_all()?,
             // An acknowledged deletion must not come back from a snapshot.
             SnapshotOf::Blocks => self.finish_deletion()?,
@@ -34,11 +34,11 @@ impl BlockMaintenance {
         let mut unfinished = to.as_os_str().to_owned();
         unfinished.push(".new");
         let unfinished = Path::new(&unfinished);
-        let copied = self.copy_blocks(unfinished).and_then(|()| {
+        let result = self.copy_blocks(unfinished).and_then(|()| {
             fs::rename(unfinished, to)?;
             to.parent().map_or(Ok(()), sync_directory)
         });
-        copied.map_err(|error| {
+        result.map_err(|error| {
             // The one that failed is what is told; without the other there is nothing to remove.
             let _ = fs::remove_dir_all(unfinished);
             SeriesError::io("writing a snapshot to", to, error)
@@ -48,7 +48,7 @@ impl BlockMaintenance {
     fn copy_blocks(&self, to: &Path) -> io::Result<()> {
         let from = self.inner.directory.join("blocks");
         let to = to.join("blocks");
-        make_directory(&to)?;
+        create_directory(&to)?;
         for name in self.catalog.file_names() {
             let (from, to) = (from.join(&name), to.join(&name));
             // A file of a block never changes: it can be in two directories.

@@ -14,7 +14,7 @@ pub(crate) struct Outcome {
     /// Samples that came late, and were added.
     pub late: u64,
     /// They were there already, with the same value.
-    pub same: u64,
+    pub duplicates: u64,
     /// Their series has another value at their time.
     pub conflicts: u64,
     /// Of these, native histograms.
@@ -22,16 +22,16 @@ pub(crate) struct Outcome {
     /// The first of those.
     pub first_conflict: Option<(Labels, TimeMs)>,
     /// Their series went away while the request was under way: it has to be looked up again.
-    pub nowhere: u64,
+    pub unknown_series: u64,
 }
 
 impl Outcome {
-    pub(crate) fn add(&mut self, other: Outcome) {
+    pub(crate) fn merge(&mut self, other: Outcome) {
         self.late += other.late;
-        self.same += other.same;
+        self.duplicates += other.duplicates;
         self.conflicts += other.conflicts;
         self.histogram_conflicts += other.histogram_conflicts;
-        self.nowhere += other.nowhere;
+        self.unknown_series += other.unknown_series;
         self.first_conflict = self.first_conflict.take().or(other.first_conflict);
     }
 }
@@ -46,38 +46,38 @@ pub(crate) struct WriteAck {
 #[derive(Debug)]
 struct AckState {
     /// Shards that have not answered.
-    left: usize,
-    told: WriteResult,
-    tell: Option<oneshot::Sender<WriteResult>>,
+    parts_left: usize,
+    result: WriteResult,
+    sender: Option<oneshot::Sender<WriteResult>>,
 }
 
 impl WriteAck {
     /// An acknowledgement for a request of `parts` parts, and the receiver of its result.
-    pub(crate) fn new(parts: usize) -> (Arc<Self>, oneshot::Receiver<WriteResult>) {
-        let (tell, told) = oneshot::channel();
+    pub(crate) fn new(part_count: usize) -> (Arc<Self>, oneshot::Receiver<WriteResult>) {
+        let (sender, receiver) = oneshot::channel();
         let state = Mutex::new(AckState {
-            left: parts,
-            told: Ok(Outcome::default()),
-            tell: Some(tell),
+            parts_left: part_count,
+            result: Ok(Outcome::default()),
+            sender: Some(sender),
         });
-        (Arc::new(Self { state }), told)
+        (Arc::new(Self { state }), receiver)
     }
 
     /// Records the outcome of one part. The last one completes the request.
-    pub(crate) fn done(&self, outcome: WriteResult) {
+    pub(crate) fn complete_part(&self, outcome: WriteResult) {
         let mut state = lock(&self.state);
-        state.left -= 1;
-        match (&mut state.told, outcome) {
-            (Ok(so_far), Ok(outcome)) => so_far.add(outcome),
-            (Ok(_), Err(error)) => state.told = Err(error),
+        state.parts_left -= 1;
+        match (&mut state.result, outcome) {
+            (Ok(total), Ok(outcome)) => total.merge(outcome),
+            (Ok(_), Err(error)) => state.result = Err(error),
             (Err(_), _) => {}
         }
-        if state.left == 0
-            && let Some(tell) = state.tell.take()
+        if state.parts_left == 0
+            && let Some(sender) = state.sender.take()
         {
-            let told = std::mem::replace(&mut state.told, Ok(Outcome::default()));
+            let result = std::mem::replace(&mut state.result, Ok(Outcome::default()));
             // The caller may have gone away.
-            let _ = tell.send(told);
+            let _ = sender.send(result);
         }
     }
 }

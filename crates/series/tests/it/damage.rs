@@ -8,22 +8,19 @@ use egret_series::{EvalTimes, QueryOptions, Series, SeriesConfig};
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 
-use crate::engine::{NOW_MS, Written, ask, body, clock, started_by};
+use crate::engine::{
+    NOW_MS, Written, clock, encode_request, query_vector, start_engine_with_clock,
+};
 
 const MINUTE_MS: i64 = 60_000;
 
 /// A shard with two blocks: hosts with an hour of samples ten hours ago, and again two hours ago.
 async fn two_blocks(directory: &TempDir, registry: &mut Registry) -> Series {
-    let config = SeriesConfig {
-        shards: 1,
-        ..SeriesConfig::default()
-    };
-    let series = started_by(clock(), directory, config, registry).await;
+    let config = SeriesConfig { shards: 1, ..SeriesConfig::default() };
+    let series = start_engine_with_clock(clock(), directory, config, registry).await;
     let names: Vec<String> = (0..20).map(|host| format!("host-{host:02}")).collect();
-    let labels: Vec<[(&str, &str); 2]> = names
-        .iter()
-        .map(|name| [("__name__", "load"), ("host", name)])
-        .collect();
+    let labels: Vec<[(&str, &str); 2]> =
+        names.iter().map(|name| [("__name__", "load"), ("host", name)]).collect();
     for (hours, sign) in [(10, 1.0), (2, -1.0)] {
         // Nothing that can be compressed well: each has bytes of its own in the file.
         let samples: Vec<Vec<(i64, f64)>> = (0..20)
@@ -42,11 +39,8 @@ async fn two_blocks(directory: &TempDir, registry: &mut Registry) -> Series {
             .collect();
         // One request is one change of the head: the engine's own flush cannot make two blocks of
         // it.
-        let request = body(&written);
-        series
-            .remote_write_v1(&request)
-            .await
-            .expect("it is written");
+        let request = encode_request(&written);
+        series.remote_write_v1(&request).await.expect("it is written");
         series.flush().await.expect("it is flushed");
     }
     series
@@ -62,17 +56,11 @@ fn blocks(directory: &TempDir) -> Vec<PathBuf> {
 /// Turns bytes of a file over, in place.
 fn damage(path: &Path, range: std::ops::RangeFrom<usize>, length: usize) {
     use std::os::unix::fs::FileExt;
-    let file = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open(path)
-        .expect("it is there");
+    let file = std::fs::File::options().read(true).write(true).open(path).expect("it is there");
     let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, range.start as u64)
-        .expect("it is that long");
+    file.read_exact_at(&mut bytes, range.start as u64).expect("it is that long");
     bytes.iter_mut().for_each(|byte| *byte ^= 0x55);
-    file.write_all_at(&bytes, range.start as u64)
-        .expect("there is room");
+    file.write_all_at(&bytes, range.start as u64).expect("there is room");
 }
 
 async fn refusal(series: &Series, query: &str) -> String {
@@ -94,47 +82,26 @@ async fn a_block_with_a_damaged_index_is_named_and_set_aside_and_the_rest_answer
     let mut registry = Registry::default();
     let series = two_blocks(&directory, &mut registry).await;
     let all = blocks(&directory);
-    let name = all[0]
-        .file_name()
-        .expect("it has one")
-        .to_string_lossy()
-        .into_owned();
-    let id = name
-        .strip_prefix("block-")
-        .expect("it is a block")
-        .to_owned();
+    let name = all[0].file_name().expect("it has one").to_string_lossy().into_owned();
+    let id = name.strip_prefix("block-").expect("it is a block").to_owned();
     let size = std::fs::metadata(&all[0]).expect("it is there").len() as usize;
     damage(&all[0], size - 600.., 600);
     let told = refusal(&series, ALL).await;
-    assert!(
-        told.contains(&format!("block {id} is damaged at offset ")),
-        "{told}"
-    );
-    let rest = ask(&series, ALL, NOW_MS).await;
+    assert!(told.contains(&format!("block {id} is damaged at offset ")), "{told}");
+    let rest = query_vector(&series, ALL, NOW_MS).await;
     assert_eq!(rest.len(), 20);
     assert!(rest.iter().all(|(_, count)| *count == 60.0), "{rest:?}");
     let aside = blocks(&directory);
-    let aside = aside
-        .iter()
-        .filter(|path| path.ends_with(format!("quarantine-{name}")));
+    let aside = aside.iter().filter(|path| path.ends_with(format!("quarantine-{name}")));
     assert_eq!(aside.count(), 1);
     assert_eq!(series.summary().expect("it runs").blocks_set_aside, 1);
     let metrics = shown(&registry);
-    assert!(
-        metrics.contains("egret_series_block_failures_total 1\n"),
-        "{metrics}"
-    );
+    assert!(metrics.contains("egret_series_block_failures_total 1\n"), "{metrics}");
     // Deleting goes on with what is left.
     let selector = parse_selector("load{host=\"host-07\"}").expect("it is one");
-    let all = TimeSpan {
-        start: 0,
-        end: NOW_MS,
-    };
-    series
-        .delete(vec![selector], all)
-        .await
-        .expect("it is deleted");
-    assert_eq!(ask(&series, ALL, NOW_MS).await.len(), 19);
+    let all = TimeSpan { start: 0, end: NOW_MS };
+    series.delete(vec![selector], all).await.expect("it is deleted");
+    assert_eq!(query_vector(&series, ALL, NOW_MS).await.len(), 19);
     egret_base::lifecycle::Service::stop(&series).await;
 }
 
@@ -149,28 +116,15 @@ async fn damaged_samples_are_named_whenever_they_are_wanted_and_can_be_deleted()
         let told = refusal(&series, ALL).await;
         assert!(told.contains("is damaged at offset "), "{told}");
     }
-    let others = ask(
-        &series,
-        "count_over_time(load{host!=\"host-00\"}[11h])",
-        NOW_MS,
-    )
-    .await;
+    let others =
+        query_vector(&series, "count_over_time(load{host!=\"host-00\"}[11h])", NOW_MS).await;
     assert_eq!(others.len(), 19);
-    assert!(
-        others.iter().all(|(_, count)| *count == 120.0),
-        "{others:?}"
-    );
+    assert!(others.iter().all(|(_, count)| *count == 120.0), "{others:?}");
     assert_eq!(series.summary().expect("it runs").blocks_set_aside, 0);
     let selector = parse_selector("load{host=\"host-00\"}").expect("it is one");
-    let damaged = TimeSpan {
-        start: 0,
-        end: NOW_MS - 8 * 60 * MINUTE_MS,
-    };
-    series
-        .delete(vec![selector], damaged)
-        .await
-        .expect("it is deleted");
-    let all = ask(&series, "sum(count_over_time(load[11h]))", NOW_MS).await;
+    let damaged = TimeSpan { start: 0, end: NOW_MS - 8 * 60 * MINUTE_MS };
+    series.delete(vec![selector], damaged).await.expect("it is deleted");
+    let all = query_vector(&series, "sum(count_over_time(load[11h]))", NOW_MS).await;
     assert_eq!(all[0].1, 19.0 * 120.0 + 60.0);
     egret_base::lifecycle::Service::stop(&series).await;
 }

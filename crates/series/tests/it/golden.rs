@@ -17,7 +17,7 @@ use egret_metrics_model::{
 };
 use egret_series::core::record::{self, Deletion, HistogramBatch, Record, SampleBatch};
 use egret_series::store::checkpoint::{Checkpoint, FlushWatermark};
-use egret_series::store::deletion::{self, UnderWay};
+use egret_series::store::deletion::{self, UnfinishedDeletion};
 use egret_series::store::replicas;
 use expect_test::{ExpectFile, expect_file};
 
@@ -40,9 +40,7 @@ fn unhex(text: &str) -> Vec<u8> {
 /// What each line of a golden file says: a name, then bytes.
 fn lines(text: &str) -> impl Iterator<Item = (&str, Vec<u8>)> {
     let split = |line| str::split_once(line, ' ').expect("a name and bytes");
-    text.lines()
-        .map(split)
-        .map(|(name, bytes)| (name, unhex(bytes)))
+    text.lines().map(split).map(|(name, bytes)| (name, unhex(bytes)))
 }
 
 fn check(golden: ExpectFile, written: &[(&str, Vec<u8>)]) {
@@ -69,20 +67,14 @@ fn samples() -> SampleBatch {
 }
 
 fn histograms() -> HistogramBatch {
-    let buckets = |length, counts| Buckets {
-        spans: vec![Span { offset: -3, length }],
-        counts,
-    };
-    let none = || Buckets {
-        spans: Vec::new(),
-        counts: Counts::Float(Vec::new()),
-    };
+    let buckets = |length, counts| Buckets { spans: vec![Span { offset: -3, length }], counts };
+    let none = || Buckets { spans: Vec::new(), counts: Counts::Float(Vec::new()) };
     let integer = Histogram {
         schema: 3,
         zero_threshold: 1e-128,
         zero_count: 1.0,
         count: 8.0,
-        integer: Some((1, 8)),
+        integer_counts: Some((1, 8)),
         sum: 2.25,
         positive: buckets(2, Counts::Integer(vec![3, 4])),
         negative: buckets(0, Counts::Integer(Vec::new())),
@@ -94,7 +86,7 @@ fn histograms() -> HistogramBatch {
         zero_threshold: 0.0,
         zero_count: 0.0,
         count: 2.5,
-        integer: None,
+        integer_counts: None,
         sum: -1.0,
         positive: buckets(1, Counts::Float(vec![2.5])),
         negative: none(),
@@ -108,11 +100,8 @@ fn histograms() -> HistogramBatch {
 }
 
 fn a_deletion() -> Deletion {
-    let matcher = |name: &str, op, value: &str| Matcher {
-        name: name.into(),
-        op,
-        value: value.into(),
-    };
+    let matcher =
+        |name: &str, op, value: &str| Matcher { name: name.into(), op, value: value.into() };
     Deletion {
         id: 0xfeed_beef,
         matchers: vec![
@@ -129,9 +118,7 @@ fn a_deletion() -> Deletion {
 #[test]
 fn records_of_the_log_are_written_as_ever_and_read() {
     let (all, samples, histograms) = (series(), samples(), histograms());
-    let keys = all
-        .iter()
-        .map(|(number, labels)| (*number, labels.as_key().as_bytes()));
+    let keys = all.iter().map(|(number, labels)| (*number, labels.as_key().as_bytes()));
     let mut written = [
         ("series", Vec::new()),
         ("samples", Vec::new()),
@@ -148,7 +135,7 @@ fn records_of_the_log_are_written_as_ever_and_read() {
     check(expect_file!["../golden/records-v1.txt"], &written);
     let mut columns = SampleBatch::default();
     let golden: Vec<_> = lines(include_str!("../golden/records-v1.txt")).collect();
-    let read = |columns: &mut SampleBatch, at: usize| match record::take(&golden[at].1, columns) {
+    let read = |columns: &mut SampleBatch, at: usize| match record::decode(&golden[at].1, columns) {
         Ok(read) => format!("{read:?}"),
         Err(error) => panic!("{} is not read: {error}", golden[at].0),
     };
@@ -158,10 +145,7 @@ fn records_of_the_log_are_written_as_ever_and_read() {
     assert_eq!(columns, samples);
     assert_eq!(read(&mut columns, 2), shown(Record::Histograms(histograms)));
     assert_eq!(read(&mut columns, 3), shown(Record::Deletion(a_deletion())));
-    assert!(
-        record::take(&[5], &mut columns).is_err(),
-        "a new kind has no golden record"
-    );
+    assert!(record::decode(&[5], &mut columns).is_err(), "a new kind has no golden record");
 }
 
 const CHECKPOINT: &str = "checkpoint-0000000000000123";
@@ -179,21 +163,15 @@ fn on_disk(golden: &str) -> SimulatedDisk {
 #[test]
 fn a_checkpoint_is_written_as_ever_and_read() {
     let checkpoint = Checkpoint {
-        at: Seq(0x123),
-        in_blocks: FlushWatermark {
-            seq: Seq(0x120),
-            end: 1_760_000_000_000,
-        },
+        next_seq: Seq(0x123),
+        flush_watermark: FlushWatermark { seq: Seq(0x120), end: 1_760_000_000_000 },
         next_number: 301,
         series: series(),
     };
     let disk = SimulatedDisk::new(1 << 20);
     checkpoint.write(&disk).expect("it is written");
     let written = disk.content(CHECKPOINT).expect("it is there");
-    check(
-        expect_file!["../golden/checkpoint-v1.txt"],
-        &[(CHECKPOINT, written)],
-    );
+    check(expect_file!["../golden/checkpoint-v1.txt"], &[(CHECKPOINT, written)]);
     let disk = on_disk(include_str!("../golden/checkpoint-v1.txt"));
     let read = Checkpoint::read(&disk).expect("version 1 is read");
     assert_eq!(read, Some(checkpoint));
@@ -201,29 +179,21 @@ fn a_checkpoint_is_written_as_ever_and_read() {
 
 #[test]
 fn a_deletion_that_is_under_way_is_written_as_ever_and_read() {
-    let under_way = UnderWay {
-        deletion: a_deletion(),
-        blocks: vec![BlockId(1), BlockId(0x1234)],
-    };
+    let under_way =
+        UnfinishedDeletion { deletion: a_deletion(), blocks: vec![BlockId(1), BlockId(0x1234)] };
     let disk = SimulatedDisk::new(1 << 20);
-    deletion::begin(&disk, &under_way).expect("it is written");
+    deletion::write_unfinished(&disk, &under_way).expect("it is written");
     let written = disk.content(DELETION).expect("it is there");
-    check(
-        expect_file!["../golden/deletion-v1.txt"],
-        &[(DELETION, written)],
-    );
+    check(expect_file!["../golden/deletion-v1.txt"], &[(DELETION, written)]);
     let disk = on_disk(include_str!("../golden/deletion-v1.txt"));
-    let read = deletion::under_way(&disk).expect("version 1 is read");
+    let read = deletion::read_unfinished(&disk).expect("version 1 is read");
     assert_eq!(read, Some(under_way));
 }
 
 #[test]
 fn elected_replicas_are_written_as_ever_and_read() {
-    let elected: BTreeMap<Box<str>, Box<str>> = [
-        ("eu".into(), "prometheus-0".into()),
-        ("π \"us\"".into(), "b".into()),
-    ]
-    .into();
+    let elected: BTreeMap<Box<str>, Box<str>> =
+        [("eu".into(), "prometheus-0".into()), ("π \"us\"".into(), "b".into())].into();
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("replicas");
     replicas::write(directory.path(), &elected).expect("it is written");

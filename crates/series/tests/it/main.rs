@@ -3,11 +3,11 @@
 mod damage;
 mod engine;
 mod golden;
-mod keeping;
-mod looking;
+mod label_queries;
 mod metadata;
-mod refused;
+mod rejections;
 mod replicas;
+mod retention;
 mod rules;
 mod scraping;
 mod web;

@@ -8,22 +8,17 @@ use egret_metrics_wire::{MetricKind, WireSample, snappy};
 use egret_series::{Import, ImportFormat, Series, SeriesConfig};
 use serde_json::json;
 
-use crate::engine::{NOW_MS, started};
+use crate::engine::{NOW_MS, start_engine};
 
 /// All that is known, a line each.
-fn known(series: &Series) -> Vec<String> {
+fn list_metadata(series: &Series) -> Vec<String> {
     let all = series.metadata(None, usize::MAX, usize::MAX).into_iter();
     let each = all.flat_map(|(name, variants)| {
         let variants = variants.into_iter();
         variants.map(move |one| {
             let said = one.description();
             assert_eq!(said.metric, &*name);
-            format!(
-                "{name} {} {:?} {:?}",
-                said.kind.as_str(),
-                said.unit,
-                said.help
-            )
+            format!("{name} {} {:?} {:?}", said.kind.as_str(), said.unit, said.help)
         })
     });
     each.collect()
@@ -38,10 +33,7 @@ fn body_v2(series: &[(&str, Said<'_>)]) -> Vec<u8> {
     for (name, said) in series {
         let series = SeriesToWrite {
             labels: vec![("__name__", name), ("le", "1")],
-            samples: vec![WireSample {
-                time_ms: NOW_MS,
-                value: 1.0,
-            }],
+            samples: vec![WireSample { time_ms: NOW_MS, value: 1.0 }],
             ..SeriesToWrite::default()
         };
         request.push(&series, *said);
@@ -58,15 +50,9 @@ async fn import(series: &Series, text: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_protocol_says_what_metrics_are() {
     let directory = tempfile::tempdir().expect("a directory");
-    let series = started(&directory, SeriesConfig::default()).await;
+    let series = start_engine(&directory, SeriesConfig::default()).await;
     let mut body = Vec::new();
-    append_metadata_v1(
-        "v1_seconds",
-        MetricKind::Summary,
-        "One.",
-        "seconds",
-        &mut body,
-    );
+    append_metadata_v1("v1_seconds", MetricKind::Summary, "One.", "seconds", &mut body);
     append_metadata_v1("nothing", MetricKind::Unknown, "", "", &mut body);
     let written = series.remote_write_v1(&snappy::encode(&body)).await;
     assert_eq!(written.expect("a request").samples, 0);
@@ -94,25 +80,22 @@ async fn every_protocol_says_what_metrics_are() {
         "v2 histogram \"\" \"Two.\"",
         "v2_total counter \"\" \"Three.\"",
     ];
-    assert_eq!(known(&series), expected);
+    assert_eq!(list_metadata(&series), expected);
     series.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_has_no_room_is_not_kept_and_harms_no_sample() {
     let directory = tempfile::tempdir().expect("a directory");
-    let config = SeriesConfig {
-        metadata_bytes_max: ByteSize(1_000),
-        ..SeriesConfig::default()
-    };
-    let series = started(&directory, config).await;
+    let config = SeriesConfig { metadata_bytes_max: ByteSize(1_000), ..SeriesConfig::default() };
+    let series = start_engine(&directory, config).await;
     let names: Vec<String> = (0..100).map(|number| format!("m{number}")).collect();
     let gauge = Some((MetricKind::Gauge, "A gauge.", ""));
     let all: Vec<_> = names.iter().map(|name| (name.as_str(), gauge)).collect();
-    assert!(!series.lacks_metadata());
+    assert!(!series.has_refused_metadata());
     let written = series.remote_write_v2(&body_v2(&all)).await;
     assert_eq!(written.expect("a request").samples, 100);
-    assert!(series.lacks_metadata());
-    assert_eq!(known(&series).len(), 5);
+    assert!(series.has_refused_metadata());
+    assert_eq!(list_metadata(&series).len(), 5);
     series.stop().await;
 }

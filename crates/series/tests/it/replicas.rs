@@ -11,7 +11,7 @@ use egret_series::{Duplicates, Series, SeriesConfig, SeriesError};
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 
-use crate::engine::{NOW_MS, ask, body, clock, started_by};
+use crate::engine::{NOW_MS, clock, encode_request, query_vector, start_engine_with_clock};
 
 fn config() -> SeriesConfig {
     SeriesConfig {
@@ -22,8 +22,8 @@ fn config() -> SeriesConfig {
     }
 }
 
-async fn started(clock: &Arc<ManualClock>, directory: &TempDir) -> Series {
-    started_by(clock.clone(), directory, config(), &mut Registry::default()).await
+async fn start_engine(clock: &Arc<ManualClock>, directory: &TempDir) -> Series {
+    start_engine_with_clock(clock.clone(), directory, config(), &mut Registry::default()).await
 }
 
 /// A request of remote write 2.0 with a sample of each of two hosts.
@@ -37,10 +37,7 @@ fn request_v2(replica: &str, time_ms: i64) -> Vec<u8> {
                 ("cluster", "west"),
                 ("host", host),
             ],
-            samples: vec![WireSample {
-                time_ms,
-                value: 1.0,
-            }],
+            samples: vec![WireSample { time_ms, value: 1.0 }],
             ..SeriesToWrite::default()
         };
         request.push(&series, None);
@@ -49,22 +46,20 @@ fn request_v2(replica: &str, time_ms: i64) -> Vec<u8> {
 }
 
 /// What becomes of a sample of each of three hosts: how many were written, and how many dropped.
-async fn send(series: &Series, cluster: &str, replica: &str, at_ms: i64, value: f64) -> (u64, u64) {
+async fn send_sample(
+    series: &Series,
+    cluster: &str,
+    replica: &str,
+    at_ms: i64,
+    value: f64,
+) -> (u64, u64) {
     let hosts = ["a", "b", "c"];
     let labels = hosts.map(|host| {
-        [
-            ("__name__", "load"),
-            ("__replica__", replica),
-            ("cluster", cluster),
-            ("host", host),
-        ]
+        [("__name__", "load"), ("__replica__", replica), ("cluster", cluster), ("host", host)]
     });
     let samples = [(at_ms, value)];
     let all = labels.each_ref().map(|labels| (&labels[..], &samples[..]));
-    let written = series
-        .remote_write_v1(&body(&all))
-        .await
-        .expect("it is read");
+    let written = series.remote_write_v1(&encode_request(&all)).await.expect("it is read");
     assert_eq!(written.rejected.samples, 0, "{:?}", written.rejected);
     (written.samples, written.duplicates.samples)
 }
@@ -73,16 +68,16 @@ async fn send(series: &Series, cluster: &str, replica: &str, at_ms: i64, value: 
 async fn one_replica_of_a_cluster_is_listened_to_until_it_is_silent() {
     let directory = tempfile::tempdir().expect("a directory");
     let clock = clock();
-    let series = started(&clock, &directory).await;
+    let series = start_engine(&clock, &directory).await;
     // Each scrapes at its own moments.
     for round in 0..3 {
         let at = NOW_MS - 60_000 + round * 10_000;
-        assert_eq!(send(&series, "west", "one", at, 1.0).await, (3, 0));
-        assert_eq!(send(&series, "west", "two", at + 7, 2.0).await, (0, 3));
-        assert_eq!(send(&series, "east", "two", at + 7, 2.0).await, (3, 0));
+        assert_eq!(send_sample(&series, "west", "one", at, 1.0).await, (3, 0));
+        assert_eq!(send_sample(&series, "west", "two", at + 7, 2.0).await, (0, 3));
+        assert_eq!(send_sample(&series, "east", "two", at + 7, 2.0).await, (3, 0));
         clock.advance(Duration::from_secs(10));
     }
-    let counted = ask(&series, "count_over_time(load{host=\"a\"}[5m])", NOW_MS).await;
+    let counted = query_vector(&series, "count_over_time(load{host=\"a\"}[5m])", NOW_MS).await;
     let expected = [
         ("{cluster=\"east\", host=\"a\"}".to_owned(), 3.0),
         ("{cluster=\"west\", host=\"a\"}".to_owned(), 3.0),
@@ -90,22 +85,17 @@ async fn one_replica_of_a_cluster_is_listened_to_until_it_is_silent() {
     assert_eq!(counted, expected);
     // Ten seconds of silence are over already.
     clock.advance(Duration::from_secs(19));
-    assert_eq!(send(&series, "west", "two", NOW_MS, 2.0).await, (0, 3));
+    assert_eq!(send_sample(&series, "west", "two", NOW_MS, 2.0).await, (0, 3));
     clock.advance(Duration::from_secs(1));
-    assert_eq!(send(&series, "west", "two", NOW_MS, 2.0).await, (3, 0));
-    assert_eq!(send(&series, "west", "one", NOW_MS + 1, 1.0).await, (0, 3));
+    assert_eq!(send_sample(&series, "west", "two", NOW_MS, 2.0).await, (3, 0));
+    assert_eq!(send_sample(&series, "west", "one", NOW_MS + 1, 1.0).await, (0, 3));
     // What was written before a restart is remembered: the first that sends then is not elected for
     // that.
     series.stop().await;
-    let series = started(&clock, &directory).await;
-    assert_eq!(send(&series, "west", "one", NOW_MS + 2, 1.0).await, (0, 3));
-    assert_eq!(send(&series, "west", "two", NOW_MS + 3, 2.0).await, (3, 0));
-    let values = ask(
-        &series,
-        "last_over_time(load{cluster=\"west\"}[5m])",
-        NOW_MS,
-    )
-    .await;
+    let series = start_engine(&clock, &directory).await;
+    assert_eq!(send_sample(&series, "west", "one", NOW_MS + 2, 1.0).await, (0, 3));
+    assert_eq!(send_sample(&series, "west", "two", NOW_MS + 3, 2.0).await, (3, 0));
+    let values = query_vector(&series, "last_over_time(load{cluster=\"west\"}[5m])", NOW_MS).await;
     assert_eq!(values.len(), 3);
     assert!(values.iter().all(|(_, value)| *value == 2.0), "{values:?}");
     series.stop().await;
@@ -115,37 +105,28 @@ async fn one_replica_of_a_cluster_is_listened_to_until_it_is_silent() {
 async fn what_names_no_replica_is_taken_as_it_is() {
     let directory = tempfile::tempdir().expect("a directory");
     let clock = clock();
-    let series = started(&clock, &directory).await;
+    let series = start_engine(&clock, &directory).await;
     let plain: [&[(&str, &str)]; 2] = [
         &[("__name__", "plain"), ("cluster", "west")],
         &[("__name__", "plain"), ("__replica__", "one")],
     ];
     for (at, labels) in plain.iter().enumerate() {
-        let request = body(&[(labels, &[(NOW_MS, at as f64)])]);
-        let written = series
-            .remote_write_v1(&request)
-            .await
-            .expect("it is written");
-        assert_eq!(
-            (written.samples, written.duplicates),
-            (1, Duplicates::default())
-        );
+        let request = encode_request(&[(labels, &[(NOW_MS, at as f64)])]);
+        let written = series.remote_write_v1(&request).await.expect("it is written");
+        assert_eq!((written.samples, written.duplicates), (1, Duplicates::default()));
     }
-    let found = ask(&series, "plain", NOW_MS).await;
+    let found = query_vector(&series, "plain", NOW_MS).await;
     let expected = [
         ("plain{__replica__=\"one\"}".to_owned(), 1.0),
         ("plain{cluster=\"west\"}".to_owned(), 0.0),
     ];
     assert_eq!(found, expected);
-    send(&series, "a", "x", NOW_MS, 0.0).await;
-    send(&series, "b", "x", NOW_MS, 0.0).await;
+    send_sample(&series, "a", "x", NOW_MS, 0.0).await;
+    send_sample(&series, "b", "x", NOW_MS, 0.0).await;
     let labels = [("__name__", "load"), ("__replica__", "x"), ("cluster", "c")];
-    let request = body(&[(&labels, &[(NOW_MS, 0.0)])]);
+    let request = encode_request(&[(&labels, &[(NOW_MS, 0.0)])]);
     let refused = series.remote_write_v1(&request).await;
-    assert!(
-        matches!(refused, Err(SeriesError::TooManyClusters { max: 2 })),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(SeriesError::TooManyClusters { max: 2 })), "{refused:?}");
     series.stop().await;
 }
 
@@ -153,22 +134,16 @@ async fn what_names_no_replica_is_taken_as_it_is() {
 async fn remote_write_2_is_no_different() {
     let directory = tempfile::tempdir().expect("a directory");
     let clock = clock();
-    let series = started(&clock, &directory).await;
+    let series = start_engine(&clock, &directory).await;
     for round in 0..3 {
         let at = NOW_MS - 30_000 + round * 10_000;
         let written = series.remote_write_v2(&request_v2("one", at)).await;
         assert_eq!(written.expect("it is written").samples, 2);
-        let dropped = series
-            .remote_write_v2(&request_v2("two", at + 1))
-            .await
-            .expect("it is read");
-        let expected = Duplicates {
-            samples: 2,
-            histograms: 0,
-        };
+        let dropped = series.remote_write_v2(&request_v2("two", at + 1)).await.expect("it is read");
+        let expected = Duplicates { samples: 2, histograms: 0 };
         assert_eq!((dropped.samples, dropped.duplicates), (0, expected));
     }
-    let counted = ask(&series, "sum(count_over_time(load[5m]))", NOW_MS).await;
+    let counted = query_vector(&series, "sum(count_over_time(load[5m]))", NOW_MS).await;
     assert_eq!(counted[0].1, 6.0);
     series.stop().await;
 }
@@ -178,21 +153,19 @@ async fn series_of_before_lose_their_replica_too() {
     let directory = tempfile::tempdir().expect("a directory");
     let clock = clock();
     let plain = SeriesConfig::default();
-    let series = started_by(clock.clone(), &directory, plain, &mut Registry::default()).await;
-    assert_eq!(
-        send(&series, "west", "one", NOW_MS - 60_000, 1.0).await,
-        (3, 0)
-    );
+    let series =
+        start_engine_with_clock(clock.clone(), &directory, plain, &mut Registry::default()).await;
+    assert_eq!(send_sample(&series, "west", "one", NOW_MS - 60_000, 1.0).await, (3, 0));
     series.stop().await;
-    let series = started(&clock, &directory).await;
+    let series = start_engine(&clock, &directory).await;
     // Twice each: in the second request it is known which series comes after which.
     for round in 0..2 {
         let at = NOW_MS - 40_000 + round * 10_000;
-        assert_eq!(send(&series, "west", "one", at, 1.0).await, (3, 0));
+        assert_eq!(send_sample(&series, "west", "one", at, 1.0).await, (3, 0));
         let written = series.remote_write_v2(&request_v2("one", at + 1)).await;
         assert_eq!(written.expect("it is written").samples, 2);
     }
-    let counted = ask(&series, "count_over_time(load{host=\"a\"}[5m])", NOW_MS).await;
+    let counted = query_vector(&series, "count_over_time(load{host=\"a\"}[5m])", NOW_MS).await;
     let before = "{__replica__=\"one\", cluster=\"west\", host=\"a\"}";
     let since = "{cluster=\"west\", host=\"a\"}";
     let expected = [(before.to_owned(), 1.0), (since.to_owned(), 4.0)];
@@ -204,22 +177,12 @@ async fn series_of_before_lose_their_replica_too() {
 async fn one_label_without_the_other_is_refused_at_the_start() {
     let directory = tempfile::tempdir().expect("a directory");
     let options = egret_series::EngineOptions {
-        config: SeriesConfig {
-            ha_cluster_label: "cluster".to_owned(),
-            ..SeriesConfig::default()
-        },
+        config: SeriesConfig { ha_cluster_label: "cluster".to_owned(), ..SeriesConfig::default() },
         directory: directory.path().join("series"),
         clock: clock(),
         entropy: Arc::new(egret_base::SystemEntropy),
     };
     let series = Series::new(options, &mut Registry::default());
-    let refused = series
-        .start()
-        .await
-        .expect_err("it says nothing of replicas");
-    assert!(
-        refused.message.contains("series.ha_replica_label"),
-        "{}",
-        refused.message
-    );
+    let refused = series.start().await.expect_err("it says nothing of replicas");
+    assert!(refused.message.contains("series.ha_replica_label"), "{}", refused.message);
 }

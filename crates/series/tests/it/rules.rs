@@ -16,14 +16,14 @@ use egret_series::worker::rules::{Rules, RulesOptions};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::web::{Answer, Memory, Request, Web, first, serve};
+use crate::web::{Answer, Memory, Request, Web, first_matching, serve};
 
 /// A queue: tasks of the same key are one.
 struct Queue {
     tasks: Mutex<BTreeMap<String, u32>>,
     /// Refuses so many batches first.
-    refuses: AtomicU32,
-    taken: mpsc::UnboundedSender<(String, Value)>,
+    refusals_left: AtomicU32,
+    enqueued: mpsc::UnboundedSender<(String, Value)>,
 }
 
 impl TaskSink for Queue {
@@ -37,10 +37,7 @@ impl TaskSink for Queue {
     ) -> BoxFuture<'a, Vec<Result<TaskReceipt, TaskRejection>>> {
         Box::pin(async move {
             let refuse = |left: u32| left.checked_sub(1);
-            if self
-                .refuses
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, refuse)
-                .is_ok()
+            if self.refusals_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, refuse).is_ok()
             {
                 let refused = TaskRejection {
                     code: "busy",
@@ -54,12 +51,9 @@ impl TaskSink for Queue {
                 let mut tasks = self.tasks.lock().expect("no panic");
                 *tasks.entry(task.key.to_owned()).or_default() += 1;
                 let payload = serde_json::from_slice(task.payload).expect("JSON");
-                let _ = self.taken.send((task.queue.to_owned(), payload));
+                let _ = self.enqueued.send((task.queue.to_owned(), payload));
                 let replayed = tasks[task.key] > 1;
-                Ok(TaskReceipt {
-                    id: Default::default(),
-                    replayed,
-                })
+                Ok(TaskReceipt { id: Default::default(), replayed })
             };
             tasks.iter().map(take).collect()
         })
@@ -93,25 +87,15 @@ fn now() -> i64 {
 }
 
 fn receiver(destination: Destination) -> ReceiverConfig {
-    ReceiverConfig {
-        name: "r".to_owned(),
-        destination,
-        repeat_ms: None,
-    }
+    ReceiverConfig { name: "r".to_owned(), destination, repeat_ms: None }
 }
 
 fn start(directory: &Path, memory: &Arc<Memory>, receivers: Vec<ReceiverConfig>) -> Rules {
-    Rules::new(
-        options(directory),
-        Arc::new(SystemClock),
-        memory.clone(),
-        memory.clone(),
-        receivers,
-    )
-    .expect("rules")
+    Rules::new(options(directory), Arc::new(SystemClock), memory.clone(), memory.clone(), receivers)
+        .expect("rules")
 }
 
-fn up(memory: &Memory, value: f64) {
+fn set_up(memory: &Memory, value: f64) {
     memory.set(&[("__name__", "up"), ("i", "a")], now(), value);
 }
 
@@ -134,11 +118,8 @@ struct TestReceivers {
 impl TestReceivers {
     async fn new() -> Self {
         let (taken, tasks) = mpsc::unbounded_channel();
-        let queue = Queue {
-            tasks: Mutex::default(),
-            refuses: AtomicU32::new(2),
-            taken,
-        };
+        let queue =
+            Queue { tasks: Mutex::default(), refusals_left: AtomicU32::new(2), enqueued: taken };
         Self {
             queue: Arc::new(queue),
             tasks,
@@ -154,9 +135,7 @@ impl TestReceivers {
                 tenant: "t".to_owned(),
                 queue: "alerts".to_owned(),
             }),
-            receiver(Destination::Webhook {
-                url: format!("http://{}/hook", self.hook.address),
-            }),
+            receiver(Destination::Webhook { url: format!("http://{}/hook", self.hook.address) }),
             receiver(Destination::Alertmanager {
                 url: format!("http://{}/", self.manager.address),
             }),
@@ -164,21 +143,21 @@ impl TestReceivers {
     }
 
     /// All of them are told that it fires.
-    async fn are_told(&mut self) {
-        let (queue_name, task) = first(&mut self.tasks, "a task", |_| true).await;
+    async fn expect_notifications(&mut self) {
+        let (queue_name, task) = first_matching(&mut self.tasks, "a task", |_| true).await;
         assert_eq!(queue_name, "alerts");
         assert_eq!(task["status"], "firing");
         assert_eq!(task["annotations"]["summary"], "a is at 10");
         assert_eq!(task["labels"]["alertname"], "Down");
-        let told = first(&mut self.hook.requests, "a webhook", |_| true).await;
+        let told = first_matching(&mut self.hook.requests, "a webhook", |_| true).await;
         assert_eq!(told.line, "POST /hook");
         assert_eq!(body(&told)["version"], "4");
         assert_eq!(body(&told)["alerts"][0]["fingerprint"], task["fingerprint"]);
-        let told = first(&mut self.manager.requests, "an Alertmanager's", |_| true).await;
+        let told = first_matching(&mut self.manager.requests, "an Alertmanager's", |_| true).await;
         assert_eq!(told.line, "POST /api/v2/alerts");
         assert_eq!(body(&told)[0]["labels"]["severity"], "page");
         // With every resend, as it expects.
-        first(&mut self.manager.requests, "the alert again", |_| true).await;
+        first_matching(&mut self.manager.requests, "the alert again", |_| true).await;
     }
 }
 
@@ -188,10 +167,10 @@ async fn alerts_are_told_once_whatever_happens() {
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("a.yml"), RULES).expect("a file");
     let memory = Arc::new(Memory::default());
-    up(&memory, 0.0);
+    set_up(&memory, 0.0);
     let rules = start(directory.path(), &memory, waiting.receivers());
     rules.reload().await.expect("the file is good");
-    waiting.are_told().await;
+    waiting.expect_notifications().await;
     let status = serde_json::to_value(rules.status()).expect("JSON");
     assert_eq!(status["groups"][0]["rules"][1]["state"], "firing");
     let alerts = serde_json::to_value(rules.alerts()).expect("JSON");
@@ -202,47 +181,39 @@ async fn alerts_are_told_once_whatever_happens() {
     let rules = start(directory.path(), &memory, waiting.receivers());
     rules.reload().await.expect("the file is good");
     let is = |status: &'static str| move |(_, task): &(String, Value)| task["status"] == status;
-    first(&mut waiting.tasks, "the task again", is("firing")).await;
-    up(&memory, 1.0);
-    first(&mut waiting.tasks, "its end", is("resolved")).await;
-    first(&mut waiting.hook.requests, "its end by webhook", |told| {
+    first_matching(&mut waiting.tasks, "the task again", is("firing")).await;
+    set_up(&memory, 1.0);
+    first_matching(&mut waiting.tasks, "its end", is("resolved")).await;
+    first_matching(&mut waiting.hook.requests, "its end by webhook", |told| {
         body(told)["status"] == "resolved"
     })
     .await;
     rules.stop().await;
     let made = waiting.queue.tasks.lock().expect("no panic").clone();
-    let states: Vec<&str> = made
-        .keys()
-        .filter_map(|key| key.split('/').nth(4))
-        .collect();
+    let states: Vec<&str> = made.keys().filter_map(|key| key.split('/').nth(4)).collect();
     assert_eq!(states, ["firing", "resolved"], "{made:?}");
 }
 
 #[tokio::test]
 async fn a_queue_that_takes_no_alerts_is_one_line_at_its_start_and_one_at_its_end() {
     let mut waiting = TestReceivers::new().await;
-    waiting.queue.refuses.store(u32::MAX, Ordering::Relaxed);
+    waiting.queue.refusals_left.store(u32::MAX, Ordering::Relaxed);
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("a.yml"), RULES).expect("a file");
     let memory = Arc::new(Memory::default());
-    up(&memory, 0.0);
-    let refusing = ReceiverConfig {
-        name: "queue/refusing".to_owned(),
-        ..waiting.receivers().remove(0)
-    };
+    set_up(&memory, 0.0);
+    let refusing =
+        ReceiverConfig { name: "queue/refusing".to_owned(), ..waiting.receivers().remove(0) };
     let rules = start(directory.path(), &memory, vec![refusing]);
     let log = ConditionLog::watch("alert_queue_refusing", "queue/refusing");
     rules.reload().await.expect("the file is good");
     eventually("three tasks are refused", async || {
-        waiting.queue.refuses.load(Ordering::Relaxed) <= u32::MAX - 3 && log.is_active()
+        waiting.queue.refusals_left.load(Ordering::Relaxed) <= u32::MAX - 3 && log.is_active()
     })
     .await;
-    assert!(
-        log.reason()
-            .is_some_and(|reason| reason.contains("come again"))
-    );
-    waiting.queue.refuses.store(0, Ordering::Relaxed);
-    first(&mut waiting.tasks, "a task", |_| true).await;
+    assert!(log.reason().is_some_and(|reason| reason.contains("come again")));
+    waiting.queue.refusals_left.store(0, Ordering::Relaxed);
+    first_matching(&mut waiting.tasks, "a task", |_| true).await;
     rules.stop().await;
     assert!(!log.is_active());
     assert_eq!(log.levels(), ["WARN", "INFO"]);
@@ -255,23 +226,23 @@ async fn ends_with_its_rule(without: &str) {
     let file = directory.path().join("a.yml");
     std::fs::write(&file, RULES).expect("a file");
     let memory = Arc::new(Memory::default());
-    up(&memory, 0.0);
+    set_up(&memory, 0.0);
     let rules = start(directory.path(), &memory, waiting.receivers());
     rules.reload().await.expect("the file is good");
-    waiting.are_told().await;
+    waiting.expect_notifications().await;
 
     // A queue that is busy just then is told later.
-    waiting.queue.refuses.store(1, Ordering::Relaxed);
+    waiting.queue.refusals_left.store(1, Ordering::Relaxed);
     std::fs::write(&file, without).expect("a file");
     rules.reload().await.expect("the file is good");
-    let (_, task) = first(&mut waiting.tasks, "its end", |_| true).await;
+    let (_, task) = first_matching(&mut waiting.tasks, "its end", |_| true).await;
     assert_eq!(task["status"], "resolved");
     assert_eq!(task["labels"]["alertname"], "Down");
-    first(&mut waiting.hook.requests, "its end by webhook", |told| {
+    first_matching(&mut waiting.hook.requests, "its end by webhook", |told| {
         body(told)["status"] == "resolved"
     })
     .await;
-    first(&mut waiting.manager.requests, "its end", |told| {
+    first_matching(&mut waiting.manager.requests, "its end", |told| {
         body(told)[0]["endsAt"] == task["endsAt"]
     })
     .await;
@@ -280,12 +251,12 @@ async fn ends_with_its_rule(without: &str) {
     // It fires again with its rule, and is no more told as resolved.
     std::fs::write(&file, RULES).expect("a file");
     rules.reload().await.expect("the file is good");
-    let (_, task) = first(&mut waiting.tasks, "the alert again", |_| true).await;
+    let (_, task) = first_matching(&mut waiting.tasks, "the alert again", |_| true).await;
     assert_eq!(task["status"], "firing");
     let is_new = |told: &Request| body(told)[0]["startsAt"] == task["startsAt"];
-    first(&mut waiting.manager.requests, "the new one", is_new).await;
+    first_matching(&mut waiting.manager.requests, "the new one", is_new).await;
     for _ in 0..3 {
-        let told = first(&mut waiting.manager.requests, "it again", |_| true).await;
+        let told = first_matching(&mut waiting.manager.requests, "it again", |_| true).await;
         assert!(is_new(&told), "{told:?}");
     }
     rules.stop().await;
@@ -305,33 +276,27 @@ async fn an_alert_ends_with_its_rule() {
 #[tokio::test]
 async fn a_webhook_that_fails_is_tried_again() {
     let count = AtomicU32::new(0);
-    let mut hook = serve(
-        move |_: &Request| match count.fetch_add(1, Ordering::Relaxed) {
-            0 => Some(Answer::status(500)),
-            1 => Some(Answer::status(429)),
-            _ => Some(Answer::status(204)),
-        },
-    )
+    let mut hook = serve(move |_: &Request| match count.fetch_add(1, Ordering::Relaxed) {
+        0 => Some(Answer::status(500)),
+        1 => Some(Answer::status(429)),
+        _ => Some(Answer::status(204)),
+    })
     .await;
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("a.yml"), RULES).expect("a file");
     let memory = Arc::new(Memory::default());
-    up(&memory, 0.0);
+    set_up(&memory, 0.0);
     let url = format!("http://{}", hook.address);
-    let rules = start(
-        directory.path(),
-        &memory,
-        vec![receiver(Destination::Webhook { url })],
-    );
+    let rules = start(directory.path(), &memory, vec![receiver(Destination::Webhook { url })]);
     rules.reload().await.expect("the file is good");
     let mut bodies = Vec::new();
     for _ in 0..3 {
-        bodies.push(first(&mut hook.requests, "an attempt", |_| true).await.body);
+        bodies.push(first_matching(&mut hook.requests, "an attempt", |_| true).await.body);
     }
     assert!(bodies.windows(2).all(|two| two[0] == two[1]), "{bodies:?}");
     // Told once: the next that comes is its end.
-    up(&memory, 1.0);
-    let next = first(&mut hook.requests, "its end", |_| true).await;
+    set_up(&memory, 1.0);
+    let next = first_matching(&mut hook.requests, "its end", |_| true).await;
     assert_eq!(body(&next)["status"], "resolved");
     rules.stop().await;
 }
@@ -343,37 +308,32 @@ async fn a_reload_takes_all_or_nothing() {
     std::fs::write(&file, RULES).expect("a file");
     let memory = Arc::new(Memory::default());
     let mut samples = memory.listen();
-    up(&memory, 1.0);
+    set_up(&memory, 1.0);
     let rules = start(directory.path(), &memory, Vec::new());
     rules.reload().await.expect("the file is good");
-    first(&mut samples, "a recorded sample", is_series("job:up")).await;
+    first_matching(&mut samples, "a recorded sample", is_series("job:up")).await;
 
-    std::fs::write(
-        &file,
-        RULES
-            .replace("job:up == 10", "job:up ==")
-            .replace("up + 10", "sum("),
-    )
-    .expect("a file");
+    std::fs::write(&file, RULES.replace("job:up == 10", "job:up ==").replace("up + 10", "sum("))
+        .expect("a file");
     let error = rules.reload().await.expect_err("the file is bad");
     assert_eq!(error.problems.len(), 2, "{error}");
     assert!(
         error.problems[0].contains("a.yml: 7:15: group \"g\", rule 1, \"job:up\": could not parse"),
         "{error}"
     );
-    first(&mut samples, "a recorded sample still", is_series("job:up")).await;
+    first_matching(&mut samples, "a recorded sample still", is_series("job:up")).await;
 
     std::fs::write(&file, RULES.replace("record: job:up", "record: job:new")).expect("a file");
     rules.reload().await.expect("the file is good");
-    first(&mut samples, "the end of the old series", |sample| {
+    first_matching(&mut samples, "the end of the old series", |sample| {
         sample.labels.metric() == "job:up" && is_stale(sample.value)
     })
     .await;
-    first(&mut samples, "the new series", is_series("job:new")).await;
+    first_matching(&mut samples, "the new series", is_series("job:new")).await;
 
     std::fs::write(&file, "").expect("a file");
     rules.reload().await.expect("the file is good");
-    first(&mut samples, "the end of the new series", |sample| {
+    first_matching(&mut samples, "the end of the new series", |sample| {
         sample.labels.metric() == "job:new" && is_stale(sample.value)
     })
     .await;

@@ -13,13 +13,13 @@ use egret_series::worker::scrape::{OwnTarget, Scraper, ScraperOptions};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::web::{Answer, Memory, Request, first, serve};
+use crate::web::{Answer, Memory, Request, first_matching, serve};
 
 fn scraper(directory: &Path, own: Vec<OwnTarget>, memory: &Arc<Memory>) -> Arc<Scraper> {
-    scraper_by(Arc::new(SystemClock), directory, own, memory)
+    scraper_with_clock(Arc::new(SystemClock), directory, own, memory)
 }
 
-fn scraper_by(
+fn scraper_with_clock(
     clock: Arc<dyn Clock>,
     directory: &Path,
     own: Vec<OwnTarget>,
@@ -30,13 +30,7 @@ fn scraper_by(
         targets_max: 2,
         ..ScraperOptions::default()
     };
-    Arc::new(Scraper::new(
-        options,
-        &own,
-        clock,
-        memory.clone(),
-        memory.clone(),
-    ))
+    Arc::new(Scraper::new(options, &own, clock, memory.clone(), memory.clone()))
 }
 
 fn write(directory: &Path, name: &str, text: &str) -> String {
@@ -45,17 +39,17 @@ fn write(directory: &Path, name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
-fn packed(text: &[u8]) -> Vec<u8> {
+fn gzip(text: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(text).expect("memory");
     encoder.finish().expect("memory")
 }
 
-fn is(metric: &'static str, value: f64) -> impl Fn(&NewSample) -> bool {
+fn has_value(metric: &'static str, value: f64) -> impl Fn(&NewSample) -> bool {
     move |sample| sample.labels.metric() == metric && sample.value == value
 }
 
-fn ends(metric: &'static str) -> impl Fn(&NewSample) -> bool {
+fn is_stale_marker(metric: &'static str) -> impl Fn(&NewSample) -> bool {
     move |sample| sample.labels.metric() == metric && is_stale(sample.value)
 }
 
@@ -65,7 +59,7 @@ fn open_metrics() -> Answer {
         status: 200,
         headers: "content-type: application/openmetrics-text; version=1.0.0\r\ncontent-encoding: gzip\r\n"
             .to_owned(),
-        body: packed(b"# TYPE hits counter\nhits_total{job=\"own\"} 7 # {id=\"a\"} 1\n# EOF\n"),
+        body: gzip(b"# TYPE hits counter\nhits_total{job=\"own\"} 7 # {id=\"a\"} 1\n# EOF\n"),
     }
 }
 
@@ -77,11 +71,7 @@ fn check_request(request: &Request) {
         "x-prometheus-scrape-timeout-seconds: 0.3",
         "accept: application/openmetrics-text;version=1.0.0",
     ] {
-        assert!(
-            request.head.contains(header),
-            "{header} in {}",
-            request.head
-        );
+        assert!(request.head.contains(header), "{header} in {}", request.head);
     }
 }
 
@@ -108,22 +98,20 @@ async fn a_target_comes_fails_and_goes() {
     let scraper = scraper(directory.path(), Vec::new(), &memory);
     scraper.reload().await.expect("the file is good");
 
-    let hits = first(&mut samples, "a sample", is("hits_total", 7.0)).await;
-    let wanted = format!(
-        "hits_total{{exported_job=\"own\", instance={:?}, job=\"web\"}}",
-        web.address
-    );
+    let hits = first_matching(&mut samples, "a sample", has_value("hits_total", 7.0)).await;
+    let wanted =
+        format!("hits_total{{exported_job=\"own\", instance={:?}, job=\"web\"}}", web.address);
     assert_eq!(hits.labels.to_string(), wanted);
-    first(&mut samples, "up", is("up", 1.0)).await;
-    check_request(&first(&mut web.requests, "a request", |_| true).await);
+    first_matching(&mut samples, "up", has_value("up", 1.0)).await;
+    check_request(&first_matching(&mut web.requests, "a request", |_| true).await);
     let status = serde_json::to_value(scraper.status()).expect("JSON");
     assert_eq!(status["activeTargets"][0]["health"], "up");
     assert_eq!(status["activeTargets"][0]["scrapeInterval"], "300ms");
     assert_eq!(status["droppedTargetCounts"]["web"], 1);
 
     state.store(1, Ordering::Relaxed);
-    first(&mut samples, "the end of a series", ends("hits_total")).await;
-    first(&mut samples, "up", is("up", 0.0)).await;
+    first_matching(&mut samples, "the end of a series", is_stale_marker("hits_total")).await;
+    first_matching(&mut samples, "up", has_value("up", 0.0)).await;
     let status = scraper.status();
     assert_eq!(
         status.active_targets[0].last_error,
@@ -131,23 +119,14 @@ async fn a_target_comes_fails_and_goes() {
     );
 
     state.store(0, Ordering::Relaxed);
-    first(&mut samples, "the series again", is("hits_total", 7.0)).await;
-    write(
-        directory.path(),
-        "a.yml",
-        "scrape_configs:\n- job_name: x\n  scheme: ftp\n",
-    );
+    first_matching(&mut samples, "the series again", has_value("hits_total", 7.0)).await;
+    write(directory.path(), "a.yml", "scrape_configs:\n- job_name: x\n  scheme: ftp\n");
     let error = scraper.reload().await.expect_err("the file is bad");
-    assert!(
-        error
-            .to_string()
-            .contains("a.yml: 2:3: job \"x\": scheme \"ftp\""),
-        "{error}"
-    );
+    assert!(error.to_string().contains("a.yml: 2:3: job \"x\": scheme \"ftp\""), "{error}");
     assert_eq!(scraper.status().active_targets.len(), 1);
     write(directory.path(), "a.yml", "");
     scraper.reload().await.expect("the file is good");
-    first(&mut samples, "the end of the target", ends("up")).await;
+    first_matching(&mut samples, "the end of the target", is_stale_marker("up")).await;
     assert!(scraper.status().active_targets.is_empty());
     scraper.stop().await;
 }
@@ -164,12 +143,12 @@ async fn a_target_that_does_not_answer_holds_up_no_other_configuration() {
     write(directory.path(), "a.yml", &job);
     let memory = Arc::new(Memory::default());
     let clock = crate::engine::clock();
-    let scraper = scraper_by(clock.clone(), directory.path(), Vec::new(), &memory);
+    let scraper = scraper_with_clock(clock.clone(), directory.path(), Vec::new(), &memory);
     scraper.reload().await.expect("the file is good");
     // The target's loop, which plans its first scrape within the hour to come.
     tokio::task::yield_now().await;
     clock.advance(std::time::Duration::from_secs(3_600));
-    first(&mut web.requests, "a request", |_| true).await;
+    first_matching(&mut web.requests, "a request", |_| true).await;
     write(directory.path(), "a.yml", "");
     scraper.reload().await.expect("the file is good");
     assert!(scraper.status().active_targets.is_empty());
@@ -177,7 +156,7 @@ async fn a_target_that_does_not_answer_holds_up_no_other_configuration() {
 }
 
 /// Why the first scrape of a target fails that answers so.
-async fn failure(
+async fn scrape_failure(
     lines: &str,
     answer: impl Fn() -> Option<Answer> + Send + Sync + 'static,
 ) -> String {
@@ -192,7 +171,7 @@ async fn failure(
     let mut samples = memory.listen();
     let scraper = scraper(directory.path(), Vec::new(), &memory);
     scraper.reload().await.expect("the file is good");
-    first(&mut samples, "a scrape that fails", is("up", 0.0)).await;
+    first_matching(&mut samples, "a scrape that fails", has_value("up", 0.0)).await;
     let error = scraper.status().active_targets[0].last_error.clone();
     scraper.stop().await;
     error
@@ -212,31 +191,23 @@ async fn what_is_too_long_or_too_late_is_an_error() {
             })
         }
     };
-    let bomb = of_gzip(&packed(&vec![b'\n'; 500_000]));
+    let bomb = of_gzip(&gzip(&vec![b'\n'; 500_000]));
     let page = || Some(Answer::text("<html>"));
     let redirect = || Some(Answer::status(302));
     let failures = tokio::join!(
-        failure(limit, long),
-        failure(limit, bomb),
-        failure("", || None),
-        failure("", of_gzip(b"not gzip")),
-        failure("", page),
-        failure("  follow_redirects: false\n", redirect),
+        scrape_failure(limit, long),
+        scrape_failure(limit, bomb),
+        scrape_failure("", || None),
+        scrape_failure("", of_gzip(b"not gzip")),
+        scrape_failure("", page),
+        scrape_failure("  follow_redirects: false\n", redirect),
     );
     let too_long = "body size limit exceeded (limit: 1024 bytes)";
     assert_eq!(failures.0, too_long);
     assert_eq!(failures.1, too_long);
     assert_eq!(failures.2, "no answer within 1s");
-    assert!(
-        failures.3.starts_with("the body is not gzip"),
-        "{}",
-        failures.3
-    );
-    assert!(
-        failures.4.starts_with("line 1, byte 1: a name is expected"),
-        "{}",
-        failures.4
-    );
+    assert!(failures.3.starts_with("the body is not gzip"), "{}", failures.3);
+    assert!(failures.4.starts_with("line 1, byte 1: a name is expected"), "{}", failures.4);
     assert_eq!(failures.5, "server returned HTTP status 302 Found");
 }
 
@@ -260,24 +231,16 @@ async fn lists_of_targets_are_read_again() {
     let mut samples = memory.listen();
     let scraper = scraper(directory.path(), Vec::new(), &memory);
     scraper.reload().await.expect("the files are good");
-    first(&mut samples, "the first target", |it| {
-        it.labels.get("p") == "GET /one"
-    })
-    .await;
+    first_matching(&mut samples, "the first target", |it| it.labels.get("p") == "GET /one").await;
     list("/two");
-    first(&mut samples, "the end of the first", |it| {
+    first_matching(&mut samples, "the end of the first", |it| {
         it.labels.get("p") == "GET /one" && is_stale(it.value)
     })
     .await;
-    first(&mut samples, "the second target", |it| {
-        it.labels.get("p") == "GET /two"
-    })
-    .await;
+    first_matching(&mut samples, "the second target", |it| it.labels.get("p") == "GET /two").await;
     write(directory.path(), "list.json", "no list");
-    first(&mut samples, "the second target still", |it| {
-        it.labels.get("p") == "GET /two"
-    })
-    .await;
+    first_matching(&mut samples, "the second target still", |it| it.labels.get("p") == "GET /two")
+        .await;
     assert_eq!(scraper.status().active_targets.len(), 1);
     write(directory.path(), "list.json", "[{targets: ['http://b/m']}]");
     let error = scraper.reload().await.expect_err("a URL is no target");
@@ -311,13 +274,11 @@ async fn this_program_is_scraped_without_http() {
     let mut samples = memory.listen();
     let scraper = scraper(directory.path(), vec![own], &memory);
     scraper.reload().await.expect("there are no files");
-    let sample = first(&mut samples, "a sample", is("own_renders_total", 2.0)).await;
-    assert_eq!(
-        sample.labels.to_string(),
-        "own_renders_total{instance=\"here\", job=\"egret\"}"
-    );
+    let sample =
+        first_matching(&mut samples, "a sample", has_value("own_renders_total", 2.0)).await;
+    assert_eq!(sample.labels.to_string(), "own_renders_total{instance=\"here\", job=\"egret\"}");
     scraper.reload().await.expect("there are no files");
-    first(&mut samples, "more of them", is("own_renders_total", 4.0)).await;
+    first_matching(&mut samples, "more of them", has_value("own_renders_total", 4.0)).await;
     scraper.stop().await;
 }
 
@@ -333,10 +294,7 @@ async fn more_targets_than_allowed_change_nothing() {
     scraper.reload().await.expect("two are allowed");
     write(directory.path(), "a.yml", &job("['a:1', 'b:1', 'c:1']"));
     let error = scraper.reload().await.expect_err("three are not");
-    assert!(
-        error.to_string().contains("series.scrape_targets_max is 2"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("series.scrape_targets_max is 2"), "{error}");
     assert_eq!(scraper.status().active_targets.len(), 2);
     scraper.stop().await;
 }

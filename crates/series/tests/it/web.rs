@@ -40,11 +40,7 @@ impl Answer {
     }
 
     pub fn status(status: u16) -> Self {
-        Self {
-            status,
-            headers: String::new(),
-            body: Vec::new(),
-        }
+        Self { status, headers: String::new(), body: Vec::new() }
     }
 }
 
@@ -61,13 +57,13 @@ pub async fn serve(answer: impl Fn(&Request) -> Option<Answer> + Send + Sync + '
     let answer = Arc::new(answer);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(converse(stream, answer.clone(), sender.clone()));
+            tokio::spawn(serve_connection(stream, answer.clone(), sender.clone()));
         }
     });
     Web { address, requests }
 }
 
-async fn converse(
+async fn serve_connection(
     mut stream: TcpStream,
     answer: Arc<impl Fn(&Request) -> Option<Answer>>,
     requests: mpsc::UnboundedSender<Request>,
@@ -75,7 +71,7 @@ async fn converse(
     let mut read = Vec::new();
     loop {
         let request = loop {
-            if let Some(request) = take(&mut read) {
+            if let Some(request) = parse_request(&mut read) {
                 break request;
             }
             let mut chunk = [0; 4_096];
@@ -86,19 +82,12 @@ async fn converse(
         };
         let answered = answer(&request);
         let _ = requests.send(request);
-        let Some(Answer {
-            status,
-            headers,
-            body,
-        }) = answered
-        else {
+        let Some(Answer { status, headers, body }) = answered else {
             let _ = stream.read(&mut [0; 1]).await;
             return;
         };
-        let head = format!(
-            "HTTP/1.1 {status} x\r\n{headers}content-length: {}\r\n\r\n",
-            body.len()
-        );
+        let head =
+            format!("HTTP/1.1 {status} x\r\n{headers}content-length: {}\r\n\r\n", body.len());
         if stream.write_all(head.as_bytes()).await.is_err()
             || stream.write_all(&body).await.is_err()
         {
@@ -108,21 +97,15 @@ async fn converse(
 }
 
 /// A whole request, if it is there.
-fn take(read: &mut Vec<u8>) -> Option<Request> {
+fn parse_request(read: &mut Vec<u8>) -> Option<Request> {
     let text = String::from_utf8_lossy(read).into_owned();
     let (head, rest) = text.split_once("\r\n\r\n")?;
     let (line, head) = head.split_once("\r\n").unwrap_or((head, ""));
     let head = head.to_lowercase();
-    let length = head
-        .lines()
-        .find_map(|line| line.strip_prefix("content-length: "));
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
     let length: usize = length.map_or(0, |length| length.parse().expect("a length"));
     let body = rest.get(..length)?.to_owned();
-    let request = Request {
-        line: line.trim_end_matches(" HTTP/1.1").to_owned(),
-        head,
-        body,
-    };
+    let request = Request { line: line.trim_end_matches(" HTTP/1.1").to_owned(), head, body };
     let taken = text.find("\r\n\r\n").expect("it was found before") + 4 + length;
     read.drain(..taken);
     Some(request)
@@ -148,10 +131,7 @@ impl Default for Memory {
 impl Memory {
     pub fn set(&self, labels: &[(&str, &str)], time: TimeMs, value: f64) {
         let labels = Labels::new(labels.iter().copied());
-        self.source
-            .lock()
-            .expect("no panic")
-            .add(&labels, time, value);
+        self.source.lock().expect("no panic").add(&labels, time, value);
     }
 
     /// Samples that are appended from now on.
@@ -199,14 +179,10 @@ impl Describe for Memory {
 
 impl Evaluate for Memory {
     fn instant(&self, query: &Query, at: TimeMs) -> Result<QueryAnswer, QueryError> {
-        query.instant(
-            &*self.source.lock().expect("no panic"),
-            at,
-            &EvalOptions::default(),
-        )
+        query.instant(&*self.source.lock().expect("no panic"), at, &EvalOptions::default())
     }
 
-    fn last(
+    fn last_samples(
         &self,
         matchers: Vec<Matcher>,
         range: TimeSpan,
@@ -216,7 +192,7 @@ impl Evaluate for Memory {
 }
 
 /// The first thing that comes which is wanted.
-pub async fn first<T: std::fmt::Debug>(
+pub async fn first_matching<T: std::fmt::Debug>(
     receiver: &mut mpsc::UnboundedReceiver<T>,
     what: &str,
     wanted: impl Fn(&T) -> bool,

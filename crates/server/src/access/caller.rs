@@ -35,12 +35,12 @@ impl Caller {
     }
 
     /// Whether the caller has a scope, `admin` included, in some part of its area at least.
-    pub fn may(&self, scope: &str) -> bool {
+    pub(crate) fn has_scope(&self, scope: &str) -> bool {
         self.0.allows(scope)
     }
 
     /// Whether the caller has a scope for all of its area.
-    pub(super) fn has_whole(&self, needed: &str) -> bool {
+    pub(super) fn has_whole_area(&self, needed: &str) -> bool {
         self.0.scopes.iter().any(|granted| {
             let is_part = granted.contains('/');
             !is_part && Scope::allows(granted, needed)
@@ -66,23 +66,23 @@ impl Caller {
             return Ok(());
         }
         let action = actions.first().copied().unwrap_or("*");
-        Err(TokenError::ScopeMissing {
-            scope: format!("{area}/{part}:{action}"),
-        })
+        Err(TokenError::ScopeMissing { scope: format!("{area}/{part}:{action}") })
     }
 
     /// Insists that the caller may do one of `actions` in all of an area.
     ///
     /// # Errors
     /// [`TokenError::ScopeMissing`], a 403.
-    pub(crate) fn require_whole(&self, area: &str, actions: &[&str]) -> Result<(), TokenError> {
+    pub(crate) fn require_whole_area(
+        &self,
+        area: &str,
+        actions: &[&str],
+    ) -> Result<(), TokenError> {
         if self.reach(area, actions) == Reach::All {
             return Ok(());
         }
         let action = actions.first().copied().unwrap_or("*");
-        Err(TokenError::ScopeMissing {
-            scope: format!("{area}:{action}"),
-        })
+        Err(TokenError::ScopeMissing { scope: format!("{area}:{action}") })
     }
 
     /// Insists that the caller belongs to the tenant of the operator.
@@ -90,23 +90,17 @@ impl Caller {
     /// # Errors
     /// [`TokenError::OperatorOnly`], a 403.
     pub(crate) fn require_operator(&self) -> Result<(), TokenError> {
-        if self.0.is_operators() {
-            Ok(())
-        } else {
-            Err(TokenError::OperatorOnly)
-        }
+        if self.0.belongs_to_operator() { Ok(()) } else { Err(TokenError::OperatorOnly) }
     }
 
     /// Insists on a scope beyond those the operation's documentation names.
     ///
     /// # Errors
     /// [`TokenError::ScopeMissing`], a 403.
-    pub fn require(&self, scope: &str) -> Result<(), TokenError> {
-        if self.may(scope) {
+    pub(crate) fn require(&self, scope: &str) -> Result<(), TokenError> {
+        if self.has_scope(scope) {
             return Ok(());
         }
-        Err(TokenError::ScopeMissing {
-            scope: scope.to_owned(),
-        })
+        Err(TokenError::ScopeMissing { scope: scope.to_owned() })
     }
 }

@@ -72,10 +72,10 @@ pub(crate) struct Operation {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Transfer {
     /// They last as long as their clients want.
-    pub(crate) is_lasting: bool,
+    pub(crate) is_long_lived: bool,
     /// Their bodies have limits of their own: a gRPC stream is bounded message by message, an
     /// attachment as it is written.
-    pub(crate) is_piecemeal: bool,
+    pub(crate) has_streamed_body: bool,
 }
 
 impl Operation {
@@ -101,16 +101,16 @@ fn is_audited(id: &str, method: &Method, requirement: &Requirement) -> bool {
     let Requirement::Token { any_of, .. } = requirement else {
         return false;
     };
-    let has = |wanted: &str| any_of.iter().any(|scope| scope == wanted);
-    let reads_only = method == Method::GET || method == Method::HEAD;
+    let has_scope = |wanted: &str| any_of.iter().any(|scope| scope == wanted);
+    let is_read = method == Method::GET || method == Method::HEAD;
     let is_subscription =
-        has("documents:read") && (method == Method::PUT || method == Method::DELETE);
+        has_scope("documents:read") && (method == Method::PUT || method == Method::DELETE);
     !NOT_AUDITED.contains(&id)
-        && ((has(ADMIN) && !reads_only)
+        && ((has_scope(ADMIN) && !is_read)
             || is_subscription
             || ["queue:operate", "branches:write", "views:write"]
                 .iter()
-                .any(|scope| has(scope)))
+                .any(|scope| has_scope(scope)))
 }
 
 /// The requirement and the audit name of one method of a path.
@@ -125,14 +125,14 @@ pub(crate) struct OperationAccess {
 pub(crate) struct Requirements {
     by_path: HashMap<String, HashMap<Method, Arc<OperationAccess>>>,
     /// Access to routes without documentation.
-    otherwise: Arc<OperationAccess>,
+    undocumented: Arc<OperationAccess>,
 }
 
 impl Default for Requirements {
     fn default() -> Self {
         Self {
             by_path: HashMap::new(),
-            otherwise: Arc::new(OperationAccess {
+            undocumented: Arc::new(OperationAccess {
                 requirement: Requirement::operator(),
                 operation: Arc::new(Operation {
                     id: "undocumented".to_owned(),
@@ -155,7 +155,7 @@ impl Requirements {
         transfer: Transfer,
         requirement: Requirement,
     ) {
-        let guarded = Arc::new(OperationAccess {
+        let access = Arc::new(OperationAccess {
             operation: Arc::new(Operation {
                 id: id.to_owned(),
                 path: path.to_owned(),
@@ -167,34 +167,30 @@ impl Requirements {
         let methods = self.by_path.entry(path.to_owned()).or_default();
         // axum answers HEAD with the handler of GET.
         if method == Method::GET {
-            methods.insert(Method::HEAD, guarded.clone());
+            methods.insert(Method::HEAD, access.clone());
         }
-        methods.insert(method, guarded);
+        methods.insert(method, access);
     }
 
     /// What a request needs; `None` when the path is documented without this method, so that the
     /// request must not reach a handler.
-    pub(super) fn of(&self, path: &str, method: &Method) -> Option<&OperationAccess> {
+    pub(super) fn find(&self, path: &str, method: &Method) -> Option<&OperationAccess> {
         match self.by_path.get(path) {
             Some(methods) => methods.get(method).map(|guarded| &**guarded),
-            None => Some(&self.otherwise),
+            None => Some(&self.undocumented),
         }
     }
 
     /// Every documented path without wildcards, in order.
     pub(crate) fn documented_paths(&self) -> Vec<String> {
-        let mut paths: Vec<String> = self
-            .by_path
-            .keys()
-            .filter(|path| !path.contains('*'))
-            .cloned()
-            .collect();
+        let mut paths: Vec<String> =
+            self.by_path.keys().filter(|path| !path.contains('*')).cloned().collect();
         paths.sort_unstable();
         paths
     }
 
     /// The methods of a documented path as an `Allow` header has them.
-    pub(super) fn allowed(&self, path: &str) -> String {
+    pub(super) fn allowed_methods(&self, path: &str) -> String {
         let mut methods: Vec<&str> = self
             .by_path
             .get(path)

@@ -68,13 +68,13 @@ pub(crate) struct AuditFilter {
 }
 
 impl AuditFilter {
-    pub(super) fn takes(&self, entry: &AuditEntry) -> bool {
-        let is = |wanted: &Option<String>, found: Option<&str>| {
-            wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
+    pub(super) fn matches(&self, entry: &AuditEntry) -> bool {
+        let is_match = |wanted: &Option<String>, actual: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| actual == Some(wanted))
         };
         self.since.is_none_or(|since| entry.at >= since)
-            && is(&self.token, entry.token.as_deref())
-            && is(&self.tenant, entry.tenant.as_deref())
-            && is(&self.operation, Some(&entry.operation))
+            && is_match(&self.token, entry.token.as_deref())
+            && is_match(&self.tenant, entry.tenant.as_deref())
+            && is_match(&self.operation, Some(&entry.operation))
     }
 }

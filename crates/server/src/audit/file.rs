@@ -30,13 +30,10 @@ pub(super) struct AuditFiles {
 
 impl AuditFiles {
     pub(super) fn new(options: AuditOptions) -> Self {
-        Self {
-            options,
-            current: None,
-        }
+        Self { options, current: None }
     }
 
-    fn path(&self) -> PathBuf {
+    fn current_path(&self) -> PathBuf {
         self.options.directory.join(CURRENT)
     }
 
@@ -50,7 +47,7 @@ impl AuditFiles {
         }
         let (file, size) = match &mut self.current {
             Some(current) => current,
-            none => none.insert(self.options.open()?),
+            none => none.insert(self.options.open_current()?),
         };
         match file.write_all(&line) {
             Ok(()) => *size += line.len() as u64,
@@ -67,18 +64,18 @@ impl AuditFiles {
     /// Puts the current file aside under the time of the entry that did not fit, and deletes the
     /// oldest beyond the number that is kept.
     fn rotate(&mut self, entry: &AuditEntry) -> io::Result<()> {
-        let aside = format!("audit-{:020}.jsonl", entry.at.as_micros().max(0));
-        fs::rename(self.path(), self.options.directory.join(aside))?;
+        let rotated_name = format!("audit-{:020}.jsonl", entry.at.as_micros().max(0));
+        fs::rename(self.current_path(), self.options.directory.join(rotated_name))?;
         self.current = None;
-        let kept = (self.options.files_max.max(1) - 1) as usize;
-        for old in self.rotated()?.into_iter().skip(kept) {
+        let rotated_max = (self.options.files_max.max(1) - 1) as usize;
+        for old in self.rotated_files()?.into_iter().skip(rotated_max) {
             fs::remove_file(old)?;
         }
         Ok(())
     }
 
     /// The files that were put aside, newest first.
-    fn rotated(&self) -> io::Result<Vec<PathBuf>> {
+    fn rotated_files(&self) -> io::Result<Vec<PathBuf>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.options.directory)? {
             let path = entry?.path();
@@ -94,14 +91,14 @@ impl AuditFiles {
 
     /// The newest entries that a filter takes, newest first.
     pub(super) fn read(&self, filter: &AuditFilter) -> io::Result<Vec<AuditEntry>> {
-        let mut found = Vec::new();
-        let rotated = match self.rotated() {
+        let mut entries = Vec::new();
+        let rotated = match self.rotated_files() {
             Ok(files) => files,
             // Nothing has been written yet.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(entries),
             Err(error) => return Err(error),
         };
-        for path in std::iter::once(self.path()).chain(rotated) {
+        for path in std::iter::once(self.current_path()).chain(rotated) {
             let file = match File::open(&path) {
                 Ok(file) => file,
                 // It was rotated away meanwhile, or is not there yet.
@@ -114,25 +111,22 @@ impl AuditFiles {
                 let Ok(entry) = serde_json::from_slice(&line) else {
                     continue;
                 };
-                if filter.takes(&entry) {
-                    found.push(entry);
+                if filter.matches(&entry) {
+                    entries.push(entry);
                 }
-                if found.len() >= filter.limit {
-                    return Ok(found);
+                if entries.len() >= filter.limit {
+                    return Ok(entries);
                 }
             }
         }
-        Ok(found)
+        Ok(entries)
     }
 }
 
 impl AuditOptions {
-    fn open(&self) -> io::Result<(File, u64)> {
+    fn open_current(&self) -> io::Result<(File, u64)> {
         let mut builder = DirBuilder::new();
-        builder
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.directory)?;
+        builder.recursive(true).mode(0o700).create(&self.directory)?;
         let file = OpenOptions::new()
             .create(true)
             .append(true)

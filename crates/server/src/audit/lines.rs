@@ -23,12 +23,7 @@ pub(super) struct LinesFromEnd {
 impl LinesFromEnd {
     pub(super) fn new(mut file: File) -> io::Result<Self> {
         let start = file.seek(SeekFrom::End(0))?;
-        Ok(Self {
-            file,
-            start,
-            buffer: Vec::new(),
-            is_too_long: false,
-        })
+        Ok(Self { file, start, buffer: Vec::new(), is_too_long: false })
     }
 
     /// The line before, without its end; `None` at the beginning of the file. Lines that are too

@@ -66,7 +66,7 @@ pub(super) struct FailedQuota {
 
 impl FailedQuota {
     /// Counts an entry in one bucket after the other until one is full. Returns whether none is.
-    pub(super) fn take(&mut self, buckets: &[Bucket<'_>], now: Timestamp) -> bool {
+    pub(super) fn try_count(&mut self, buckets: &[Bucket<'_>], now: Timestamp) -> bool {
         let minute = minute(now);
         if minute != self.minute {
             self.minute = minute;

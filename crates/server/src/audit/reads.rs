@@ -17,32 +17,29 @@ const READS_PER_TENANT_MAX: usize = 4;
 /// The queries that read or wait, by tenant.
 #[derive(Debug)]
 pub(super) struct AuditReads {
-    turns: Arc<Semaphore>,
+    semaphore: Arc<Semaphore>,
     by_tenant: Arc<Mutex<HashMap<String, usize>>>,
 }
 
 impl AuditReads {
     pub(super) fn new() -> Self {
-        Self {
-            turns: Arc::new(Semaphore::new(READS_MAX)),
-            by_tenant: Arc::default(),
-        }
+        Self { semaphore: Arc::new(Semaphore::new(READS_MAX)), by_tenant: Arc::default() }
     }
 
     /// Waits until a query of a tenant may read.
     ///
     /// # Errors
     /// [`RequestError::QuotaExceeded`] when the tenant has as many queries as it may.
-    pub(super) async fn enter(&self, tenant: &str) -> Result<AuditTurn, RequestError> {
-        let place = self.take_place(tenant)?;
-        let turn = self.turns.clone().acquire_owned().await;
+    pub(super) async fn acquire_turn(&self, tenant: &str) -> Result<AuditTurn, RequestError> {
+        let tenant_slot = self.acquire_tenant_slot(tenant)?;
+        let permit = self.semaphore.clone().acquire_owned().await;
         Ok(AuditTurn {
-            _turn: turn.expect("the semaphore is never closed"),
-            _place: place,
+            _permit: permit.expect("the semaphore is never closed"),
+            _tenant_slot: tenant_slot,
         })
     }
 
-    fn take_place(&self, tenant: &str) -> Result<TenantSlot, RequestError> {
+    fn acquire_tenant_slot(&self, tenant: &str) -> Result<TenantSlot, RequestError> {
         let mut by_tenant = lock(&self.by_tenant);
         let count = by_tenant.entry(tenant.to_owned()).or_default();
         if *count >= READS_PER_TENANT_MAX {
@@ -52,18 +49,15 @@ impl AuditReads {
             });
         }
         *count += 1;
-        Ok(TenantSlot {
-            tenant: tenant.to_owned(),
-            by_tenant: self.by_tenant.clone(),
-        })
+        Ok(TenantSlot { tenant: tenant.to_owned(), by_tenant: self.by_tenant.clone() })
     }
 }
 
 /// The right to read, given back when dropped.
 #[derive(Debug)]
 pub(crate) struct AuditTurn {
-    _turn: OwnedSemaphorePermit,
-    _place: TenantSlot,
+    _permit: OwnedSemaphorePermit,
+    _tenant_slot: TenantSlot,
 }
 
 /// Counts a query of a tenant until dropped.

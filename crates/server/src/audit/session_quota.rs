@@ -42,12 +42,12 @@ struct SessionKey {
 struct Tally {
     recorded: u64,
     /// The latest session that was counted only, with the number of those before it.
-    counted: Option<AuditEntry>,
+    latest_unrecorded: Option<AuditEntry>,
 }
 
 impl SessionQuota {
     /// Counts the opening of a session. Returns whether it is to be recorded.
-    pub(super) fn take(&mut self, entry: &AuditEntry) -> bool {
+    pub(super) fn try_count(&mut self, entry: &AuditEntry) -> bool {
         let mut key = SessionKey {
             tenant: entry.tenant.clone(),
             branch: entry.object.clone(),
@@ -58,38 +58,34 @@ impl SessionQuota {
             key = SessionKey::default();
         }
         let tally = self.tallies.entry(key).or_default();
-        let of_tenant = self.by_tenant.entry(entry.tenant.clone()).or_default();
-        if tally.recorded < SESSIONS_PER_MINUTE_MAX && *of_tenant < SESSIONS_PER_TENANT_MINUTE_MAX {
+        let tenant_count = self.by_tenant.entry(entry.tenant.clone()).or_default();
+        if tally.recorded < SESSIONS_PER_MINUTE_MAX
+            && *tenant_count < SESSIONS_PER_TENANT_MINUTE_MAX
+        {
             tally.recorded += 1;
-            *of_tenant += 1;
+            *tenant_count += 1;
             return true;
         }
-        let before = tally.counted.as_ref();
-        let suppressed = before.map_or(0, |before| before.suppressed + 1);
-        tally.counted = Some(AuditEntry {
-            suppressed,
-            ..entry.clone()
-        });
+        let previous = tally.latest_unrecorded.as_ref();
+        let suppressed = previous.map_or(0, |before| before.suppressed + 1);
+        tally.latest_unrecorded = Some(AuditEntry { suppressed, ..entry.clone() });
         false
     }
 
     /// Takes the entries of sessions that were counted only, unless the minute of `now` is still
     /// the one in which they were.
-    pub(super) fn settle(&mut self, now: Option<Timestamp>) -> Vec<AuditEntry> {
+    pub(super) fn take_tallies(&mut self, now: Option<Timestamp>) -> Vec<AuditEntry> {
         let minute = now.map_or(self.minute, minute);
         if now.is_some() && minute == self.minute {
             return Vec::new();
         }
         let tallies = self.tallies.values_mut();
-        let mut counted: Vec<AuditEntry> =
-            tallies.filter_map(|tally| tally.counted.take()).collect();
-        counted.sort_unstable_by_key(|entry| entry.at);
+        let mut entries: Vec<AuditEntry> =
+            tallies.filter_map(|tally| tally.latest_unrecorded.take()).collect();
+        entries.sort_unstable_by_key(|entry| entry.at);
         if now.is_some() {
-            *self = Self {
-                minute,
-                ..Self::default()
-            };
+            *self = Self { minute, ..Self::default() };
         }
-        counted
+        entries
     }
 }

@@ -12,10 +12,10 @@ use super::entry::{AuditEntry, OBJECT_BYTES_MAX};
 use super::quota::Bucket;
 
 /// The operation of a session that was opened or refused.
-const OPEN: &str = "openBranchSession";
+const OPEN_OPERATION: &str = "openBranchSession";
 
 /// The operation of a session that has ended.
-const END: &str = "endBranchSession";
+const END_OPERATION: &str = "endBranchSession";
 
 /// A session as its client asks for it.
 #[derive(Clone, Debug)]
@@ -51,8 +51,8 @@ pub(crate) struct SessionRecord {
     log: Arc<AuditLog>,
     clock: Arc<dyn Clock>,
     entry: AuditEntry,
-    opened: Instant,
-    reason: &'static str,
+    opened_at: Instant,
+    end_reason: &'static str,
 }
 
 impl SessionAudit {
@@ -61,18 +61,14 @@ impl SessionAudit {
         clock: Arc<dyn Clock>,
         entropy: Arc<dyn Entropy>,
     ) -> Self {
-        Self {
-            log,
-            clock,
-            entropy,
-        }
+        Self { log, clock, entropy }
     }
 
     /// Records that a session was opened; `None` where it is only counted.
-    pub(crate) fn opened(&self, attempt: &SessionAttempt) -> Option<SessionRecord> {
-        let entry = self.entry(attempt, 200);
-        self.log.settle_sessions(Some(entry.at));
-        if !lock(&self.log.sessions).take(&entry) {
+    pub(crate) fn record_opening(&self, attempt: &SessionAttempt) -> Option<SessionRecord> {
+        let entry = self.new_entry(attempt, 200);
+        self.log.submit_session_tallies(Some(entry.at));
+        if !lock(&self.log.session_quota).try_count(&entry) {
             return None;
         }
         self.log.submit(entry.clone());
@@ -80,37 +76,37 @@ impl SessionAudit {
             log: self.log.clone(),
             clock: self.clock.clone(),
             entry,
-            opened: Instant::now(),
-            reason: "stopping",
+            opened_at: Instant::now(),
+            end_reason: "stopping",
         })
     }
 
     /// Records that a session was refused.
-    pub(crate) fn refused(&self, attempt: &SessionAttempt, refusal: SessionRefusal) {
-        let mut entry = self.entry(attempt, refusal.status);
+    pub(crate) fn record_refusal(&self, attempt: &SessionAttempt, refusal: SessionRefusal) {
+        let mut entry = self.new_entry(attempt, refusal.status);
         entry.reason = Some(refusal.reason.to_owned());
         let branch = format!("{}.{}", attempt.branch, attempt.tenant);
-        let is_written = if attempt.is_authenticated {
+        let is_within_quota = if attempt.is_authenticated {
             let buckets = [Bucket::Branch(&branch), Bucket::Tenant(&attempt.tenant)];
-            self.log.take_failed(&entry, &buckets)
+            self.log.count_failed(&entry, &buckets)
         } else {
-            self.log.take_failed(&entry, &[Bucket::WithoutPassword])
+            self.log.count_failed(&entry, &[Bucket::WithoutPassword])
         };
-        if is_written {
+        if is_within_quota {
             self.log.submit(entry);
         }
     }
 
-    fn entry(&self, attempt: &SessionAttempt, status: u16) -> AuditEntry {
+    fn new_entry(&self, attempt: &SessionAttempt, status: u16) -> AuditEntry {
         let at = self.clock.now();
         AuditEntry {
             at,
-            request_id: egret_base::id::v7(at, self.entropy.ten()).to_string(),
+            request_id: egret_base::id::v7(at, self.entropy.ten_bytes()).to_string(),
             token: None,
             token_name: None,
             tenant: Some(shorten(&attempt.tenant)),
             address: Some(attempt.address.to_canonical().to_string()),
-            operation: OPEN.to_owned(),
+            operation: OPEN_OPERATION.to_owned(),
             object: Some(shorten(&attempt.branch)),
             status,
             suppressed: 0,
@@ -124,19 +120,19 @@ impl SessionAudit {
 
 impl SessionRecord {
     /// Notes how the session ended.
-    pub(crate) fn note_end(&mut self, reason: &'static str) {
-        self.reason = reason;
+    pub(crate) fn set_end_reason(&mut self, reason: &'static str) {
+        self.end_reason = reason;
     }
 }
 
 impl Drop for SessionRecord {
     fn drop(&mut self) {
-        let elapsed = self.opened.elapsed().as_millis();
+        let elapsed = self.opened_at.elapsed().as_millis();
         self.log.submit(AuditEntry {
             at: self.clock.now(),
-            operation: END.to_owned(),
+            operation: END_OPERATION.to_owned(),
             suppressed: 0,
-            reason: Some(self.reason.to_owned()),
+            reason: Some(self.end_reason.to_owned()),
             duration_ms: Some(u64::try_from(elapsed).unwrap_or(u64::MAX)),
             ..self.entry.clone()
         });

@@ -11,11 +11,7 @@ use super::session_quota::{SESSIONS_PER_MINUTE_MAX, SESSIONS_PER_TENANT_MINUTE_M
 use super::*;
 
 fn options(directory: &std::path::Path) -> AuditOptions {
-    AuditOptions {
-        directory: directory.join("audit"),
-        file_bytes_max: 1_000,
-        files_max: 3,
-    }
+    AuditOptions { directory: directory.join("audit"), file_bytes_max: 1_000, files_max: 3 }
 }
 
 fn entry(number: u64, token: Option<&str>) -> AuditEntry {
@@ -38,14 +34,11 @@ fn entry(number: u64, token: Option<&str>) -> AuditEntry {
 }
 
 fn all() -> AuditFilter {
-    AuditFilter {
-        limit: 1_000,
-        ..AuditFilter::default()
-    }
+    AuditFilter { limit: 1_000, ..AuditFilter::default() }
 }
 
-fn turn(log: &AuditLog) -> AuditTurn {
-    let mut enter = std::pin::pin!(log.enter("default"));
+fn acquire_turn(log: &AuditLog) -> AuditTurn {
+    let mut enter = std::pin::pin!(log.acquire_turn("default"));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match enter.as_mut().poll(&mut context) {
         std::task::Poll::Ready(turn) => turn.unwrap(),
@@ -57,11 +50,11 @@ fn turn(log: &AuditLog) -> AuditTurn {
 fn entries_are_rotated_and_found_newest_first() {
     let directory = tempfile::tempdir().unwrap();
     let log = AuditLog::start(options(directory.path()), &mut Registry::default()).unwrap();
-    assert_eq!(log.read(&turn(&log), &all()).unwrap(), []);
+    assert_eq!(log.read(&acquire_turn(&log), &all()).unwrap(), []);
     for number in 0..40 {
         log.record(entry(number, Some("t")));
     }
-    let found = log.read(&turn(&log), &all()).unwrap();
+    let found = log.read(&acquire_turn(&log), &all()).unwrap();
     assert_eq!(found[0], entry(39, Some("t")));
     assert!(found.windows(2).all(|pair| pair[0].at > pair[1].at));
     assert!(found.len() < 40);
@@ -75,55 +68,40 @@ fn entries_are_rotated_and_found_newest_first() {
         assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
         assert!(metadata.len() <= 1_000);
     }
-    let of = |token: &str| AuditFilter {
-        token: Some(token.to_owned()),
-        ..all()
-    };
-    assert_eq!(log.read(&turn(&log), &of("other")).unwrap(), []);
-    assert_eq!(log.read(&turn(&log), &of("t")).unwrap(), found);
+    let of = |token: &str| AuditFilter { token: Some(token.to_owned()), ..all() };
+    assert_eq!(log.read(&acquire_turn(&log), &of("other")).unwrap(), []);
+    assert_eq!(log.read(&acquire_turn(&log), &of("t")).unwrap(), found);
     drop(log);
     let log = AuditLog::start(options(directory.path()), &mut Registry::default()).unwrap();
-    assert_eq!(log.read(&turn(&log), &all()).unwrap(), found);
+    assert_eq!(log.read(&acquire_turn(&log), &all()).unwrap(), found);
 }
 
 #[test]
 fn requests_without_success_are_bounded_and_counted() {
     for token in [None, Some("narrow")] {
         let directory = tempfile::tempdir().unwrap();
-        let many = AuditOptions {
-            file_bytes_max: 1 << 20,
-            ..options(directory.path())
-        };
+        let many = AuditOptions { file_bytes_max: 1 << 20, ..options(directory.path()) };
         let log = AuditLog::start(many, &mut Registry::default()).unwrap();
         for number in 0..1_000 {
-            log.record(AuditEntry {
-                status: 403,
-                ..entry(number, token)
-            });
+            log.record(AuditEntry { status: 403, ..entry(number, token) });
         }
         log.record(entry(1_000, token));
-        log.record(AuditEntry {
-            status: 404,
-            ..entry(1_001, Some("other"))
-        });
-        let found = log.read(&turn(&log), &all()).unwrap();
+        log.record(AuditEntry { status: 404, ..entry(1_001, Some("other")) });
+        let found = log.read(&acquire_turn(&log), &all()).unwrap();
         assert_eq!(found.len() as u64, FAILED_PER_MINUTE_MAX + 2);
         assert_eq!(found[1].suppressed, 1_000 - FAILED_PER_MINUTE_MAX);
     }
 }
 
-fn roomy(directory: &std::path::Path) -> Arc<AuditLog> {
-    let options = AuditOptions {
-        file_bytes_max: 4 << 20,
-        ..options(directory)
-    };
+fn open_with_large_files(directory: &std::path::Path) -> Arc<AuditLog> {
+    let options = AuditOptions { file_bytes_max: 4 << 20, ..options(directory) };
     Arc::new(AuditLog::start(options, &mut Registry::default()).unwrap())
 }
 
 #[test]
 fn many_tokens_of_a_tenant_have_a_bound_together() {
     let directory = tempfile::tempdir().unwrap();
-    let log = roomy(directory.path());
+    let log = open_with_large_files(directory.path());
     let refused = |number: u64, token: &str, tenant: &str| AuditEntry {
         status: 403,
         tenant: Some(tenant.to_owned()),
@@ -133,7 +111,7 @@ fn many_tokens_of_a_tenant_have_a_bound_together() {
         log.record(refused(number, &format!("made-{}", number % 100), "acme"));
     }
     log.record(refused(1_000, "other", "default"));
-    let found = log.read(&turn(&log), &all()).unwrap();
+    let found = log.read(&acquire_turn(&log), &all()).unwrap();
     assert_eq!(found.len() as u64, FAILED_PER_TENANT_MINUTE_MAX + 1);
     assert_eq!(found[0].token.as_deref(), Some("other"));
     assert_eq!(found[0].suppressed, 1_000 - FAILED_PER_TENANT_MINUTE_MAX);
@@ -159,12 +137,12 @@ fn sessions(log: &Arc<AuditLog>) -> (Arc<ManualClock>, SessionAudit) {
 #[test]
 fn a_session_is_recorded_when_it_opens_and_when_it_ends() {
     let directory = tempfile::tempdir().unwrap();
-    let log = roomy(directory.path());
+    let log = open_with_large_files(directory.path());
     let (_, sessions) = sessions(&log);
-    let mut record = sessions.opened(&attempt("pr-42", 1)).unwrap();
-    record.note_end("finished");
+    let mut record = sessions.record_opening(&attempt("pr-42", 1)).unwrap();
+    record.set_end_reason("finished");
     drop(record);
-    let found = log.read(&turn(&log), &all()).unwrap();
+    let found = log.read(&acquire_turn(&log), &all()).unwrap();
     let [end, open] = found.as_slice() else {
         panic!("{found:?}");
     };
@@ -182,13 +160,13 @@ fn a_session_is_recorded_when_it_opens_and_when_it_ends() {
 #[test]
 fn a_flood_of_sessions_is_counted_and_others_are_recorded() {
     let directory = tempfile::tempdir().unwrap();
-    let log = roomy(directory.path());
+    let log = open_with_large_files(directory.path());
     let (clock, sessions) = sessions(&log);
     for _ in 0..1_000 {
-        drop(sessions.opened(&attempt("pr-42", 1)));
+        drop(sessions.record_opening(&attempt("pr-42", 1)));
     }
-    drop(sessions.opened(&attempt("pr-42", 2)));
-    let found = log.read(&turn(&log), &all()).unwrap();
+    drop(sessions.record_opening(&attempt("pr-42", 2)));
+    let found = log.read(&acquire_turn(&log), &all()).unwrap();
     let opened = |address: &str| {
         let opened = found.iter().filter(|entry| {
             entry.operation == "openBranchSession" && entry.address.as_deref() == Some(address)
@@ -203,19 +181,19 @@ fn a_flood_of_sessions_is_counted_and_others_are_recorded() {
     assert_eq!(opened("127.0.0.2"), (1, 0));
     // Another minute is another flood.
     clock.advance(Duration::from_secs(60));
-    drop(sessions.opened(&attempt("pr-42", 1)));
-    let again = log.read(&turn(&log), &all()).unwrap();
+    drop(sessions.record_opening(&attempt("pr-42", 1)));
+    let again = log.read(&acquire_turn(&log), &all()).unwrap();
     assert_eq!(again.len(), found.len() + 2);
 }
 
 #[test]
 fn many_branches_of_a_tenant_have_a_bound_together() {
     let directory = tempfile::tempdir().unwrap();
-    let log = roomy(directory.path());
+    let log = open_with_large_files(directory.path());
     let (_, sessions) = sessions(&log);
     let opened = (0..400).filter(|number| {
         let attempt = attempt(&format!("pr-{number}"), 1);
-        sessions.opened(&attempt).is_some()
+        sessions.record_opening(&attempt).is_some()
     });
     assert_eq!(opened.count() as u64, SESSIONS_PER_TENANT_MINUTE_MAX);
 }
@@ -223,26 +201,18 @@ fn many_branches_of_a_tenant_have_a_bound_together() {
 #[test]
 fn refused_sessions_have_bounds_of_their_own() {
     let directory = tempfile::tempdir().unwrap();
-    let log = roomy(directory.path());
+    let log = open_with_large_files(directory.path());
     let (_, sessions) = sessions(&log);
-    let refusal = || SessionRefusal {
-        status: 401,
-        reason: "password",
-    };
+    let refusal = || SessionRefusal { status: 401, reason: "password" };
     for number in 0..1_000 {
-        let guess = SessionAttempt {
-            is_authenticated: false,
-            ..attempt(&format!("guess-{number}"), 1)
-        };
-        sessions.refused(&guess, refusal());
+        let guess =
+            SessionAttempt { is_authenticated: false, ..attempt(&format!("guess-{number}"), 1) };
+        sessions.record_refusal(&guess, refusal());
     }
     // Neither a request without a token nor a client with the password is counted among them.
-    log.record(AuditEntry {
-        status: 401,
-        ..entry(1, None)
-    });
-    sessions.refused(&attempt("pr-42", 1), refusal());
-    let found = log.read(&turn(&log), &all()).unwrap();
+    log.record(AuditEntry { status: 401, ..entry(1, None) });
+    sessions.record_refusal(&attempt("pr-42", 1), refusal());
+    let found = log.read(&acquire_turn(&log), &all()).unwrap();
     assert_eq!(found.len() as u64, FAILED_PER_MINUTE_MAX + 2);
     assert_eq!(found[1].suppressed, 1_000 - FAILED_PER_MINUTE_MAX);
     assert_eq!(found[2].reason.as_deref(), Some("password"));
@@ -251,27 +221,24 @@ fn refused_sessions_have_bounds_of_their_own() {
 async fn queries_read_one_at_a_time_and_a_tenant_has_few() {
     let directory = tempfile::tempdir().unwrap();
     let log = AuditLog::start(options(directory.path()), &mut Registry::default()).unwrap();
-    let reading = log.enter("one").await.unwrap();
-    let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(log.enter("one"))).collect();
-    let mut other = Box::pin(log.enter("two"));
+    let reading = log.acquire_turn("one").await.unwrap();
+    let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(log.acquire_turn("one"))).collect();
+    let mut other = Box::pin(log.acquire_turn("two"));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     for wait in waiting.iter_mut().chain([&mut other]) {
         assert!(wait.as_mut().poll(&mut context).is_pending());
     }
-    let refused = log.enter("one").await.unwrap_err();
+    let refused = log.acquire_turn("one").await.unwrap_err();
     assert!(
         matches!(
             refused,
-            RequestError::QuotaExceeded {
-                limit: "audit_queries_per_tenant_max",
-                max: 4
-            }
+            RequestError::QuotaExceeded { limit: "audit_queries_per_tenant_max", max: 4 }
         ),
         "{refused}"
     );
     drop((reading, waiting));
     drop(other.await.unwrap());
-    drop(log.enter("one").await.unwrap());
+    drop(log.acquire_turn("one").await.unwrap());
 }
 
 #[test]

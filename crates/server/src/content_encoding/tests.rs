@@ -27,10 +27,7 @@ fn encoding_of(values: &[&'static str]) -> Result<ContentEncoding, String> {
 #[test]
 fn an_encoding_is_read_by_any_of_its_names() {
     assert_eq!(encoding_of(&[]), Ok(ContentEncoding::Identity));
-    assert_eq!(
-        encoding_of(&["", "identity"]),
-        Ok(ContentEncoding::Identity)
-    );
+    assert_eq!(encoding_of(&["", "identity"]), Ok(ContentEncoding::Identity));
     assert_eq!(encoding_of(&["GZip"]), Ok(ContentEncoding::Gzip));
     assert_eq!(encoding_of(&["x-gzip"]), Ok(ContentEncoding::Gzip));
     assert_eq!(encoding_of(&["zstd"]), Ok(ContentEncoding::Zstd));
@@ -42,7 +39,7 @@ fn an_encoding_is_read_by_any_of_its_names() {
 
 #[tokio::test]
 async fn a_body_is_decompressed_within_its_bound() {
-    let memory = || BodyMemory::of(&Request::new(Body::empty()));
+    let memory = || BodyMemory::from_request(&Request::new(Body::empty()));
     // Less than a thread of its own is worth, and more: its bytes repeat too seldom to become few.
     let mut value = 1_u32;
     let large: Vec<u8> = std::iter::repeat_with(|| {
@@ -62,9 +59,7 @@ async fn a_body_is_decompressed_within_its_bound() {
             let decoded = encoding.decode(body.clone().into(), max, memory()).await;
             assert_eq!(decoded.unwrap(), plain, "{encoding:?}");
             if encoding != ContentEncoding::Identity {
-                let refused = encoding
-                    .decode(body.clone().into(), max - 1, memory())
-                    .await;
+                let refused = encoding.decode(body.clone().into(), max - 1, memory()).await;
                 let is_too_large = matches!(refused, Err(RequestError::BodyTooLarge { .. }));
                 assert!(is_too_large, "{encoding:?}");
                 let half = body[..body.len() / 2].to_vec();
@@ -82,9 +77,7 @@ async fn a_window_of_zstd_beyond_its_bound_is_refused() {
     encoder.window_log(ZSTD_WINDOW_LOG_MAX + 1).unwrap();
     encoder.write_all(&[7; 1_000]).unwrap();
     let body = encoder.finish().unwrap();
-    let memory = BodyMemory::of(&Request::new(Body::empty()));
-    let refused = ContentEncoding::Zstd
-        .decode(body.into(), 1 << 20, memory)
-        .await;
+    let memory = BodyMemory::from_request(&Request::new(Body::empty()));
+    let refused = ContentEncoding::Zstd.decode(body.into(), 1 << 20, memory).await;
     assert!(matches!(refused, Err(RequestError::BodyNotDecoded { .. })));
 }

@@ -12,7 +12,7 @@ struct Order {
     items: Vec<u32>,
 }
 
-fn refused(text: &str) -> String {
+fn parse_error(text: &str) -> String {
     read_json::<Order>(text.as_bytes()).unwrap_err().to_string()
 }
 
@@ -21,10 +21,7 @@ fn says_where_json_is_wrong() {
     let table = [
         ("", "is empty"),
         ("{\"name\": \"a\",\n \"items\": [1,]}", "line 2 column 14"),
-        (
-            "{\"name\": \"a\", \"items\": [1, -2]}",
-            "items[1]: invalid value",
-        ),
+        ("{\"name\": \"a\", \"items\": [1, -2]}", "items[1]: invalid value"),
         ("{\"name\": 7, \"items\": []}", "name: invalid type"),
         ("{\"nam\": \"a\", \"items\": []}", "unknown field `nam`"),
         ("{\"name\": \"a\"}", "missing field `items`"),
@@ -32,7 +29,7 @@ fn says_where_json_is_wrong() {
         ("{\"name\": \"a\", \"items\": []} x", "trailing characters"),
     ];
     for (text, expected) in table {
-        let message = refused(text);
+        let message = parse_error(text);
         assert!(message.contains(expected), "{text}: {message}");
     }
 }

@@ -26,7 +26,7 @@ pub(crate) const HEALTH_ROUTE: &str = "/grpc.health.v1.Health/{*rest}";
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The health service as an axum router.
-pub(crate) fn health(state: Arc<RouterState>, stopping: CancellationToken) -> Router {
+pub(crate) fn health_router(state: Arc<RouterState>, stopping: CancellationToken) -> Router {
     let probe = Probe { state, stopping };
     let service = HealthServer::new(probe)
         .map_request(|request: axum::extract::Request| request.map(tonic::body::Body::new));
@@ -42,14 +42,12 @@ struct Probe {
 impl Probe {
     fn status(&self, service: &str) -> ServingStatus {
         let readiness = self.state.readiness();
-        let mut asked = readiness
-            .iter()
-            .filter(|(name, _)| service.is_empty() || *name == service)
-            .peekable();
-        if asked.peek().is_none() {
+        let mut selected =
+            readiness.iter().filter(|(name, _)| service.is_empty() || *name == service).peekable();
+        if selected.peek().is_none() {
             return ServingStatus::ServiceUnknown;
         }
-        if asked.all(|(_, readiness)| *readiness == Readiness::Ready) {
+        if selected.all(|(_, readiness)| *readiness == Readiness::Ready) {
             ServingStatus::Serving
         } else {
             ServingStatus::NotServing
@@ -57,7 +55,7 @@ impl Probe {
     }
 
     /// Waits until the status differs from `last`; `None` when the server has stopped.
-    async fn next_status(
+    async fn await_status_change(
         &self,
         service: &str,
         last: Option<ServingStatus>,
@@ -86,10 +84,10 @@ impl Health for Probe {
     ) -> Result<Response<HealthCheckResponse>, Status> {
         let service = request.into_inner().service;
         match self.status(&service) {
-            ServingStatus::ServiceUnknown => Err(Status::not_found(format!(
-                "there is no service `{service}`"
-            ))),
-            status => Ok(Response::new(answer(status))),
+            ServingStatus::ServiceUnknown => {
+                Err(Status::not_found(format!("there is no service `{service}`")))
+            }
+            status => Ok(Response::new(health_response(status))),
         }
     }
 
@@ -101,15 +99,13 @@ impl Health for Probe {
     ) -> Result<Response<Self::WatchStream>, Status> {
         let start = (self.clone(), request.into_inner().service, None);
         let statuses = stream::unfold(start, |(probe, service, last)| async move {
-            let status = probe.next_status(&service, last).await?;
-            Some((Ok(answer(status)), (probe, service, Some(status))))
+            let status = probe.await_status_change(&service, last).await?;
+            Some((Ok(health_response(status)), (probe, service, Some(status))))
         });
         Ok(Response::new(Box::pin(statuses)))
     }
 }
 
-fn answer(status: ServingStatus) -> HealthCheckResponse {
-    HealthCheckResponse {
-        status: status.into(),
-    }
+fn health_response(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse { status: status.into() }
 }

@@ -5,20 +5,20 @@ use tonic::{Code, Status};
 
 /// Adds Egret's error code to a status that reports a malformed message. Other statuses, such as
 /// that of a disconnected client, are unchanged.
-pub(in crate::grpc) fn told(status: Status) -> Status {
-    translated(&status).unwrap_or(status)
+pub(in crate::grpc) fn assign_code(status: Status) -> Status {
+    translate(&status).unwrap_or(status)
 }
 
 /// Adds the error code to a response that consists of a status only.
-pub(in crate::grpc) fn answered(response: Response) -> Response {
+pub(in crate::grpc) fn assign_code_to_response(response: Response) -> Response {
     let status = Status::from_header_map(response.headers());
-    match status.and_then(|status| translated(&status)) {
+    match status.and_then(|status| translate(&status)) {
         Some(told) => told.into_http(),
         None => response,
     }
 }
 
-fn translated(status: &Status) -> Option<Status> {
+fn translate(status: &Status) -> Option<Status> {
     if status.metadata().contains_key("egret-code") {
         return None;
     }
@@ -27,10 +27,10 @@ fn translated(status: &Status) -> Option<Status> {
         Code::Internal => (Code::InvalidArgument, "invalid_request"),
         _ => return None,
     };
-    let mut told = Status::new(code, status.message());
+    let mut translation = Status::new(code, status.message());
     for (name, value) in [("egret-code", egret_code), ("egret-retryable", "false")] {
         let value = value.parse().expect("plain ASCII");
-        told.metadata_mut().insert(name, value);
+        translation.metadata_mut().insert(name, value);
     }
-    Some(told)
+    Some(translation)
 }

@@ -27,10 +27,10 @@ use super::malformed_message;
 use super::service::{GrpcService, MESSAGE_BYTES_MAX};
 use crate::access::Caller;
 use crate::problem::grpc_status;
-use crate::queue::{Changes, id, patience, rights};
+use crate::queue::{Changes, parse_task_id, rights, wait_duration};
 use crate::request_context::RequestContext;
 use crate::tokens::TokenError;
-use contract::{CALLS, LASTING};
+use contract::{CALLS, LONG_LIVED_CALLS};
 use produce::Produce;
 use wait::WaitTasks;
 use watch::TaskChangeStream;
@@ -41,7 +41,9 @@ pub fn service(queues: Queues, stopping: CancellationToken) -> GrpcService {
     let service = QueueServer::new(QueueService { queues, stopping })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .map_request(|request: axum::extract::Request| request.map(tonic::body::Body::new))
-        .map_response(|response| malformed_message::answered(response.map(axum::body::Body::new)));
+        .map_response(|response| {
+            malformed_message::assign_code_to_response(response.map(axum::body::Body::new))
+        });
     let mut router = Router::new();
     let mut scopes = Vec::new();
     for (call, any_of) in CALLS {
@@ -49,12 +51,8 @@ pub fn service(queues: Queues, stopping: CancellationToken) -> GrpcService {
         router = router.route_service(&path, service.clone());
         scopes.push((path, *any_of));
     }
-    let lasting = LASTING.map(|call| format!("/{SERVICE_NAME}/{call}"));
-    GrpcService {
-        router,
-        scopes,
-        lasting: lasting.to_vec(),
-    }
+    let long_lived_paths = LONG_LIVED_CALLS.map(|call| format!("/{SERVICE_NAME}/{call}"));
+    GrpcService { router, scopes, long_lived_paths: long_lived_paths.to_vec() }
 }
 
 #[derive(Clone)]
@@ -64,7 +62,7 @@ struct QueueService {
 }
 
 /// The caller, which the access layer has noted, and the message.
-fn asked<T>(request: Request<T>) -> Result<(Caller, T), Status> {
+fn authenticated_message<T>(request: Request<T>) -> Result<(Caller, T), Status> {
     let context = request.extensions().get::<Arc<RequestContext>>();
     let known = context.and_then(|context| context.caller());
     let caller = known.ok_or_else(|| grpc_status(&TokenError::Missing))?;
@@ -73,13 +71,13 @@ fn asked<T>(request: Request<T>) -> Result<(Caller, T), Status> {
 }
 
 /// Notes the object of a call for the audit log.
-fn note_object<T>(request: &Request<T>, object: &str) {
+fn set_audit_object<T>(request: &Request<T>, object: &str) {
     if let Some(context) = request.extensions().get::<Arc<RequestContext>>() {
-        context.note_object(object);
+        context.set_object(object);
     }
 }
 
-fn refused(error: QueueError) -> Status {
+fn error_status(error: QueueError) -> Status {
     grpc_status(&error)
 }
 
@@ -88,8 +86,8 @@ fn require(caller: &Caller, queue: &str, actions: &[&str]) -> Result<(), Status>
     rights::require(caller, queue, actions).map_err(|error| grpc_status(&error))
 }
 
-fn answer<T>(result: Result<T, QueueError>) -> Answer<T> {
-    result.map(Response::new).map_err(refused)
+fn to_response<T>(result: Result<T, QueueError>) -> Answer<T> {
+    result.map(Response::new).map_err(error_status)
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -102,195 +100,166 @@ impl Queue for QueueService {
     type WaitTasksStream = WaitTasks;
 
     async fn produce(&self, request: Request<Streaming<v1::ProduceRequest>>) -> Answer<Produce> {
-        let (caller, inbound) = asked(request)?;
-        answer(Ok(Produce::new(
-            self.queues.clone(),
-            caller,
-            inbound,
-            self.stopping.clone(),
-        )))
+        let (caller, inbound) = authenticated_message(request)?;
+        to_response(Ok(Produce::new(self.queues.clone(), caller, inbound, self.stopping.clone())))
     }
 
     async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Answer<Work> {
-        let (caller, inbound) = asked(request)?;
-        answer(Ok(Work::new(
-            self.queues.clone(),
-            caller,
-            inbound,
-            self.stopping.clone(),
-        )))
+        let (caller, inbound) = authenticated_message(request)?;
+        to_response(Ok(Work::new(self.queues.clone(), caller, inbound, self.stopping.clone())))
     }
 
     async fn put_queue(&self, request: Request<v1::PutQueueRequest>) -> Answer<v1::QueueInfo> {
-        note_object(&request, &request.get_ref().name);
-        let (caller, asked) = asked(request)?;
+        set_audit_object(&request, &request.get_ref().name);
+        let (caller, message) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        require(&caller, &asked.name, rights::OPERATE)?;
-        let change = asked.settings.as_ref().map(convert::settings).transpose();
-        let change = change.map_err(refused)?.unwrap_or_default();
-        let put = self.queues.put_queue(tenant, &asked.name, &change).await;
-        put.map_err(refused)?;
-        self.view(tenant, &asked.name).await
+        require(&caller, &message.name, rights::OPERATE)?;
+        let change = message.settings.as_ref().map(convert::parse_settings).transpose();
+        let change = change.map_err(error_status)?.unwrap_or_default();
+        let result = self.queues.put_queue(tenant, &message.name, &change).await;
+        result.map_err(error_status)?;
+        self.view_queue(tenant, &message.name).await
     }
 
     async fn get_queue(&self, request: Request<v1::QueueRequest>) -> Answer<v1::QueueInfo> {
-        let (caller, asked) = asked(request)?;
+        let (caller, message) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        require(&caller, &asked.name, rights::READ)?;
-        self.view(tenant, &asked.name).await
+        require(&caller, &message.name, rights::READ)?;
+        self.view_queue(tenant, &message.name).await
     }
 
     async fn wait_tasks(
         &self,
         request: Request<Streaming<v1::WaitTasksRequest>>,
     ) -> Answer<WaitTasks> {
-        let (caller, inbound) = asked(request)?;
+        let (caller, inbound) = authenticated_message(request)?;
         let (queues, stopping) = (self.queues.clone(), self.stopping.clone());
-        answer(Ok(WaitTasks::new(queues, caller, inbound, stopping)))
+        to_response(Ok(WaitTasks::new(queues, caller, inbound, stopping)))
     }
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Answer<Self::WatchStream> {
-        let (caller, asked) = asked(request)?;
-        let states = convert::states(&asked.states).map_err(refused)?;
-        let changes = Changes::begin(&self.queues, &caller, &asked.queues, &states).await;
+        let (caller, message) = authenticated_message(request)?;
+        let states = convert::parse_states(&message.states).map_err(error_status)?;
+        let changes = Changes::subscribe(&self.queues, &caller, &message.queues, &states).await;
         let changes = changes.map_err(|problem| problem.to_grpc_status())?;
-        Ok(Response::new(TaskChangeStream::new(
-            changes,
-            self.stopping.clone(),
-        )))
+        Ok(Response::new(TaskChangeStream::new(changes, self.stopping.clone())))
     }
 
     async fn enqueue(&self, request: Request<v1::EnqueueRequest>) -> Answer<v1::EnqueueResponse> {
-        let (caller, asked) = asked(request)?;
-        let v1::EnqueueRequest {
-            queue,
-            tasks,
-            atomic,
-        } = asked;
+        let (caller, message) = authenticated_message(request)?;
+        let v1::EnqueueRequest { queue, tasks, atomic } = message;
         let outcomes = calls::enqueue(&self.queues, &caller, &queue, &tasks, atomic).await;
         let outcomes = outcomes.map_err(|problem| problem.to_grpc_status())?;
         let outcomes = outcomes.iter().enumerate();
-        let outcomes = outcomes.map(|(at, outcome)| convert::enqueued(at, outcome));
-        Ok(Response::new(v1::EnqueueResponse {
-            outcomes: outcomes.collect(),
-        }))
+        let outcomes = outcomes.map(|(index, outcome)| convert::to_enqueued(index, outcome));
+        Ok(Response::new(v1::EnqueueResponse { outcomes: outcomes.collect() }))
     }
 
     async fn claim(&self, request: Request<v1::ClaimRequest>) -> Answer<EncodedMessage> {
-        let (caller, asked) = asked(request)?;
+        let (caller, asked) = authenticated_message(request)?;
         let tenant = caller.tenant();
         for queue in &asked.queues {
             require(&caller, queue, rights::WORK)?;
         }
-        let tasks = self
-            .waiting(calls::claim(&self.queues, tenant, asked))
-            .await;
+        let tasks = self.run_until_stopping(calls::claim(&self.queues, tenant, asked)).await;
         let mut message = Vec::new();
-        for task in tasks.map_err(refused)? {
-            encode::claimed(&mut message, &task.assigned());
+        for task in tasks.map_err(error_status)? {
+            encode::put_claimed_task(&mut message, &task.as_assignment());
         }
         Ok(Response::new(EncodedMessage(Bytes::from(message))))
     }
 
     async fn report(&self, request: Request<v1::ReportRequest>) -> Answer<v1::ReportResponse> {
-        let (caller, asked) = asked(request)?;
-        let outcomes = calls::report(&self.queues, &caller, &asked.reports).await;
+        let (caller, message) = authenticated_message(request)?;
+        let outcomes = calls::report(&self.queues, &caller, &message.reports).await;
         let outcome = |outcome: &Result<(), QueueError>| v1::ReportOutcome {
-            error: outcome.as_ref().err().map(convert::error),
+            error: outcome.as_ref().err().map(convert::to_error),
         };
         Ok(Response::new(v1::ReportResponse {
-            outcomes: outcomes.map_err(refused)?.iter().map(outcome).collect(),
+            outcomes: outcomes.map_err(error_status)?.iter().map(outcome).collect(),
         }))
     }
 
     async fn get_task(&self, request: Request<v1::GetTaskRequest>) -> Answer<v1::Task> {
-        let (caller, asked) = asked(request)?;
+        let (caller, message) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        self.require_task(&caller, &asked.id, rights::RESULT)
-            .await?;
-        let detail = if asked.brief {
-            Detail::Brief
-        } else {
-            Detail::Whole
-        };
-        let task = calls::task(&self.queues, tenant, &asked.id, detail).await;
-        answer(task)
+        self.require_task(&caller, &message.id, rights::READ_RESULT).await?;
+        let detail = if message.brief { Detail::Brief } else { Detail::Whole };
+        let result = calls::get_task(&self.queues, tenant, &message.id, detail).await;
+        to_response(result)
     }
 
     async fn wait_task(&self, request: Request<v1::WaitTaskRequest>) -> Answer<v1::Task> {
-        let (caller, asked) = asked(request)?;
+        let (caller, message) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        self.require_task(&caller, &asked.id, rights::RESULT)
-            .await?;
-        let waited = async {
-            let patience = patience(asked.wait_ms)?;
-            let wait = self.queues.wait(tenant, id(&asked.id)?, patience);
-            self.waiting(wait).await
+        self.require_task(&caller, &message.id, rights::READ_RESULT).await?;
+        let wait_result = async {
+            let timeout = wait_duration(message.wait_ms)?;
+            let wait = self.queues.wait(tenant, parse_task_id(&message.id)?, timeout);
+            self.run_until_stopping(wait).await
         };
-        answer(waited.await.map(|view| convert::task(&view)))
+        to_response(wait_result.await.map(|view| convert::task(&view)))
     }
 
     async fn list_tasks(
         &self,
         request: Request<v1::ListTasksRequest>,
     ) -> Answer<v1::ListTasksResponse> {
-        let (caller, asked) = asked(request)?;
+        let (caller, message) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        require(&caller, &asked.queue, rights::READ)?;
-        answer(calls::list(&self.queues, tenant, &asked).await)
+        require(&caller, &message.queue, rights::READ)?;
+        to_response(calls::list_tasks(&self.queues, tenant, &message).await)
     }
 
     async fn cancel_task(&self, request: Request<v1::TaskRequest>) -> Answer<v1::Task> {
-        note_object(&request, &request.get_ref().id);
-        let (caller, asked) = asked(request)?;
+        set_audit_object(&request, &request.get_ref().id);
+        let (caller, message) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        self.require_task(&caller, &asked.id, rights::OPERATE)
-            .await?;
-        let done = async {
-            let id = id(&asked.id)?;
+        self.require_task(&caller, &message.id, rights::OPERATE).await?;
+        let cancellation = async {
+            let id = parse_task_id(&message.id)?;
             self.queues.cancel(tenant, id).await?;
-            let view = rights::changed_task(&self.queues, &caller, id).await?;
+            let view = rights::view_changed_task(&self.queues, &caller, id).await?;
             Ok(convert::task(&view))
         };
-        answer(done.await)
+        to_response(cancellation.await)
     }
 
     async fn requeue_task(&self, request: Request<v1::TaskRequest>) -> Answer<v1::Task> {
-        note_object(&request, &request.get_ref().id);
-        let (caller, asked) = asked(request)?;
+        set_audit_object(&request, &request.get_ref().id);
+        let (caller, message) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        self.require_task(&caller, &asked.id, rights::OPERATE)
-            .await?;
-        let done = async {
-            let id = id(&asked.id)?;
+        self.require_task(&caller, &message.id, rights::OPERATE).await?;
+        let requeueing = async {
+            let id = parse_task_id(&message.id)?;
             self.queues.requeue(tenant, id).await?;
-            let view = rights::changed_task(&self.queues, &caller, id).await?;
+            let view = rights::view_changed_task(&self.queues, &caller, id).await?;
             Ok(convert::task(&view))
         };
-        answer(done.await)
+        to_response(requeueing.await)
     }
 
     async fn delete_task(
         &self,
         request: Request<v1::TaskRequest>,
     ) -> Answer<v1::DeleteTaskResponse> {
-        note_object(&request, &request.get_ref().id);
-        let (caller, asked) = asked(request)?;
-        let deleted = async {
-            let task = id(&asked.id)?;
+        set_audit_object(&request, &request.get_ref().id);
+        let (caller, message) = authenticated_message(request)?;
+        let deletion = async {
+            let task = parse_task_id(&message.id)?;
             rights::require_deletion(&self.queues, &caller, task).await?;
             self.queues.delete_task(caller.tenant(), task).await
         };
-        answer(deleted.await.map(|()| v1::DeleteTaskResponse {}))
+        to_response(deletion.await.map(|()| v1::DeleteTaskResponse {}))
     }
 
     async fn list_queues(
         &self,
         request: Request<v1::ListQueuesRequest>,
     ) -> Answer<v1::ListQueuesResponse> {
-        let (caller, _) = asked(request)?;
+        let (caller, _) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        let views = self.queues.list_queues(tenant).await.map_err(refused)?;
+        let views = self.queues.list_queues(tenant).await.map_err(error_status)?;
         let reach = rights::reach(&caller, rights::READ);
         let views = views.iter().filter(|view| reach.covers(&view.name));
         Ok(Response::new(v1::ListQueuesResponse {
@@ -302,120 +271,101 @@ impl Queue for QueueService {
         &self,
         request: Request<v1::DeleteQueueRequest>,
     ) -> Answer<v1::DeleteQueueResponse> {
-        note_object(&request, &request.get_ref().name);
-        let (caller, asked) = asked(request)?;
+        set_audit_object(&request, &request.get_ref().name);
+        let (caller, message) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        require(&caller, &asked.name, rights::OPERATE)?;
-        let deleted = self
-            .queues
-            .delete_queue(tenant, &asked.name, asked.force)
-            .await;
-        answer(deleted.map(|()| v1::DeleteQueueResponse {}))
+        require(&caller, &message.name, rights::OPERATE)?;
+        let deleted = self.queues.delete_queue(tenant, &message.name, message.force).await;
+        to_response(deleted.map(|()| v1::DeleteQueueResponse {}))
     }
 
     async fn pause_queue(&self, request: Request<v1::QueueRequest>) -> Answer<v1::QueueInfo> {
-        note_object(&request, &request.get_ref().name);
-        let (caller, asked) = asked(request)?;
+        set_audit_object(&request, &request.get_ref().name);
+        let (caller, message) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        require(&caller, &asked.name, rights::OPERATE)?;
-        let set = self
-            .queues
-            .set_flow(tenant, &asked.name, Some(true), None)
-            .await;
-        set.map_err(refused)?;
-        self.view(tenant, &asked.name).await
+        require(&caller, &message.name, rights::OPERATE)?;
+        let result = self.queues.set_queue_flags(tenant, &message.name, Some(true), None).await;
+        result.map_err(error_status)?;
+        self.view_queue(tenant, &message.name).await
     }
 
     async fn resume_queue(&self, request: Request<v1::QueueRequest>) -> Answer<v1::QueueInfo> {
-        note_object(&request, &request.get_ref().name);
-        let (caller, asked) = asked(request)?;
+        set_audit_object(&request, &request.get_ref().name);
+        let (caller, message) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        require(&caller, &asked.name, rights::OPERATE)?;
-        let set = self
-            .queues
-            .set_flow(tenant, &asked.name, Some(false), Some(false))
-            .await;
-        set.map_err(refused)?;
-        self.view(tenant, &asked.name).await
+        require(&caller, &message.name, rights::OPERATE)?;
+        let result =
+            self.queues.set_queue_flags(tenant, &message.name, Some(false), Some(false)).await;
+        result.map_err(error_status)?;
+        self.view_queue(tenant, &message.name).await
     }
 
     async fn drain_queue(&self, request: Request<v1::QueueRequest>) -> Answer<v1::QueueInfo> {
-        note_object(&request, &request.get_ref().name);
-        let (caller, asked) = asked(request)?;
+        set_audit_object(&request, &request.get_ref().name);
+        let (caller, message) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        require(&caller, &asked.name, rights::OPERATE)?;
-        let set = self
-            .queues
-            .set_flow(tenant, &asked.name, None, Some(true))
-            .await;
-        set.map_err(refused)?;
-        self.view(tenant, &asked.name).await
+        require(&caller, &message.name, rights::OPERATE)?;
+        let result = self.queues.set_queue_flags(tenant, &message.name, None, Some(true)).await;
+        result.map_err(error_status)?;
+        self.view_queue(tenant, &message.name).await
     }
 
     async fn purge_queue(
         &self,
         request: Request<v1::PurgeQueueRequest>,
     ) -> Answer<v1::PurgeQueueResponse> {
-        note_object(&request, &request.get_ref().name);
-        let (caller, asked) = asked(request)?;
+        set_audit_object(&request, &request.get_ref().name);
+        let (caller, message) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        require(&caller, &asked.name, rights::OPERATE)?;
-        let purged = async {
-            let states = convert::states(&asked.states)?;
-            self.queues.purge(tenant, &asked.name, &states).await
+        require(&caller, &message.name, rights::OPERATE)?;
+        let purge = async {
+            let states = convert::parse_states(&message.states)?;
+            self.queues.purge(tenant, &message.name, &states).await
         };
-        answer(
-            purged
-                .await
-                .map(|deleted| v1::PurgeQueueResponse { deleted }),
-        )
+        to_response(purge.await.map(|deleted| v1::PurgeQueueResponse { deleted }))
     }
 
     async fn requeue_dead(
         &self,
         request: Request<v1::RequeueDeadRequest>,
     ) -> Answer<v1::RequeueDeadResponse> {
-        note_object(&request, &request.get_ref().name);
-        let (caller, asked) = asked(request)?;
+        set_audit_object(&request, &request.get_ref().name);
+        let (caller, message) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        require(&caller, &asked.name, rights::OPERATE)?;
-        let requeued = self
-            .queues
-            .requeue_dead(tenant, &asked.name, asked.limit)
-            .await;
-        answer(requeued.map(|requeued| v1::RequeueDeadResponse { requeued }))
+        require(&caller, &message.name, rights::OPERATE)?;
+        let requeued = self.queues.requeue_dead(tenant, &message.name, message.limit).await;
+        to_response(requeued.map(|requeued| v1::RequeueDeadResponse { requeued }))
     }
 
     async fn put_schedule(&self, request: Request<v1::Schedule>) -> Answer<v1::Schedule> {
-        note_object(&request, &request.get_ref().name);
-        let (caller, asked) = asked(request)?;
+        set_audit_object(&request, &request.get_ref().name);
+        let (caller, message) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        require(&caller, &asked.queue, rights::OPERATE)?;
-        let known = rights::require_schedule_name(&self.queues, &caller, &asked.name).await;
-        known.map_err(|problem| problem.to_grpc_status())?;
-        let put = async {
-            let schedule = convert::new_schedule(&asked)?;
+        require(&caller, &message.queue, rights::OPERATE)?;
+        let allowed = rights::require_schedule_name(&self.queues, &caller, &message.name).await;
+        allowed.map_err(|problem| problem.to_grpc_status())?;
+        let creation = async {
+            let schedule = convert::new_schedule(&message)?;
             self.queues.put_schedule(tenant, &schedule).await
         };
-        answer(put.await.map(|view| convert::schedule(&view)))
+        to_response(creation.await.map(|view| convert::schedule(&view)))
     }
 
     async fn get_schedule(&self, request: Request<v1::ScheduleRequest>) -> Answer<v1::Schedule> {
-        let (caller, asked) = asked(request)?;
+        let (caller, message) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        self.require_schedule(&caller, &asked.name, rights::READ)
-            .await?;
-        let view = self.queues.schedule(tenant, &asked.name).await;
-        answer(view.map(|view| convert::schedule(&view)))
+        self.require_schedule(&caller, &message.name, rights::READ).await?;
+        let view = self.queues.schedule(tenant, &message.name).await;
+        to_response(view.map(|view| convert::schedule(&view)))
     }
 
     async fn list_schedules(
         &self,
         request: Request<v1::ListSchedulesRequest>,
     ) -> Answer<v1::ListSchedulesResponse> {
-        let (caller, _) = asked(request)?;
+        let (caller, _) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        let views = self.queues.schedules(tenant).await.map_err(refused)?;
+        let views = self.queues.schedules(tenant).await.map_err(error_status)?;
         let reach = rights::reach(&caller, rights::READ);
         let views = views.iter().filter(|view| reach.covers(&view.queue));
         Ok(Response::new(v1::ListSchedulesResponse {
@@ -427,45 +377,46 @@ impl Queue for QueueService {
         &self,
         request: Request<v1::ScheduleRequest>,
     ) -> Answer<v1::DeleteScheduleResponse> {
-        note_object(&request, &request.get_ref().name);
-        let (caller, asked) = asked(request)?;
+        set_audit_object(&request, &request.get_ref().name);
+        let (caller, message) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        self.require_schedule(&caller, &asked.name, rights::OPERATE)
-            .await?;
-        let deleted = self.queues.delete_schedule(tenant, &asked.name).await;
-        answer(deleted.map(|()| v1::DeleteScheduleResponse {}))
+        self.require_schedule(&caller, &message.name, rights::OPERATE).await?;
+        let deleted = self.queues.delete_schedule(tenant, &message.name).await;
+        to_response(deleted.map(|()| v1::DeleteScheduleResponse {}))
     }
 
     async fn pause_schedule(&self, request: Request<v1::ScheduleRequest>) -> Answer<v1::Schedule> {
-        note_object(&request, &request.get_ref().name);
-        let (caller, asked) = asked(request)?;
+        set_audit_object(&request, &request.get_ref().name);
+        let (caller, message) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        self.require_schedule(&caller, &asked.name, rights::OPERATE)
-            .await?;
-        let view = self.queues.pause_schedule(tenant, &asked.name, true).await;
-        answer(view.map(|view| convert::schedule(&rights::changed_schedule(&caller, view))))
+        self.require_schedule(&caller, &message.name, rights::OPERATE).await?;
+        let view = self.queues.set_schedule_paused(tenant, &message.name, true).await;
+        to_response(
+            view.map(|view| convert::schedule(&rights::view_changed_schedule(&caller, view))),
+        )
     }
 
     async fn resume_schedule(&self, request: Request<v1::ScheduleRequest>) -> Answer<v1::Schedule> {
-        note_object(&request, &request.get_ref().name);
-        let (caller, asked) = asked(request)?;
+        set_audit_object(&request, &request.get_ref().name);
+        let (caller, message) = authenticated_message(request)?;
         let tenant = caller.tenant();
-        self.require_schedule(&caller, &asked.name, rights::OPERATE)
-            .await?;
-        let view = self.queues.pause_schedule(tenant, &asked.name, false).await;
-        answer(view.map(|view| convert::schedule(&rights::changed_schedule(&caller, view))))
+        self.require_schedule(&caller, &message.name, rights::OPERATE).await?;
+        let view = self.queues.set_schedule_paused(tenant, &message.name, false).await;
+        to_response(
+            view.map(|view| convert::schedule(&rights::view_changed_schedule(&caller, view))),
+        )
     }
 }
 
 impl QueueService {
     /// Waits for a future, but not longer than the server runs.
-    async fn waiting<T>(
+    async fn run_until_stopping<T>(
         &self,
         work: impl Future<Output = Result<T, QueueError>>,
     ) -> Result<T, QueueError> {
         tokio::select! {
             biased;
-            done = work => done,
+            result = work => result,
             () = self.stopping.cancelled() => Err(QueueError::Stopping),
         }
     }
@@ -477,9 +428,9 @@ impl QueueService {
         task: &str,
         actions: &[&str],
     ) -> Result<(), Status> {
-        let task = id(task).map_err(refused)?;
-        let required = rights::require_task(&self.queues, caller, task, actions).await;
-        required.map_err(refused)
+        let task = parse_task_id(task).map_err(error_status)?;
+        let result = rights::require_task(&self.queues, caller, task, actions).await;
+        result.map_err(error_status)
     }
 
     /// Insists that the caller may do one of `actions` in the queue of a schedule.
@@ -489,12 +440,12 @@ impl QueueService {
         name: &str,
         actions: &[&str],
     ) -> Result<(), Status> {
-        let required = rights::require_schedule(&self.queues, caller, name, actions).await;
-        required.map_err(refused)
+        let result = rights::require_schedule(&self.queues, caller, name, actions).await;
+        result.map_err(error_status)
     }
 
-    async fn view(&self, tenant: &str, name: &str) -> Answer<v1::QueueInfo> {
+    async fn view_queue(&self, tenant: &str, name: &str) -> Answer<v1::QueueInfo> {
         let view = self.queues.view_queue(tenant, name).await;
-        answer(view.map(|view| convert::queue_info(&view)))
+        to_response(view.map(|view| convert::queue_info(&view)))
     }
 }

@@ -12,7 +12,7 @@ pub struct GrpcService {
     /// The scopes of each call's path, of which a caller has one.
     pub(crate) scopes: Vec<(String, &'static [&'static str])>,
     /// Paths of the calls that last as long as their clients want.
-    pub(crate) lasting: Vec<String>,
+    pub(crate) long_lived_paths: Vec<String>,
 }
 
 /// Whether a request speaks gRPC.

@@ -28,12 +28,14 @@ use crate::tokens::{DEFAULT_TENANT, TokenError};
 pub fn service(views: Engine, stopping: CancellationToken) -> GrpcService {
     let service = ViewsServer::new(ViewsService { views, stopping })
         .map_request(|request: axum::extract::Request| request.map(tonic::body::Body::new))
-        .map_response(|response| malformed_message::answered(response.map(axum::body::Body::new)));
+        .map_response(|response| {
+            malformed_message::assign_code_to_response(response.map(axum::body::Body::new))
+        });
     let follow = format!("/{SERVICE_NAME}/Follow");
     GrpcService {
         router: Router::new().route_service(&follow, service),
         scopes: vec![(follow.clone(), &["views:read"])],
-        lasting: vec![follow],
+        long_lived_paths: vec![follow],
     }
 }
 
@@ -45,23 +47,23 @@ struct ViewsService {
 
 /// The message of a caller, which must be of the default tenant, and whether it may begin the
 /// tracking of changes.
-fn asked(request: Request<v1::FollowRequest>) -> Result<(v1::FollowRequest, FollowMode), Status> {
+fn authorize_follow(
+    request: Request<v1::FollowRequest>,
+) -> Result<(v1::FollowRequest, FollowMode), Status> {
     let context = request.extensions().get::<Arc<RequestContext>>();
     let known = context.and_then(|context| context.caller());
     let caller = known.ok_or_else(|| grpc_status(&TokenError::Missing))?;
     let name = &request.get_ref().view;
     let name = part_name("views", name);
-    let read = caller.require_part("views", &name, &["read"]);
-    read.map_err(|error| grpc_status(&error))?;
-    let begins = match caller.require_part("views", &name, &["write"]) {
-        Ok(()) => FollowMode::Yes,
-        Err(_) => FollowMode::No,
+    let allowed = caller.require_part("views", &name, &["read"]);
+    allowed.map_err(|error| grpc_status(&error))?;
+    let follow_mode = match caller.require_part("views", &name, &["write"]) {
+        Ok(()) => FollowMode::StartRetention,
+        Err(_) => FollowMode::RequireRetention,
     };
     match caller.tenant() {
-        DEFAULT_TENANT => Ok((request.into_inner(), begins)),
-        tenant => Err(grpc_status(&RequestError::TenantWithoutViews {
-            tenant: tenant.to_owned(),
-        })),
+        DEFAULT_TENANT => Ok((request.into_inner(), follow_mode)),
+        tenant => Err(grpc_status(&RequestError::TenantWithoutViews { tenant: tenant.to_owned() })),
     }
 }
 
@@ -75,30 +77,30 @@ impl Views for ViewsService {
         &self,
         request: Request<v1::FollowRequest>,
     ) -> Result<Response<Self::FollowStream>, Status> {
-        let (asked, begins) = asked(request)?;
-        let name = asked.view.parse().map_err(ViewsError::from);
-        let at = ViewRef {
-            database: Some(asked.database).filter(|name| !name.is_empty()),
+        let (message, follow_mode) = authorize_follow(request)?;
+        let name = message.view.parse().map_err(ViewsError::from);
+        let view = ViewRef {
+            database: Some(message.database).filter(|name| !name.is_empty()),
             name: name.map_err(|error| grpc_status(&error))?,
         };
         let follower = self
             .views
-            .follow(&at, asked.after, begins)
+            .follow(&view, message.after, follow_mode)
             .await
             .map_err(|error| grpc_status(&error))?;
-        let told = told(follower, self.stopping.clone());
-        Ok(Response::new(Box::pin(told)))
+        let responses = follow_responses(follower, self.stopping.clone());
+        Ok(Response::new(Box::pin(responses)))
     }
 }
 
-fn told(
+fn follow_responses(
     follower: Follower,
     stopping: CancellationToken,
 ) -> impl Stream<Item = Result<v1::FollowResponse, Status>> {
     let start = Some((follower, stopping, true));
     stream::unfold(start, |state| async move {
         let (mut follower, stopping, is_first) = state?;
-        let told = if is_first {
+        let event = if is_first {
             Told::Following(v1::Following {
                 view: follower.view().to_owned(),
                 database: follower.database().to_owned(),
@@ -110,20 +112,17 @@ fn told(
                 next = follower.next() => next,
             };
             match next {
-                Ok(page) => Told::Changes(changes(page)),
+                Ok(page) => Told::Changes(to_changes(page)),
                 Err(error) => return Some((Err(grpc_status(&error)), None)),
             }
         };
-        let told = v1::FollowResponse { told: Some(told) };
-        Some((Ok(told), Some((follower, stopping, false))))
+        let response = v1::FollowResponse { told: Some(event) };
+        Some((Ok(response), Some((follower, stopping, false))))
     })
 }
 
-fn changes(page: ChangePage) -> v1::Changes {
-    let rows = page.rows.into_iter().map(|row| v1::Row {
-        weight: row.weight,
-        json: row.content,
-    });
+fn to_changes(page: ChangePage) -> v1::Changes {
+    let rows = page.rows.into_iter().map(|row| v1::Row { weight: row.weight, json: row.content });
     v1::Changes {
         sequence: page.sequence,
         at_ms: page.at_ms,

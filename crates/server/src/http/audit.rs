@@ -64,7 +64,7 @@ struct AuditEntryList {
         (status = 429, description = "The tenant has reached its limit of concurrent audit queries.", body = Problem,
             content_type = "application/problem+json")))]
 async fn list_audit_entries(
-    State(doors): State<Arc<RouterState>>,
+    State(router_state): State<Arc<RouterState>>,
     caller: Caller,
     Query(query): Query<AuditQuery>,
 ) -> Result<Json<AuditEntryList>, Problem> {
@@ -76,14 +76,9 @@ async fn list_audit_entries(
         }
         .into());
     }
-    let Some(audit) = doors.audit.clone() else {
+    let Some(audit) = router_state.audit.clone() else {
         let detail = "no audit log is kept: server.audit_log is false".to_owned();
-        return Err(Problem::new(
-            StatusCode::CONFLICT,
-            "audit_log_off",
-            detail,
-            false,
-        ));
+        return Err(Problem::new(StatusCode::CONFLICT, "audit_log_off", detail, false));
     };
     let is_operator = caller.require_operator().is_ok();
     let filter = AuditFilter {
@@ -93,18 +88,13 @@ async fn list_audit_entries(
         tenant: (!is_operator).then(|| caller.tenant().to_owned()),
         limit,
     };
-    let turn = audit.enter(caller.tenant()).await?;
-    let read = tokio::task::spawn_blocking(move || audit.read(&turn, &filter))
+    let turn = audit.acquire_turn(caller.tenant()).await?;
+    let result = tokio::task::spawn_blocking(move || audit.read(&turn, &filter))
         .await
         .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
-    let items = read.map_err(|error| {
+    let items = result.map_err(|error| {
         let detail = format!("the audit log cannot be read: {error}");
-        Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "audit_unreadable",
-            detail,
-            true,
-        )
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "audit_unreadable", detail, true)
     })?;
     Ok(Json(AuditEntryList { items }))
 }

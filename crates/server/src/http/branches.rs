@@ -80,9 +80,9 @@ async fn create_branch(
     subject: AuditSubject,
     Json(request): Json<BranchRequest>,
 ) -> Result<(StatusCode, Json<Branch>), Problem> {
-    subject.note(request.name.as_str());
+    subject.set_object(request.name.as_str());
     request.require_rights(&caller)?;
-    let created = branches.create(request.of(caller.tenant())).await?;
+    let created = branches.create(request.into_new_branch(caller.tenant())).await?;
     let status = match created {
         CreateOutcome::New(_) => StatusCode::CREATED,
         CreateOutcome::Existing(_) => StatusCode::OK,
@@ -94,10 +94,7 @@ async fn create_branch(
 /// The branches to list. `BranchFilter` parses them, because `label` may be repeated.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[allow(
-    dead_code,
-    reason = "only documents the parameters that `Filter` reads"
-)]
+#[allow(dead_code, reason = "only documents the parameters that `Filter` reads")]
 struct BranchFilterParams {
     /// List only branches with this label, as `key=value`. The parameter may be repeated.
     label: Option<Vec<String>>,
@@ -113,28 +110,26 @@ struct BranchFilter {
 }
 
 impl BranchFilter {
-    fn read(parameters: Vec<(String, String)>) -> Result<Self, RequestError> {
-        let wrong = |message| RequestError::Parameter {
-            place: "query",
-            message,
-        };
+    fn parse(parameters: Vec<(String, String)>) -> Result<Self, RequestError> {
+        let query_error = |message| RequestError::Parameter { place: "query", message };
         let mut filter = Self::default();
         for (name, value) in parameters {
             match name.as_str() {
                 "label" => {
                     let pair = value.split_once('=');
                     let (key, value) = pair.ok_or_else(|| {
-                        wrong(format!("label: `{value}` is not of the form key=value"))
+                        query_error(format!("label: `{value}` is not of the form key=value"))
                     })?;
                     filter.labels.push((key.to_owned(), value.to_owned()));
                 }
                 "state" => {
                     let state = value.parse();
-                    filter.state = Some(state.map_err(|text| wrong(format!("state: {text}")))?);
+                    filter.state =
+                        Some(state.map_err(|text| query_error(format!("state: {text}")))?);
                 }
                 other => {
                     let text = format!("unknown field `{other}`, expected `label` or `state`");
-                    return Err(wrong(text));
+                    return Err(query_error(text));
                 }
             }
         }
@@ -153,20 +148,15 @@ async fn list_branches(
     caller: Caller,
     Query(parameters): Query<Vec<(String, String)>>,
 ) -> Result<Json<BranchList>, Problem> {
-    let filter = BranchFilter::read(parameters)?;
+    let filter = BranchFilter::parse(parameters)?;
     let reach = caller.reach("branches", &["read"]);
-    let fits = |branch: &egret_branches::model::Branch| {
+    let is_match = |branch: &egret_branches::model::Branch| {
         reach.covers(branch.name.as_str())
             && filter.state.is_none_or(|state| branch.state == state)
-            && filter
-                .labels
-                .iter()
-                .all(|(key, value)| branch.labels.get(key) == Some(value))
+            && filter.labels.iter().all(|(key, value)| branch.labels.get(key) == Some(value))
     };
-    let found = branches.list(caller.tenant(), fits).await?;
-    Ok(Json(BranchList {
-        items: found.into_iter().map(Branch::from).collect(),
-    }))
+    let matching = branches.list(caller.tenant(), is_match).await?;
+    Ok(Json(BranchList { items: matching.into_iter().map(Branch::from).collect() }))
 }
 
 /// Get a branch by name
@@ -203,10 +193,10 @@ async fn change_branch(
     Path(name): Path<BranchName>,
     Json(change): Json<BranchChange>,
 ) -> Result<Json<Branch>, Problem> {
-    let change = change.into_change();
+    let change = change.into_update();
     let (engine, tenant) = (branches.clone(), caller.tenant().to_owned());
-    let changing = tokio::task::spawn_blocking(move || engine.change(&tenant, &name, &change));
-    let branch = joined(changing.await)?;
+    let changing = tokio::task::spawn_blocking(move || engine.update(&tenant, &name, &change));
+    let branch = join_task(changing.await)?;
     Ok(Json(branches.view(branch).into()))
 }
 
@@ -243,11 +233,7 @@ async fn destroy_branch(
     Path(name): Path<BranchName>,
     Query(destruction): Query<Destruction>,
 ) -> Result<(StatusCode, Json<Branch>), Problem> {
-    let children = if destruction.children {
-        Children::Destroy
-    } else {
-        Children::Refuse
-    };
+    let children = if destruction.children { Children::Destroy } else { Children::Refuse };
     let (engine, tenant) = (branches.clone(), caller.tenant().to_owned());
     let reach = caller.reach(request::AREA, &["write"]);
     // A family is destroyed as a whole, even if the caller leaves.
@@ -281,11 +267,11 @@ async fn reset_branch(
     Path(name): Path<BranchName>,
     request: Option<Json<ResetRequest>>,
 ) -> Result<Json<Branch>, Problem> {
-    let to = request.and_then(|Json(request)| request.to);
-    if to.is_some() {
-        request::require_templates(&caller)?;
+    let template = request.and_then(|Json(request)| request.to);
+    if template.is_some() {
+        request::require_all_templates(&caller)?;
     }
-    let branch = branches.reset(caller.tenant(), &name, to).await?;
+    let branch = branches.reset(caller.tenant(), &name, template).await?;
     Ok(Json(branches.view(branch).into()))
 }
 
@@ -356,27 +342,28 @@ async fn verify_branch(
     Path(name): Path<BranchName>,
     request: Option<Json<VerifyRequest>>,
 ) -> Result<Json<Proof>, Problem> {
-    let named = request.and_then(|Json(request)| request.database);
+    let requested_database = request.and_then(|Json(request)| request.database);
     let tenant = caller.tenant().to_owned();
     // The marker is removed again, even if the caller leaves.
     let proof = run_detached(async move {
-        let database = database::choose(&branches, &tenant, &name, named).await?;
+        let database =
+            database::choose_database(&branches, &tenant, &name, requested_database).await?;
         branches.verify(&tenant, &name, &database).await
     });
-    Ok(Json(proof.await.map_err(query::problem)?.into()))
+    Ok(Json(proof.await.map_err(query::to_problem)?.into()))
 }
 
 /// Runs work to its end, even if its caller disconnects.
 async fn run_detached<T: Send + 'static>(
     work: impl Future<Output = Result<T, BranchesError>> + Send + 'static,
 ) -> Result<T, BranchesError> {
-    joined(tokio::spawn(work.in_current_span()).await)
+    join_task(tokio::spawn(work.in_current_span()).await)
 }
 
-fn joined<T>(
-    ended: Result<Result<T, BranchesError>, tokio::task::JoinError>,
+fn join_task<T>(
+    result: Result<Result<T, BranchesError>, tokio::task::JoinError>,
 ) -> Result<T, BranchesError> {
-    ended.unwrap_or_else(|error| match error.try_into_panic() {
+    result.unwrap_or_else(|error| match error.try_into_panic() {
         Ok(panic) => std::panic::resume_unwind(panic),
         // Only a runtime that shuts down drops a task.
         Err(_) => Err(BranchesError::Stopping),

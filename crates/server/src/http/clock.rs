@@ -24,9 +24,7 @@ pub fn routes(clock: Arc<SteadyClock>) -> OpenApiRouter {
 
 /// The routes with their documentation.
 pub(crate) fn documented() -> OpenApiRouter<Arc<SteadyClock>> {
-    OpenApiRouter::default()
-        .routes(routes!(show_clock))
-        .routes(routes!(release_clock))
+    OpenApiRouter::default().routes(routes!(show_clock)).routes(routes!(release_clock))
 }
 
 /// How Egret's time follows the machine's wall clock.
@@ -116,8 +114,5 @@ async fn release_clock(
         accepted = %outcome.status.accepted,
         "clock released: the wall clock is accepted"
     );
-    Ok(Json(ClockRelease {
-        moved_ms: outcome.moved_us / 1_000,
-        clock: outcome.status.into(),
-    }))
+    Ok(Json(ClockRelease { moved_ms: outcome.moved_us / 1_000, clock: outcome.status.into() }))
 }

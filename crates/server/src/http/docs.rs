@@ -35,10 +35,7 @@ fn openapi() {}
 /// The page lists every operation and allows to try it. No token is needed.
 #[utoipa::path(get, path = "/docs", operation_id = "getDocs", tag = "system", security(()),
     responses((status = 200, description = "The page.", body = String, content_type = "text/html")))]
-#[expect(
-    dead_code,
-    reason = "only documents the route that `docs_routes` serves"
-)]
+#[expect(dead_code, reason = "only documents the route that `docs_routes` serves")]
 fn docs() {}
 
 /// The meaning of each error code
@@ -46,14 +43,11 @@ fn docs() {}
 /// A page in Markdown; a problem's `type` links to its sections. No token is needed.
 #[utoipa::path(get, path = "/errors", operation_id = "getErrors", tag = "system", security(()),
     responses((status = 200, description = "The page.", body = String, content_type = "text/markdown")))]
-#[expect(
-    dead_code,
-    reason = "only documents the route that `docs_routes` serves"
-)]
+#[expect(dead_code, reason = "only documents the route that `docs_routes` serves")]
 fn errors() {}
 
 /// The documentation of these routes, which cannot be served before it is complete.
-pub(super) fn documentation() -> OpenApiRouter<Arc<RouterState>> {
+pub(super) fn documentation_routes() -> OpenApiRouter<Arc<RouterState>> {
     #[derive(utoipa::OpenApi)]
     #[openapi(paths(openapi, docs, errors))]
     struct Pages;
@@ -66,35 +60,27 @@ pub(crate) fn docs_routes(document: Bytes) -> Router {
     let document = get(move || async move {
         ([(header::CONTENT_TYPE, "application/json")], document).into_response()
     });
-    let file = |content_type: &'static str, text: &'static str| {
-        let headers = [
-            (header::CONTENT_TYPE, content_type),
-            (header::CONTENT_SECURITY_POLICY, PAGE_POLICY),
-        ];
+    let serve_file = |content_type: &'static str, text: &'static str| {
+        let headers =
+            [(header::CONTENT_TYPE, content_type), (header::CONTENT_SECURITY_POLICY, PAGE_POLICY)];
         get(move || async move { (headers, text) })
     };
     Router::new()
         .route("/openapi.json", document)
-        .route(
-            "/docs",
-            file("text/html; charset=utf-8", include_str!("docs/page.html")),
-        )
+        .route("/docs", serve_file("text/html; charset=utf-8", include_str!("docs/page.html")))
         .route(
             "/errors",
-            file(
+            serve_file(
                 "text/markdown; charset=utf-8",
                 include_str!("../../../../docs/reference/errors.md"),
             ),
         )
         .route(
             "/docs/page.css",
-            file("text/css; charset=utf-8", include_str!("docs/page.css")),
+            serve_file("text/css; charset=utf-8", include_str!("docs/page.css")),
         )
         .route(
             "/docs/page.js",
-            file(
-                "text/javascript; charset=utf-8",
-                include_str!("docs/page.js"),
-            ),
+            serve_file("text/javascript; charset=utf-8", include_str!("docs/page.js")),
         )
 }

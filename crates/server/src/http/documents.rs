@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use self::answer::{AppliedList, Collection, CollectionList, problem};
+use self::answer::{AppliedList, Collection, CollectionList, to_problem};
 use self::bulk::{
     __path_export_documents, __path_import_documents, export_documents, import_documents,
 };
@@ -53,16 +53,13 @@ use self::write::{
     __path_upsert_document, batch, delete_document, patch_document, put_document, upsert_document,
 };
 use crate::extract::{Json, Path};
-use crate::openapi::described;
+use crate::openapi::runtime_document;
 use crate::problem::Problem;
 
 /// The routes of the documents engine, for [`Builder::route`](crate::Builder::route). Streams of
 /// changes end when `stopping` is cancelled.
 pub fn routes(documents: Documents, stopping: CancellationToken) -> OpenApiRouter {
-    documented().with_state(DocumentsState {
-        documents,
-        stopping,
-    })
+    documented().with_state(DocumentsState { documents, stopping })
 }
 
 /// The routes with their documentation.
@@ -72,12 +69,7 @@ pub(crate) fn documented() -> OpenApiRouter<DocumentsState> {
         .routes(routes!(describe_collections))
         .routes(routes!(get_collection))
         .routes(routes!(find_documents, upsert_document))
-        .routes(routes!(
-            get_document,
-            put_document,
-            patch_document,
-            delete_document
-        ))
+        .routes(routes!(get_document, put_document, patch_document, delete_document))
         .routes(routes!(get_referrers))
         .routes(routes!(list_versions))
         .routes(routes!(restore_document))
@@ -86,10 +78,7 @@ pub(crate) fn documented() -> OpenApiRouter<DocumentsState> {
         .routes(routes!(export_documents))
         .routes(routes!(check_documents))
         .routes(routes!(list_document_subscriptions))
-        .routes(routes!(
-            put_document_subscription,
-            delete_document_subscription
-        ))
+        .routes(routes!(put_document_subscription, delete_document_subscription))
         .routes(routes!(batch))
         .routes(routes!(list_document_changes))
         .routes(routes!(follow_documents))
@@ -115,13 +104,13 @@ pub(crate) fn documented() -> OpenApiRouter<DocumentsState> {
     ))]
 async fn apply_collections(
     State(documents): State<Documents>,
-    whose: RequestScope,
+    scope: RequestScope,
     definitions: Definitions,
 ) -> Response {
-    let asking: Asking = whose.0;
-    tracing::info!(token = asking.author, "declaring collections");
-    let apply = async move { documents.apply(&asking, &definitions.0).await };
-    respond_with_keepalive(apply, AppliedList::of).await
+    let caller: Asking = scope.0;
+    tracing::info!(token = caller.author, "declaring collections");
+    let apply = async move { documents.apply(&caller, &definitions.0).await };
+    respond_with_keepalive(apply, AppliedList::from_results).await
 }
 
 /// List the collections
@@ -132,10 +121,10 @@ async fn apply_collections(
     responses((status = 200, description = "The collections.", body = CollectionList)))]
 async fn list_collections(
     State(documents): State<Documents>,
-    RequestScope(asking): RequestScope,
+    RequestScope(caller): RequestScope,
 ) -> Result<Json<CollectionList>, Problem> {
-    let all = documents.collections(&asking).await.map_err(problem)?;
-    let items = all.into_iter().map(Collection::of).collect();
+    let summaries = documents.collections(&caller).await.map_err(to_problem)?;
+    let items = summaries.into_iter().map(Collection::from_summary).collect();
     Ok(Json(CollectionList { items }))
 }
 
@@ -148,15 +137,12 @@ async fn list_collections(
     ))]
 async fn get_collection(
     State(documents): State<Documents>,
-    RequestScope(asking): RequestScope,
+    RequestScope(caller): RequestScope,
     Path(name): Path<String>,
 ) -> Result<Json<Collection>, Problem> {
-    let name = request::collection("path", &name)?;
-    let found = documents
-        .collection(&asking, &name)
-        .await
-        .map_err(problem)?;
-    Ok(Json(Collection::of(found)))
+    let name = request::parse_collection("path", &name)?;
+    let summary = documents.collection(&caller, &name).await.map_err(to_problem)?;
+    Ok(Json(Collection::from_summary(summary)))
 }
 
 /// Describe the collections
@@ -168,8 +154,8 @@ async fn get_collection(
     responses((status = 200, description = "The document.", body = Object)))]
 async fn describe_collections(
     State(documents): State<Documents>,
-    RequestScope(asking): RequestScope,
+    RequestScope(caller): RequestScope,
 ) -> Result<Json<serde_json::Value>, Problem> {
-    let found = documents.described(&asking).await.map_err(problem)?;
-    Ok(Json(described(found.paths, found.components)))
+    let description = documents.describe_openapi(&caller).await.map_err(to_problem)?;
+    Ok(Json(runtime_document(description.paths, description.components)))
 }

@@ -25,12 +25,7 @@ pub fn routes(
     outbox: Outbox,
     documents: Documents,
 ) -> OpenApiRouter {
-    documented().with_state(InstallationsState {
-        databases,
-        views,
-        outbox,
-        documents,
-    })
+    documented().with_state(InstallationsState { databases, views, outbox, documents })
 }
 
 /// The routes with their documentation.
@@ -93,10 +88,7 @@ struct Obstacle {
 
 impl From<FoundObstacle> for Obstacle {
     fn from(found: FoundObstacle) -> Self {
-        Self {
-            object: found.object,
-            command: found.command,
-        }
+        Self { object: found.object, command: found.command }
     }
 }
 
@@ -118,12 +110,12 @@ struct InstallationList {
     security(("token" = ["admin"])),
     responses((status = 200, description = "The objects of Egret by database.", body = InstallationList)))]
 async fn list_installations(
-    State(door): State<InstallationsState>,
+    State(state): State<InstallationsState>,
 ) -> Result<Json<InstallationList>, Problem> {
     let mut items = Vec::new();
-    let mut unreachable = door.databases.closed().await?;
-    for database in door.databases.names().await? {
-        let client = match door.databases.client_of_existing(&database).await {
+    let mut unreachable = state.databases.closed_names().await?;
+    for database in state.databases.names().await? {
+        let client = match state.databases.client_if_exists(&database).await {
             Err(PostgresError::NoSession { .. }) => {
                 unreachable.push(database);
                 continue;
@@ -133,19 +125,14 @@ async fn list_installations(
         let Some(client) = client else {
             continue;
         };
-        let Some(found) = installation::inventory(&client).await? else {
+        let Some(inventory) = installation::inventory(&client).await? else {
             continue;
         };
-        let Found {
-            objects,
-            views,
-            obstacles,
-            indexes,
-        } = found;
-        let outbox = door.outbox.show(&database).await?;
+        let Found { objects, views, obstacles, indexes } = inventory;
+        let outbox = state.outbox.view(&database).await?;
         items.push(Installation {
             outbox_rows: outbox.map(|outbox| outbox.waiting + outbox.rejected),
-            documents: door.documents.count(&database).await?,
+            documents: state.documents.count(&database).await?,
             objects: objects.len() as u64,
             names: objects,
             dependents: views,
@@ -201,51 +188,35 @@ struct Removed {
             body = Problem, content_type = "application/problem+json"),
     ))]
 async fn remove_installation(
-    State(door): State<InstallationsState>,
+    State(state): State<InstallationsState>,
     caller: Caller,
     Path(database): Path<String>,
     Query(InstallationRemovalParams { force }): Query<InstallationRemovalParams>,
 ) -> Result<Json<Removed>, Problem> {
-    tracing::info!(
-        token = caller.token_id(),
-        database,
-        force,
-        "removing egret from a database"
-    );
-    let names = door.databases.names().await?;
-    if !names.contains(&database) && !door.databases.is_closed(&database).await? {
-        let reason = egret_postgres::DatabasesError::Unknown {
-            asked: database,
-            names,
-        };
+    tracing::info!(token = caller.token_id(), database, force, "removing egret from a database");
+    let names = state.databases.names().await?;
+    if !names.contains(&database) && !state.databases.is_closed(&database).await? {
+        let reason = egret_postgres::DatabasesError::Unknown { asked: database, names };
         let reason = format!("database {}", reason.with_names());
         return Err(PostgresError::DatabaseNotFound { reason }.into());
     }
-    let mut client = door.databases.client(&database).await?;
+    let mut client = state.databases.client(&database).await?;
     // Before an engine takes back its part: a removal that is refused changes nothing.
-    if let Some(found) = installation::inventory(&client).await? {
-        installation::refuse_obstacles(&found)?;
+    if let Some(inventory) = installation::inventory(&client).await? {
+        installation::refuse_obstacles(&inventory)?;
     }
-    let documents = door.documents.count(&database).await?.unwrap_or(0);
+    let documents = state.documents.count(&database).await?.unwrap_or(0);
     if documents > 0 && !force {
-        let refused = DocumentsError::DocumentsExist {
-            database,
-            documents,
-        };
+        let refused = DocumentsError::DocumentsExist { database, documents };
         return Err(refused.into());
     }
-    let (database, views) = door.views.uninstall(Some(&database), force).await?;
-    let outbox_rows = match door.outbox.remove(Some(&database), force).await {
+    let (database, views) = state.views.uninstall(Some(&database), force).await?;
+    let outbox_rows = match state.outbox.remove(Some(&database), force).await {
         Ok((_, rows)) => rows,
         Err(QueueError::OutboxNotFound { .. }) => 0,
         Err(error) => return Err(error.into()),
     };
-    let documents = door.documents.leave(&database, force).await?;
+    let documents = state.documents.close_database(&database, force).await?;
     installation::uninstall(&mut client, force).await?;
-    Ok(Json(Removed {
-        database,
-        views,
-        outbox_rows,
-        documents,
-    }))
+    Ok(Json(Removed { database, views, outbox_rows, documents }))
 }

@@ -84,7 +84,7 @@ async fn list_outboxes(State(outbox): State<Outbox>) -> Result<Json<OutboxList>,
     let outboxes = views.outboxes.into_iter();
     Ok(Json(OutboxList {
         items: outboxes.map(OutboxStatus::from).collect(),
-        incomplete: !views.are_all,
+        incomplete: !views.is_complete,
     }))
 }
 
@@ -129,7 +129,7 @@ async fn install_outbox(
     tracing::info!(token = caller.token_id(), database = ?request.database, "installing an outbox");
     let database = request.database.as_deref();
     let database = outbox.install(database, &request.grant).await?;
-    subject.note(&database);
+    subject.set_object(&database);
     Ok(Json(OutboxPlace { database }))
 }
 

@@ -64,10 +64,7 @@ pub(crate) fn documented() -> OpenApiRouter<QueuesState> {
         .routes(routes!(tasks::cancel_task))
         .routes(routes!(tasks::requeue_task))
         .routes(routes!(attachments::list_attachments))
-        .routes(routes!(
-            attachments::put_attachment,
-            attachments::get_attachment
-        ))
+        .routes(routes!(attachments::put_attachment, attachments::get_attachment))
         .routes(routes!(work::complete_task))
         .routes(routes!(work::fail_task))
         .routes(routes!(work::nack_task))
@@ -102,33 +99,33 @@ impl Deref for QueuesState {
 }
 
 impl FromRef<QueuesState> for Queues {
-    fn from_ref(door: &QueuesState) -> Self {
-        door.queues.clone()
+    fn from_ref(state: &QueuesState) -> Self {
+        state.queues.clone()
     }
 }
 
 impl QueuesState {
     /// Waits for a future, but not longer than the server runs.
-    async fn waiting<T>(
+    async fn run_until_stopping<T>(
         &self,
         work: impl Future<Output = Result<T, QueueError>>,
     ) -> Result<T, QueueError> {
         tokio::select! {
             biased;
-            done = work => done,
+            result = work => result,
             () = self.stopping.cancelled() => Err(QueueError::Stopping),
         }
     }
 }
 
-async fn view(queues: &Queues, tenant: &str, name: &str) -> Result<Queue, QueueError> {
+async fn queue_response(queues: &Queues, tenant: &str, name: &str) -> Result<Queue, QueueError> {
     Ok(queues.view_queue(tenant, name).await?.into())
 }
 
 /// Parses the names of states.
-fn states(names: &[String]) -> Result<Vec<TaskState>, QueueError> {
-    let read = |name: &String| name.parse().map_err(|reason| invalid("states", reason));
-    names.iter().map(read).collect()
+fn parse_states(names: &[String]) -> Result<Vec<TaskState>, QueueError> {
+    let parse = |name: &String| name.parse().map_err(|reason| invalid("states", reason));
+    names.iter().map(parse).collect()
 }
 
 /// List the queues
@@ -144,11 +141,8 @@ async fn list_queues(
 ) -> Result<Json<QueueList>, Problem> {
     let views = queues.list_queues(caller.tenant()).await?;
     let reach = rights::reach(&caller, rights::READ);
-    let items = views
-        .into_iter()
-        .filter(|view| reach.covers(&view.name))
-        .map(Queue::from)
-        .collect();
+    let items =
+        views.into_iter().filter(|view| reach.covers(&view.name)).map(Queue::from).collect();
     Ok(Json(QueueList { items }))
 }
 
@@ -173,13 +167,13 @@ async fn put_queue(
     request: Option<Json<QueueRequest>>,
 ) -> Result<(StatusCode, Json<Queue>), Problem> {
     let change = request.map_or_else(QueueRequest::default, |Json(request)| request);
-    let status = match queues.known_queue(caller.tenant(), &name) {
+    let status = match queues.find_queue(caller.tenant(), &name) {
         Some(_) => StatusCode::OK,
         None => StatusCode::CREATED,
     };
-    let change = change.change();
+    let change = change.into_settings_change();
     queues.put_queue(caller.tenant(), &name, &change).await?;
-    Ok((status, Json(view(&queues, caller.tenant(), &name).await?)))
+    Ok((status, Json(queue_response(&queues, caller.tenant(), &name).await?)))
 }
 
 /// Get a queue by name
@@ -196,7 +190,7 @@ async fn get_queue(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Queue>, Problem> {
-    Ok(Json(view(&queues, caller.tenant(), &name).await?))
+    Ok(Json(queue_response(&queues, caller.tenant(), &name).await?))
 }
 
 /// The parameters of a deletion.
@@ -250,8 +244,8 @@ async fn pause_queue(
     _: Option<Json<Nothing>>,
 ) -> Result<Json<Queue>, Problem> {
     let tenant = caller.tenant();
-    queues.set_flow(tenant, &name, Some(true), None).await?;
-    Ok(Json(view(&queues, tenant, &name).await?))
+    queues.set_queue_flags(tenant, &name, Some(true), None).await?;
+    Ok(Json(queue_response(&queues, tenant, &name).await?))
 }
 
 /// Resume a queue
@@ -273,9 +267,9 @@ async fn resume_queue(
     _: Option<Json<Nothing>>,
 ) -> Result<Json<Queue>, Problem> {
     let tenant = caller.tenant();
-    let resumed = queues.set_flow(tenant, &name, Some(false), Some(false));
+    let resumed = queues.set_queue_flags(tenant, &name, Some(false), Some(false));
     resumed.await?;
-    Ok(Json(view(&queues, tenant, &name).await?))
+    Ok(Json(queue_response(&queues, tenant, &name).await?))
 }
 
 /// Drain a queue
@@ -297,8 +291,8 @@ async fn drain_queue(
     _: Option<Json<Nothing>>,
 ) -> Result<Json<Queue>, Problem> {
     let tenant = caller.tenant();
-    queues.set_flow(tenant, &name, None, Some(true)).await?;
-    Ok(Json(view(&queues, tenant, &name).await?))
+    queues.set_queue_flags(tenant, &name, None, Some(true)).await?;
+    Ok(Json(queue_response(&queues, tenant, &name).await?))
 }
 
 /// Delete tasks of a queue
@@ -320,7 +314,7 @@ async fn purge_queue(
     request: Option<Json<PurgeRequest>>,
 ) -> Result<Json<Purged>, Problem> {
     let request = request.map_or_else(PurgeRequest::default, |Json(request)| request);
-    let states = states(&request.states)?;
+    let states = parse_states(&request.states)?;
     let deleted = queues.purge(caller.tenant(), &name, &states).await?;
     Ok(Json(Purged { deleted }))
 }
@@ -351,9 +345,7 @@ async fn requeue_dead(
         return Err(invalid("limit", "0 would requeue no task: omit it to requeue all").into());
     }
     let requeued = queues.requeue_dead(caller.tenant(), &name, limit.unwrap_or(0));
-    Ok(Json(Requeued {
-        requeued: requeued.await?,
-    }))
+    Ok(Json(Requeued { requeued: requeued.await? }))
 }
 
 /// Get the key that signs callbacks

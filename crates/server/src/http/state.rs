@@ -45,26 +45,26 @@ pub(crate) struct RouterState {
     /// `None` where tokens of Egret's own are the only ones.
     pub(crate) oidc: Option<Arc<Oidc>>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) sections: BTreeMap<&'static str, StatusSection>,
+    pub(crate) status_sections: BTreeMap<&'static str, StatusSection>,
     pub(crate) profile_duration_max: Duration,
     /// `None` where no audit log is kept.
     pub(crate) audit: Option<Arc<AuditLog>>,
     pub(crate) failed_parts: FailedParts,
-    pub(crate) others: ReadinessProbe,
+    pub(crate) service_readiness: ReadinessProbe,
     pub(crate) quotas: Arc<Quotas>,
-    pub(crate) open: AtomicBool,
+    pub(crate) is_open: AtomicBool,
 }
 
 impl RouterState {
     /// Every service with its readiness, the server last, as it is started.
     pub(crate) fn readiness(&self) -> Vec<(&'static str, Readiness)> {
-        let mut readiness = (self.others)();
-        readiness.push((SERVICE_NAME, self.own_readiness()));
+        let mut readiness = (self.service_readiness)();
+        readiness.push((SERVICE_NAME, self.server_readiness()));
         readiness
     }
 
-    pub(crate) fn own_readiness(&self) -> Readiness {
-        if !self.open.load(Ordering::Acquire) {
+    pub(crate) fn server_readiness(&self) -> Readiness {
+        if !self.is_open.load(Ordering::Acquire) {
             return Readiness::NotReady("the server is not open".to_owned());
         }
         match self.quotas.exhausted() {

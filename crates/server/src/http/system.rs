@@ -122,47 +122,41 @@ struct StatusReport {
     sections: Map<String, Value>,
 }
 
-fn service_states(doors: &RouterState) -> Vec<ServiceState> {
-    let state = |(name, readiness)| {
+fn service_states(router_state: &RouterState) -> Vec<ServiceState> {
+    let service_state = |(name, readiness)| {
         let (ready, reason) = match readiness {
             Readiness::Ready => (true, None),
             Readiness::NotReady(reason) | Readiness::Failed(reason) => (false, Some(reason)),
         };
-        ServiceState {
-            name,
-            ready,
-            reason,
-        }
+        ServiceState { name, ready, reason }
     };
-    doors.readiness().into_iter().map(state).collect()
+    router_state.readiness().into_iter().map(service_state).collect()
 }
 
-fn failed_states(doors: &RouterState) -> Vec<FailedState> {
-    let state = |failed: FailedPart| FailedState {
+fn failed_states(router_state: &RouterState) -> Vec<FailedState> {
+    let failed_state = |failed: FailedPart| FailedState {
         part: failed.part,
         reason: failed.reason,
         remedy: failed.remedy,
     };
-    (doors.failed_parts)().into_iter().map(state).collect()
+    (router_state.failed_parts)().into_iter().map(failed_state).collect()
 }
 
 /// The names of active conditions, each once. Callers without a token see no more of them.
 fn condition_names() -> Vec<&'static str> {
-    let mut names: Vec<&'static str> = condition::active()
-        .into_iter()
-        .map(|condition| condition.name)
-        .collect();
+    let mut names: Vec<&'static str> =
+        condition::active().into_iter().map(|condition| condition.name).collect();
     names.dedup();
     names
 }
 
 fn condition_states() -> Vec<ConditionState> {
-    let state = |condition: ActiveCondition| ConditionState {
+    let condition_state = |condition: ActiveCondition| ConditionState {
         name: condition.name,
         subject: condition.subject,
         reason: condition.reason,
     };
-    condition::active().into_iter().map(state).collect()
+    condition::active().into_iter().map(condition_state).collect()
 }
 
 /// Check whether the process is alive
@@ -182,19 +176,14 @@ async fn healthz() -> Json<Health> {
         (status = 200, description = "Every service accepts requests; `failed` lists parts that do not.", body = ReadyState),
         (status = 503, description = "A service is not ready, for the reason given.", body = ReadyState),
     ))]
-async fn readyz(State(doors): State<Arc<RouterState>>) -> Response {
-    let services = service_states(&doors);
-    let failed = failed_states(&doors);
+async fn readyz(State(router_state): State<Arc<RouterState>>) -> Response {
+    let services = service_states(&router_state);
+    let failed = failed_states(&router_state);
     // One failed partition, shard or block must not take all others out of service.
     let is_whole_service = |failed: &FailedState| !failed.part.contains('/');
     let ready =
         services.iter().all(|service| service.ready) && !failed.iter().any(is_whole_service);
-    let report = Json(ReadyState {
-        ready,
-        services,
-        failed,
-        conditions: condition_names(),
-    });
+    let report = Json(ReadyState { ready, services, failed, conditions: condition_names() });
     if ready {
         return report.into_response();
     }
@@ -209,12 +198,10 @@ async fn readyz(State(doors): State<Arc<RouterState>>) -> Response {
 #[utoipa::path(get, path = "/metrics", operation_id = "getMetrics", tag = "system",
     security(("token" = ["metrics:read"])),
     responses((status = 200, description = "The metrics.", body = String, content_type = "text/plain")))]
-async fn metrics(State(doors): State<Arc<RouterState>>, headers: HeaderMap) -> Response {
-    let accept = headers
-        .get(header::ACCEPT)
-        .and_then(|value| value.to_str().ok());
-    let exposition = Exposition::accepted(accept.unwrap_or_default());
-    let text = doors.metrics.render(exposition);
+async fn metrics(State(router_state): State<Arc<RouterState>>, headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let exposition = Exposition::from_accept_header(accept.unwrap_or_default());
+    let text = router_state.metrics.render(exposition);
     ([(header::CONTENT_TYPE, exposition.content_type())], text).into_response()
 }
 
@@ -253,11 +240,11 @@ fn flamegraph() -> ProfileFormat {
             content_type = "application/problem+json"),
     ))]
 async fn profile(
-    State(doors): State<Arc<RouterState>>,
+    State(router_state): State<Arc<RouterState>>,
     Query(request): Query<ProfileRequest>,
 ) -> Result<Response, Problem> {
     let profile =
-        profile::take(request.seconds, request.format, doors.profile_duration_max).await?;
+        profile::take(request.seconds, request.format, router_state.profile_duration_max).await?;
     let content_type = match request.format {
         ProfileFormat::Flamegraph => "image/svg+xml",
         ProfileFormat::Folded => "text/plain; charset=utf-8",
@@ -273,29 +260,26 @@ async fn profile(
 #[utoipa::path(get, path = "/v1/status", operation_id = "getStatus", tag = "system",
     security(("token" = ["status:read"])),
     responses((status = 200, description = "The status.", body = StatusReport)))]
-async fn status(State(doors): State<Arc<RouterState>>) -> Json<StatusReport> {
+async fn status(State(router_state): State<Arc<RouterState>>) -> Json<StatusReport> {
     let mut sections = Map::new();
-    for (name, section) in &doors.sections {
+    for (name, section) in &router_state.status_sections {
         sections.insert((*name).to_owned(), section().await);
     }
-    let failed = failed_states(&doors);
+    let failed = failed_states(&router_state);
     for FailedState { part, reason, .. } in &failed {
         // An engine that could not start says of itself that it is stopping.
-        if let Some(error) = sections
-            .get_mut(part)
-            .and_then(|section| section.get_mut("error"))
-        {
+        if let Some(error) = sections.get_mut(part).and_then(|section| section.get_mut("error")) {
             *error = reason.as_str().into();
         }
     }
-    let uptime = doors.clock.now().since(doors.started_at);
+    let uptime = router_state.clock.now().since(router_state.started_at);
     Json(StatusReport {
-        version: doors.build.version,
-        commit: doors.build.commit,
-        build_profile: doors.build.profile,
-        started_at: doors.started_at,
+        version: router_state.build.version,
+        commit: router_state.build.commit,
+        build_profile: router_state.build.profile,
+        started_at: router_state.started_at,
         uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
-        services: service_states(&doors),
+        services: service_states(&router_state),
         failed,
         conditions: condition_states(),
         sections,

@@ -39,19 +39,15 @@ struct TokenList {
     security(("token" = ["admin"])), request_body = TokenRequest,
     responses((status = 201, description = "The token was created.", body = NewToken)))]
 async fn create_token(
-    State(doors): State<Arc<RouterState>>,
+    State(router_state): State<Arc<RouterState>>,
     caller: Caller,
     subject: AuditSubject,
     Json(request): Json<TokenRequest>,
 ) -> Result<(StatusCode, Json<NewToken>), Problem> {
-    let request = request.made_by(caller.token(), doors.clock.now())?;
-    let made = on_disk(&doors, move |tokens| tokens.create(&request)).await?;
-    subject.note(&made.details.id);
-    tracing::info!(
-        id = made.details.id,
-        by = caller.token_id(),
-        "token created"
-    );
+    let request = request.restrict_to_creator(caller.token(), router_state.clock.now())?;
+    let made = run_blocking(&router_state, move |tokens| tokens.create(&request)).await?;
+    subject.set_object(&made.details.id);
+    tracing::info!(id = made.details.id, by = caller.token_id(), "token created");
     Ok((StatusCode::CREATED, Json(made)))
 }
 
@@ -63,8 +59,11 @@ async fn create_token(
     extensions(("x-egret-tenant-admin" = json!(true))),
     security(("token" = ["admin"])),
     responses((status = 200, description = "The tokens.", body = TokenList)))]
-async fn list_tokens(State(doors): State<Arc<RouterState>>, caller: Caller) -> Json<TokenList> {
-    let mut items = doors.tokens.list();
+async fn list_tokens(
+    State(router_state): State<Arc<RouterState>>,
+    caller: Caller,
+) -> Json<TokenList> {
+    let mut items = router_state.tokens.list();
     items.retain(|token| may_manage(&caller, &token.tenant));
     Json(TokenList { items })
 }
@@ -101,27 +100,27 @@ struct Revocation {
             content_type = "application/problem+json"),
     ))]
 async fn revoke_token(
-    State(doors): State<Arc<RouterState>>,
+    State(router_state): State<Arc<RouterState>>,
     caller: Caller,
     Path(id): Path<String>,
     Query(Revocation { force }): Query<Revocation>,
 ) -> Result<StatusCode, Problem> {
-    let is_own = doors.tokens.is_of_tenant(&id, caller.tenant());
+    let is_own = router_state.tokens.has_token_of_tenant(&id, caller.tenant());
     if !is_own && caller.require_operator().is_err() {
         return Err(TokenError::NotFound { id }.into());
     }
-    let revoked = id.clone();
-    on_disk(&doors, move |tokens| tokens.revoke(&revoked, force)).await?;
+    let revoked_id = id.clone();
+    run_blocking(&router_state, move |tokens| tokens.revoke(&revoked_id, force)).await?;
     tracing::info!(id, by = caller.token_id(), "token revoked");
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Runs work that blocks on the disk, on a blocking thread.
-async fn on_disk<T: Send + 'static>(
-    doors: &RouterState,
+async fn run_blocking<T: Send + 'static>(
+    router_state: &RouterState,
     work: impl FnOnce(&Tokens) -> Result<T, TokenError> + Send + 'static,
 ) -> Result<T, TokenError> {
-    let tokens = doors.tokens.clone();
+    let tokens = router_state.tokens.clone();
     tokio::task::spawn_blocking(move || work(&tokens))
         .await
         .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))

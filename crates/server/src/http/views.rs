@@ -25,7 +25,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::answer::{
-    Explanation, Refresh, RefreshList, Verification, View, ViewGrant, ViewList, problem,
+    Explanation, Refresh, RefreshList, Verification, View, ViewGrant, ViewList, to_problem,
 };
 use self::changes::{__path_follow_view, follow_view};
 use self::request::{RefreshRequest, Validation, ViewChange, ViewGrantRequest, ViewRequest};
@@ -40,11 +40,7 @@ use crate::tokens::{ADMIN, DEFAULT_TENANT};
 /// The routes of the views engine, for [`Builder::route`](crate::Builder::route). The lag of a view
 /// is computed by `clock`. Streams of changes end when `stopping` is cancelled.
 pub fn routes(views: Views, clock: Arc<dyn Clock>, stopping: CancellationToken) -> OpenApiRouter {
-    documented().with_state(ViewsState {
-        views,
-        clock,
-        stopping,
-    })
+    documented().with_state(ViewsState { views, clock, stopping })
 }
 
 /// The routes with their documentation.
@@ -73,14 +69,14 @@ pub(crate) struct ViewsState {
 
 impl ViewsState {
     /// A view, with the parts that the caller may see.
-    fn view(&self, caller: &Caller, report: ViewReport) -> View {
-        View::of(reach::shown(caller, report), self.clock.now())
+    fn to_view(&self, caller: &Caller, report: ViewReport) -> View {
+        View::from_report(reach::visible_report(caller, report), self.clock.now())
     }
 }
 
 impl FromRef<ViewsState> for Views {
-    fn from_ref(door: &ViewsState) -> Self {
-        door.views.clone()
+    fn from_ref(state: &ViewsState) -> Self {
+        state.views.clone()
     }
 }
 
@@ -94,10 +90,7 @@ impl<S: Sync> FromRequestParts<S> for DefaultTenantCaller {
         let caller = Caller::from_request_parts(parts, state).await?;
         match caller.tenant() {
             DEFAULT_TENANT => Ok(Self(caller)),
-            tenant => Err(RequestError::TenantWithoutViews {
-                tenant: tenant.to_owned(),
-            }
-            .into()),
+            tenant => Err(RequestError::TenantWithoutViews { tenant: tenant.to_owned() }.into()),
         }
     }
 }
@@ -121,12 +114,12 @@ impl<S: Send + Sync> FromRequestParts<S> for ViewPath {
         let Path(name) = Path::from_request_parts(parts, state).await?;
         let Query(ViewDatabaseParams { database }) =
             Query::from_request_parts(parts, state).await?;
-        Ok(Self::read(name, database)?)
+        Ok(Self::parse(name, database)?)
     }
 }
 
 impl ViewPath {
-    fn read(name: String, database: Option<String>) -> Result<Self, RequestError> {
+    fn parse(name: String, database: Option<String>) -> Result<Self, RequestError> {
         let name: Result<ViewName, _> = name.parse();
         let name = name.map_err(|refusal| RequestError::Parameter {
             place: "path",
@@ -141,7 +134,7 @@ async fn run_detached<T: Send + 'static>(
     work: impl Future<Output = Result<T, ViewsError>> + Send + 'static,
 ) -> Result<T, Problem> {
     match tokio::spawn(work.in_current_span()).await {
-        Ok(done) => done.map_err(problem),
+        Ok(result) => result.map_err(to_problem),
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             // Only a runtime that shuts down drops a task.
@@ -158,19 +151,19 @@ async fn run_detached<T: Send + 'static>(
     params(("database" = Option<String>, Query, description = "List only views of this database.")),
     responses((status = 200, description = "The views.", body = ViewList)))]
 async fn list_views(
-    State(door): State<ViewsState>,
+    State(state): State<ViewsState>,
     DefaultTenantCaller(caller): DefaultTenantCaller,
     Query(ViewDatabaseParams { database }): Query<ViewDatabaseParams>,
 ) -> Result<Json<ViewList>, Problem> {
-    let found = door.views.list_known(database.as_deref()).await;
-    let (items, are_all) = found.map_err(problem)?;
+    let result = state.views.list_with_completeness(database.as_deref()).await;
+    let (items, is_complete) = result.map_err(to_problem)?;
     let reach = caller.reach("views", &["read"]);
     Ok(Json(ViewList {
-        incomplete: !are_all,
+        incomplete: !is_complete,
         items: items
             .into_iter()
             .filter(|report| reach.covers(&part_name("views", &report.name.to_string())))
-            .map(|report| door.view(&caller, report))
+            .map(|report| state.to_view(&caller, report))
             .collect(),
     }))
 }
@@ -195,7 +188,7 @@ async fn list_views(
             content_type = "application/problem+json"),
     ))]
 async fn create_view(
-    State(door): State<ViewsState>,
+    State(state): State<ViewsState>,
     DefaultTenantCaller(caller): DefaultTenantCaller,
     subject: AuditSubject,
     Json(request): Json<ViewRequest>,
@@ -204,16 +197,17 @@ async fn create_view(
         caller.require(ADMIN)?;
     }
     let name = request.name.to_string();
-    subject.note(&name);
+    subject.set_object(&name);
     caller.require_part("views", &part_name("views", &name), &["write"])?;
     if let Some(queue) = &request.on_change_enqueue {
         rights::require(&caller, queue, rights::PRODUCE)?;
     }
-    let (database, view) = request.into_view(reach::maker_rights(&caller));
+    let (database, view) = request.into_new_view(reach::maker_rights(&caller));
     tracing::info!(token = caller.token_id(), view = %view.name, database, "creating a view");
-    let views = door.views.clone();
-    let made = run_detached(async move { views.create(database.as_deref(), view).await }).await?;
-    Ok((StatusCode::CREATED, Json(door.view(&caller, made))))
+    let views = state.views.clone();
+    let created =
+        run_detached(async move { views.create(database.as_deref(), view).await }).await?;
+    Ok((StatusCode::CREATED, Json(state.to_view(&caller, created))))
 }
 
 /// Explain how a view of a query would be maintained
@@ -236,10 +230,10 @@ async fn validate_view(
     Json(Validation { query, database }): Json<Validation>,
 ) -> Result<Json<Explanation>, Problem> {
     // Objects that validation creates are removed again, even if the caller disconnects.
-    let readable = reach::readable(&caller);
-    let explained =
+    let readable = reach::readable_views(&caller);
+    let validation =
         run_detached(async move { views.validate(database.as_deref(), &query, &readable).await });
-    Ok(Json(explained.await?.into()))
+    Ok(Json(validation.await?.into()))
 }
 
 /// Let roles request views from SQL
@@ -266,11 +260,11 @@ async fn grant_views(
         database,
         "granting roles the right to request views"
     );
-    let granted = run_detached(async move {
+    let grant = run_detached(async move {
         let database = views.allow(database.as_deref(), &roles).await?;
         Ok(ViewGrant { database, roles })
     });
-    Ok(Json(granted.await?))
+    Ok(Json(grant.await?))
 }
 
 /// Get a view by name
@@ -283,12 +277,12 @@ async fn grant_views(
             content_type = "application/problem+json"),
     ))]
 async fn get_view(
-    State(door): State<ViewsState>,
+    State(state): State<ViewsState>,
     DefaultTenantCaller(caller): DefaultTenantCaller,
-    ViewPath(at): ViewPath,
+    ViewPath(view_ref): ViewPath,
 ) -> Result<Json<View>, Problem> {
-    let report = door.views.show(&at).await.map_err(problem)?;
-    Ok(Json(door.view(&caller, report)))
+    let report = state.views.show(&view_ref).await.map_err(to_problem)?;
+    Ok(Json(state.to_view(&caller, report)))
 }
 
 /// Change a view
@@ -305,24 +299,24 @@ async fn get_view(
             content_type = "application/problem+json"),
     ))]
 async fn change_view(
-    State(door): State<ViewsState>,
+    State(state): State<ViewsState>,
     DefaultTenantCaller(caller): DefaultTenantCaller,
-    ViewPath(at): ViewPath,
+    ViewPath(view_ref): ViewPath,
     Json(change): Json<ViewChange>,
 ) -> Result<Json<View>, Problem> {
     if let Some(Some(queue)) = &change.on_change_enqueue {
         rights::require(&caller, queue, rights::PRODUCE)?;
         // The tasks have its rows.
-        let part = at.name.to_string();
-        caller.require_part("views", &part_name("views", &part), &["read"])?;
+        let view_name = view_ref.name.to_string();
+        caller.require_part("views", &part_name("views", &view_name), &["read"])?;
     }
-    let (views, readable) = (door.views.clone(), reach::readable(&caller));
+    let (views, readable) = (state.views.clone(), reach::readable_views(&caller));
     let changed = run_detached(async move {
         let change = change.into_alteration();
-        let changed = views.alter(&at, change, readable.clone()).await;
-        changed.map_err(|error| reach::without_hidden_names(&readable, error))
+        let changed = views.alter(&view_ref, change, readable.clone()).await;
+        changed.map_err(|error| reach::hide_unreadable_names(&readable, error))
     });
-    Ok(Json(door.view(&caller, changed.await?)))
+    Ok(Json(state.to_view(&caller, changed.await?)))
 }
 
 /// Drop a view
@@ -341,13 +335,13 @@ async fn change_view(
 async fn drop_view(
     State(views): State<Views>,
     DefaultTenantCaller(caller): DefaultTenantCaller,
-    ViewPath(at): ViewPath,
+    ViewPath(view_ref): ViewPath,
 ) -> Result<StatusCode, Problem> {
-    tracing::info!(token = caller.token_id(), view = %at.name, database = ?at.database, "dropping a view");
-    let readable = reach::readable(&caller);
+    tracing::info!(token = caller.token_id(), view = %view_ref.name, database = ?view_ref.database, "dropping a view");
+    let readable = reach::readable_views(&caller);
     let dropped = run_detached(async move {
-        let dropped = views.drop(&at).await;
-        dropped.map_err(|error| reach::without_hidden_names(&readable, error))
+        let dropped = views.drop(&view_ref).await;
+        dropped.map_err(|error| reach::hide_unreadable_names(&readable, error))
     });
     dropped.await?;
     Ok(StatusCode::NO_CONTENT)
@@ -368,13 +362,13 @@ async fn drop_view(
 async fn explain_view(
     State(views): State<Views>,
     _: DefaultTenantCaller,
-    ViewPath(at): ViewPath,
+    ViewPath(view_ref): ViewPath,
 ) -> Result<Json<Explanation>, Problem> {
-    Ok(Json(views.explain(&at).await.map_err(problem)?.into()))
+    Ok(Json(views.explain(&view_ref).await.map_err(to_problem)?.into()))
 }
 
 /// Default number of refreshes in the history of a view.
-const LISTED: u32 = 20;
+const REFRESHES_LISTED: u32 = 20;
 
 /// The refreshes to list.
 #[derive(Deserialize, IntoParams)]
@@ -390,7 +384,7 @@ struct RefreshListParams {
 }
 
 fn listed() -> u32 {
-    LISTED
+    REFRESHES_LISTED
 }
 
 /// List the refreshes of a view
@@ -410,8 +404,8 @@ async fn view_history(
     Path(name): Path<String>,
     Query(RefreshListParams { database, limit }): Query<RefreshListParams>,
 ) -> Result<Json<RefreshList>, Problem> {
-    let ViewPath(at) = ViewPath::read(name, database)?;
-    let refreshes = views.history(&at, limit).await.map_err(problem)?;
+    let ViewPath(view_ref) = ViewPath::parse(name, database)?;
+    let refreshes = views.history(&view_ref, limit).await.map_err(to_problem)?;
     let items = refreshes.into_iter().map(Refresh::from).collect();
     Ok(Json(RefreshList { items }))
 }
@@ -432,15 +426,15 @@ async fn view_history(
 async fn refresh_view(
     State(views): State<Views>,
     _: DefaultTenantCaller,
-    ViewPath(at): ViewPath,
+    ViewPath(view_ref): ViewPath,
     request: Option<Json<RefreshRequest>>,
 ) -> Result<Json<Refresh>, Problem> {
     let is_explained = request.is_some_and(|Json(request)| request.explain);
     let refreshed = run_detached(async move {
         if is_explained {
-            views.refresh_explained(&at).await
+            views.refresh_explained(&view_ref).await
         } else {
-            views.refresh(&at).await
+            views.refresh(&view_ref).await
         }
     });
     Ok(Json(refreshed.await?.into()))
@@ -462,10 +456,10 @@ async fn refresh_view(
 async fn verify_view(
     State(views): State<Views>,
     _: DefaultTenantCaller,
-    ViewPath(at): ViewPath,
+    ViewPath(view_ref): ViewPath,
     _: Option<Json<Nothing>>,
 ) -> Result<Json<Verification>, Problem> {
-    let verified = run_detached(async move { views.verify(&at).await });
+    let verified = run_detached(async move { views.verify(&view_ref).await });
     Ok(Json(verified.await?.into()))
 }
 
@@ -484,15 +478,15 @@ async fn verify_view(
             body = Problem, content_type = "application/problem+json"),
     ))]
 async fn repair_view(
-    State(door): State<ViewsState>,
+    State(state): State<ViewsState>,
     DefaultTenantCaller(caller): DefaultTenantCaller,
-    ViewPath(at): ViewPath,
+    ViewPath(view_ref): ViewPath,
     _: Option<Json<Nothing>>,
 ) -> Result<Json<View>, Problem> {
-    let (views, rights) = (door.views.clone(), reach::maker_rights(&caller));
+    let (views, rights) = (state.views.clone(), reach::maker_rights(&caller));
     let repaired = run_detached(async move {
-        let repaired = views.repair(&at, &rights).await;
-        repaired.map_err(|error| reach::without_hidden_names(&rights.readable, error))
+        let repaired = views.repair(&view_ref, &rights).await;
+        repaired.map_err(|error| reach::hide_unreadable_names(&rights.readable, error))
     });
-    Ok(Json(door.view(&caller, repaired.await?)))
+    Ok(Json(state.to_view(&caller, repaired.await?)))
 }

@@ -16,7 +16,7 @@ pub enum Exposition {
 
 impl Exposition {
     /// The format for a request with this `Accept` header.
-    pub fn accepted(accept: &str) -> Self {
+    pub(crate) fn from_accept_header(accept: &str) -> Self {
         if accept.contains("application/openmetrics-text") {
             Exposition::OpenMetrics
         } else {
@@ -39,7 +39,7 @@ impl Exposition {
             .expect("writing to a string cannot fail and no collector here does");
         match self {
             Exposition::OpenMetrics => text,
-            Exposition::Prometheus => as_prometheus(&text),
+            Exposition::Prometheus => convert_to_prometheus(&text),
         }
     }
 }
@@ -48,42 +48,41 @@ impl Exposition {
 ///
 /// There a counter's description bears the name of its sample, with `_total`; info is a gauge
 /// whose name ends in `_info`; units and the end are not marked.
-pub(super) fn as_prometheus(text: &str) -> String {
+pub(super) fn convert_to_prometheus(text: &str) -> String {
     let mut kinds: Vec<(&str, &str)> = Vec::new();
     for line in text.lines() {
-        if let Some((name, kind)) = line
-            .strip_prefix("# TYPE ")
-            .and_then(|rest| rest.split_once(' '))
+        if let Some((name, kind)) =
+            line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
         {
             kinds.push((name, kind));
         }
     }
-    let renamed = |name: &str| match kinds.iter().find(|(known, _)| *known == name) {
+    let rename = |name: &str| match kinds.iter().find(|(known, _)| *known == name) {
         Some((_, "counter")) => format!("{name}_total"),
         Some((_, "info")) => format!("{name}_info"),
         _ => name.to_owned(),
     };
     let mut output = String::with_capacity(text.len() + 256);
     for line in text.lines() {
-        let written = if let Some((name, help)) = described(line, "# HELP ") {
-            writeln!(output, "# HELP {} {help}", renamed(name))
-        } else if let Some((name, kind)) = described(line, "# TYPE ") {
+        let result = if let Some((name, help)) = split_description(line, "# HELP ") {
+            writeln!(output, "# HELP {} {help}", rename(name))
+        } else if let Some((name, kind)) = split_description(line, "# TYPE ") {
             let kind = match kind {
                 "info" => "gauge",
                 "unknown" => "untyped",
                 kind => kind,
             };
-            writeln!(output, "# TYPE {} {kind}", renamed(name))
+            writeln!(output, "# TYPE {} {kind}", rename(name))
         } else if line.starts_with("# ") {
             Ok(())
         } else {
             writeln!(output, "{line}")
         };
-        written.expect("writing to a string cannot fail");
+        result.expect("writing to a string cannot fail");
     }
     output
 }
 
-fn described<'a>(line: &'a str, prefix: &str) -> Option<(&'a str, &'a str)> {
+fn split_description<'a>(line: &'a str, prefix: &str) -> Option<(&'a str, &'a str)> {
     line.strip_prefix(prefix)?.split_once(' ')
 }

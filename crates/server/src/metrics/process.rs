@@ -21,14 +21,14 @@ impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let cpu = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
         let cpu_seconds = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
-        put(
+        encode_metric(
             &mut encoder,
             "process_cpu_seconds",
             "Processor time used",
             &ConstCounter::new(cpu_seconds),
         )?;
         let started = self.started_at.as_micros() as f64 / 1e6;
-        put(
+        encode_metric(
             &mut encoder,
             "process_start_time_seconds",
             "When the process started, since the Unix epoch",
@@ -36,7 +36,7 @@ impl Collector for Process {
         )?;
         // What /proc does not tell is left out rather than reported as zero.
         if let Some(bytes) = resident_bytes() {
-            put(
+            encode_metric(
                 &mut encoder,
                 "process_resident_memory_bytes",
                 "Memory in use",
@@ -45,16 +45,16 @@ impl Collector for Process {
         }
         if let Ok(entries) = fs::read_dir("/proc/self/fd") {
             let count = i64::try_from(entries.count()).unwrap_or(i64::MAX);
-            put(
+            encode_metric(
                 &mut encoder,
                 "process_open_fds",
                 "Open file descriptors",
                 &ConstGauge::new(count),
             )?;
         }
-        if let Some(most) = rustix::process::getrlimit(Resource::Nofile).current {
-            let most = i64::try_from(most).unwrap_or(i64::MAX);
-            put(
+        if let Some(open_files_max) = rustix::process::getrlimit(Resource::Nofile).current {
+            let most = i64::try_from(open_files_max).unwrap_or(i64::MAX);
+            encode_metric(
                 &mut encoder,
                 "process_max_fds",
                 "Most file descriptors allowed",
@@ -65,7 +65,7 @@ impl Collector for Process {
     }
 }
 
-pub(super) fn put(
+pub(super) fn encode_metric(
     encoder: &mut DescriptorEncoder,
     name: &str,
     help: &str,
@@ -76,9 +76,7 @@ pub(super) fn put(
 
 fn resident_bytes() -> Option<i64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kibibytes: i64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
 }

@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::process::put;
+use super::process::encode_metric;
 use crate::quota::Quotas;
 
 /// The use of the quotas by all requests together.
@@ -23,11 +23,7 @@ impl Collector for QuotaUse {
                 "Requests with a token in progress, limited by server.concurrency_max",
                 requests,
             ),
-            (
-                "egret_http_streams_admitted",
-                "Open streams, limited by server.streams_max",
-                streams,
-            ),
+            ("egret_http_streams_admitted", "Open streams, limited by server.streams_max", streams),
             (
                 "egret_http_body_memory_bytes",
                 "Memory of request bodies in progress, limited by server.body_memory_max",
@@ -35,7 +31,7 @@ impl Collector for QuotaUse {
             ),
         ] {
             let value = i64::try_from(value).unwrap_or(i64::MAX);
-            put(&mut encoder, name, help, &ConstGauge::new(value))?;
+            encode_metric(&mut encoder, name, help, &ConstGauge::new(value))?;
         }
         Ok(())
     }

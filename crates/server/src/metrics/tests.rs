@@ -12,9 +12,7 @@ fn metrics() -> Metrics {
 fn counts_requests_and_components() {
     let metrics = metrics();
     metrics.count_request("GET", "/v1/tokens/{id}", 204, Duration::from_millis(3));
-    metrics
-        .component("server.handle")
-        .add(Duration::from_millis(1500));
+    metrics.component_time("server.handle").add(Duration::from_millis(1500));
     let text = metrics.render(Exposition::OpenMetrics);
     for line in [
         "egret_http_requests_total{method=\"GET\",route=\"/v1/tokens/{id}\",status=\"204\"} 1",
@@ -25,15 +23,8 @@ fn counts_requests_and_components() {
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
-    for name in [
-        "process_cpu_seconds_total",
-        "process_resident_memory_bytes",
-        "process_open_fds",
-    ] {
-        assert!(
-            text.contains(&format!("\n{name} ")),
-            "{name} is not in\n{text}"
-        );
+    for name in ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"] {
+        assert!(text.contains(&format!("\n{name} ")), "{name} is not in\n{text}");
     }
     assert!(text.ends_with("# EOF\n"));
 }
@@ -41,19 +32,11 @@ fn counts_requests_and_components() {
 #[test]
 fn gauges_go_down_again() {
     let metrics = metrics();
-    let one = metrics.request_in_flight();
-    let two = metrics.request_in_flight();
-    assert!(
-        metrics
-            .render(Exposition::Prometheus)
-            .contains("egret_http_requests_in_flight 2")
-    );
+    let one = metrics.track_request();
+    let two = metrics.track_request();
+    assert!(metrics.render(Exposition::Prometheus).contains("egret_http_requests_in_flight 2"));
     drop((one, two));
-    assert!(
-        metrics
-            .render(Exposition::Prometheus)
-            .contains("egret_http_requests_in_flight 0")
-    );
+    assert!(metrics.render(Exposition::Prometheus).contains("egret_http_requests_in_flight 0"));
 }
 
 #[test]
@@ -70,12 +53,12 @@ fn the_older_format_has_its_own_descriptions() {
         # TYPE d untyped
         d 2
     "##]]
-    .assert_eq(&exposition::as_prometheus(text));
+    .assert_eq(&exposition::convert_to_prometheus(text));
 }
 
 #[test]
 fn the_format_follows_the_accept_header() {
     let scraper = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.1";
-    assert_eq!(Exposition::accepted(scraper), Exposition::OpenMetrics);
-    assert_eq!(Exposition::accepted("*/*"), Exposition::Prometheus);
+    assert_eq!(Exposition::from_accept_header(scraper), Exposition::OpenMetrics);
+    assert_eq!(Exposition::from_accept_header("*/*"), Exposition::Prometheus);
 }

@@ -46,7 +46,7 @@ impl Algorithm {
     ];
 
     /// The algorithm of a name; upper and lower case differ.
-    pub(super) fn named(text: &str) -> Option<Self> {
+    pub(super) fn from_name(text: &str) -> Option<Self> {
         let known = Self::ALL.iter().find(|(_, name)| *name == text);
         known.map(|(algorithm, _)| *algorithm)
     }
@@ -88,9 +88,7 @@ impl<'a> SignedToken<'a> {
     /// # Errors
     /// [`JwtRefusal::TooLong`], [`JwtRefusal::Malformed`], [`JwtRefusal::Algorithm`].
     pub(super) fn parse(text: &'a str) -> Result<Self, JwtRefusal> {
-        TOKEN_BYTES_MAX
-            .check(text.len() as u64)
-            .map_err(JwtRefusal::TooLong)?;
+        TOKEN_BYTES_MAX.check(text.len() as u64).map_err(JwtRefusal::TooLong)?;
         let parts = text.rsplit_once('.').and_then(|(message, signature)| {
             let (header, payload) = message.split_once('.')?;
             Some((message, header, payload, signature))
@@ -111,7 +109,7 @@ impl<'a> SignedToken<'a> {
         Ok(Self {
             message: message.as_bytes(),
             signature: decode(signature)?,
-            algorithm: Algorithm::named(&header.alg).ok_or(JwtRefusal::Algorithm)?,
+            algorithm: Algorithm::from_name(&header.alg).ok_or(JwtRefusal::Algorithm)?,
             token_type: header.typ,
             key_id: header.kid,
             payload,

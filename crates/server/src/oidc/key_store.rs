@@ -45,12 +45,12 @@ struct LoadedKeys {
 #[derive(Default)]
 struct FetchState {
     /// The number of the latest fetch that was begun, from 1 on.
-    begun: u64,
+    latest_started: u64,
     is_running: bool,
     /// Whether another one is to begin as soon as none runs.
-    is_wanted: bool,
+    is_requested: bool,
     /// When a token last wanted a fetch while one was running, by the clock's running time.
-    followed_at: Option<Duration>,
+    last_follow_up_at: Option<Duration>,
     /// When the latest one ended, by the clock's running time.
     ended_at: Option<Duration>,
     has_failed: bool,
@@ -61,9 +61,9 @@ struct AwaitedFetch {
     number: u64,
     /// Whether the fetch began before the request, and no other may follow it now: a key that it
     /// lacks may exist nevertheless.
-    has_begun: bool,
+    may_miss_key: bool,
     /// The number of the latest fetch that has ended.
-    ended: watch::Receiver<u64>,
+    ended_number: watch::Receiver<u64>,
 }
 
 /// The keys of the issuer.
@@ -75,9 +75,9 @@ pub(super) struct KeyStore {
     age_max: Duration,
     loaded: RwLock<LoadedKeys>,
     fetches: Mutex<FetchState>,
-    wanted: Notify,
+    fetch_requested: Notify,
     /// The number of the latest fetch that has ended.
-    ended: watch::Sender<u64>,
+    ended_number: watch::Sender<u64>,
     waiters: Semaphore,
     unreachable: Condition,
     metrics: OidcMetrics,
@@ -94,12 +94,12 @@ impl KeyStore {
         clock: Arc<dyn Clock>,
         metrics: OidcMetrics,
     ) -> Result<Self, ServerError> {
-        let spans = [
+        let intervals = [
             ("oidc.refresh_interval", config.refresh_interval),
             ("oidc.refresh_pause", config.refresh_pause),
             ("oidc.keys_age_max", config.keys_age_max),
         ];
-        if let Some((setting, _)) = spans.iter().find(|(_, span)| span.0 < 1_000) {
+        if let Some((setting, _)) = intervals.iter().find(|(_, span)| span.0 < 1_000) {
             return Err(ServerError::Setting {
                 setting,
                 message: "it must be at least 1s".to_owned(),
@@ -118,8 +118,8 @@ impl KeyStore {
             age_max: config.keys_age_max.duration(),
             loaded: RwLock::default(),
             fetches: Mutex::default(),
-            wanted: Notify::new(),
-            ended: watch::channel(0).0,
+            fetch_requested: Notify::new(),
+            ended_number: watch::channel(0).0,
             waiters: Semaphore::new(usize::try_from(WAITERS_MAX.max).unwrap_or(usize::MAX)),
             unreachable: Condition::new("oidc_keys_unreachable", "oidc.issuer"),
             metrics,
@@ -135,28 +135,26 @@ impl KeyStore {
     ///
     /// # Errors
     /// [`JwtRefusal::KeyUnknown`], [`JwtRefusal::Algorithm`], [`JwtRefusal::KeysUnavailable`].
-    pub(super) async fn find(
+    pub(super) async fn find_key(
         &self,
         token: &SignedToken<'_>,
     ) -> Result<Arc<VerificationKey>, JwtRefusal> {
-        match self.keys().find(token) {
+        match self.current_keys().find(token) {
             Err(JwtRefusal::KeyUnknown) => {}
-            found => return found,
+            result => return result,
         }
-        let is_certain = match self.want_fetch() {
+        let is_conclusive = match self.request_fetch() {
             None => true,
             Some(fetch) => {
-                let _permit = self
-                    .waiters
-                    .try_acquire()
-                    .map_err(|_| JwtRefusal::KeysUnavailable)?;
-                let is_certain = !fetch.has_begun;
-                let ended = tokio::time::timeout(WAIT_MAX, self.until_ended(fetch, token)).await;
-                ended.is_ok() && is_certain
+                let _permit =
+                    self.waiters.try_acquire().map_err(|_| JwtRefusal::KeysUnavailable)?;
+                let is_certain = !fetch.may_miss_key;
+                let waited = tokio::time::timeout(WAIT_MAX, self.await_fetch(fetch, token)).await;
+                waited.is_ok() && is_certain
             }
         };
-        match self.keys().find(token) {
-            Err(JwtRefusal::KeyUnknown) if !is_certain || !self.has_fetched() => {
+        match self.current_keys().find(token) {
+            Err(JwtRefusal::KeyUnknown) if !is_conclusive || !self.has_fetched() => {
                 Err(JwtRefusal::KeysUnavailable)
             }
             found => found,
@@ -164,11 +162,11 @@ impl KeyStore {
     }
 
     /// Waits until a fetch has ended, or an earlier one has brought the key of a token.
-    async fn until_ended(&self, mut fetch: AwaitedFetch, token: &SignedToken<'_>) {
+    async fn await_fetch(&self, mut fetch: AwaitedFetch, token: &SignedToken<'_>) {
         // The sender lives as long as this store.
-        while fetch.ended.changed().await.is_ok() {
-            let is_unknown = matches!(self.keys().find(token), Err(JwtRefusal::KeyUnknown));
-            if *fetch.ended.borrow_and_update() >= fetch.number || !is_unknown {
+        while fetch.ended_number.changed().await.is_ok() {
+            let is_unknown = matches!(self.current_keys().find(token), Err(JwtRefusal::KeyUnknown));
+            if *fetch.ended_number.borrow_and_update() >= fetch.number || !is_unknown {
                 return;
             }
         }
@@ -176,35 +174,35 @@ impl KeyStore {
 
     /// Requests a fetch of the keys now.
     pub(super) fn refresh(&self) {
-        self.lock_fetches().is_wanted = true;
-        self.wanted.notify_one();
+        self.lock_fetches().is_requested = true;
+        self.fetch_requested.notify_one();
     }
 
     /// The fetch that a request needs whose key is not known; `None` where one has ended within the
     /// pause.
-    fn want_fetch(&self) -> Option<AwaitedFetch> {
+    fn request_fetch(&self) -> Option<AwaitedFetch> {
         let mut fetches = self.lock_fetches();
-        let now = self.clock.running();
+        let now = self.clock.monotonic();
         let is_recent = |at: Duration| now.saturating_sub(at) < self.refresh_pause;
-        let mut has_begun = false;
-        if !fetches.is_wanted {
+        let mut may_miss_key = false;
+        if !fetches.is_requested {
             if !fetches.is_running {
                 if fetches.ended_at.is_some_and(is_recent) {
                     return None;
                 }
-                fetches.is_wanted = true;
-            } else if fetches.followed_at.is_some_and(is_recent) {
-                has_begun = true;
+                fetches.is_requested = true;
+            } else if fetches.last_follow_up_at.is_some_and(is_recent) {
+                may_miss_key = true;
             } else {
-                fetches.followed_at = Some(now);
-                fetches.is_wanted = true;
+                fetches.last_follow_up_at = Some(now);
+                fetches.is_requested = true;
             }
-            self.wanted.notify_one();
+            self.fetch_requested.notify_one();
         }
         Some(AwaitedFetch {
-            number: fetches.begun + u64::from(!has_begun),
-            has_begun,
-            ended: self.ended.subscribe(),
+            number: fetches.latest_started + u64::from(!may_miss_key),
+            may_miss_key,
+            ended_number: self.ended_number.subscribe(),
         })
     }
 
@@ -215,46 +213,40 @@ impl KeyStore {
     }
 
     /// The keys; none when they are too old.
-    fn keys(&self) -> Arc<KeySet> {
+    fn current_keys(&self) -> Arc<KeySet> {
         let loaded = read_lock(&self.loaded);
-        let is_fresh = |at: Duration| self.clock.running().saturating_sub(at) <= self.age_max;
-        if loaded.loaded_at.is_some_and(is_fresh) {
-            loaded.keys.clone()
-        } else {
-            Arc::default()
-        }
+        let is_fresh = |at: Duration| self.clock.monotonic().saturating_sub(at) <= self.age_max;
+        if loaded.loaded_at.is_some_and(is_fresh) { loaded.keys.clone() } else { Arc::default() }
     }
 
     /// Ends the remembered tokens whose keys are gone or too old.
     pub(super) fn end_tokens_without_key(&self, verified: &VerifiedTokens) {
-        let keys = self.keys();
-        self.metrics
-            .keys
-            .set(i64::try_from(keys.len()).unwrap_or(i64::MAX));
-        verified.end_all_but_of(&keys.fingerprints());
+        let keys = self.current_keys();
+        self.metrics.keys.set(i64::try_from(keys.len()).unwrap_or(i64::MAX));
+        verified.end_tokens_of_other_keys(&keys.fingerprints());
     }
 
     /// Fetches at the interval and when it is wanted, until `stopping`.
     pub(super) async fn run(&self, verified: &VerifiedTokens, stopping: CancellationToken) {
         loop {
             self.begin_fetch();
-            let fetched = tokio::select! {
+            let result = tokio::select! {
                 () = stopping.cancelled() => return,
                 fetched = self.source.fetch() => fetched,
             };
-            let pause = match fetched {
+            let pause = match result {
                 Ok(_) => self.refresh_interval,
                 Err(_) => RETRY_INTERVAL.min(self.refresh_interval),
             };
-            self.end_fetch(fetched);
+            self.end_fetch(result);
             self.end_tokens_without_key(verified);
-            let due = tokio::time::sleep(pause);
-            tokio::pin!(due);
-            while !self.lock_fetches().is_wanted {
+            let next_fetch = tokio::time::sleep(pause);
+            tokio::pin!(next_fetch);
+            while !self.lock_fetches().is_requested {
                 tokio::select! {
                     () = stopping.cancelled() => return,
-                    () = self.wanted.notified() => {}
-                    () = &mut due => break,
+                    () = self.fetch_requested.notified() => {}
+                    () = &mut next_fetch => break,
                 }
             }
         }
@@ -263,18 +255,17 @@ impl KeyStore {
     /// Records the start of a fetch, which fulfils all earlier requests.
     fn begin_fetch(&self) {
         let mut fetches = self.lock_fetches();
-        fetches.begun += 1;
+        fetches.latest_started += 1;
         fetches.is_running = true;
-        fetches.is_wanted = false;
+        fetches.is_requested = false;
     }
 
-    fn end_fetch(&self, fetched: Result<KeySet, String>) {
-        self.metrics.count_fetch(fetched.is_ok());
-        let has_failed = match fetched {
+    fn end_fetch(&self, result: Result<KeySet, String>) {
+        self.metrics.count_fetch(result.is_ok());
+        let has_failed = match result {
             Ok(keys) => {
                 self.load(keys);
-                self.unreachable
-                    .recover("reading the keys of oidc.issuer works again");
+                self.unreachable.recover("reading the keys of oidc.issuer works again");
                 false
             }
             Err(error) => {
@@ -285,17 +276,14 @@ impl KeyStore {
         };
         let mut fetches = self.lock_fetches();
         fetches.is_running = false;
-        fetches.ended_at = Some(self.clock.running());
+        fetches.ended_at = Some(self.clock.monotonic());
         fetches.has_failed = has_failed;
-        self.ended.send_replace(fetches.begun);
+        self.ended_number.send_replace(fetches.latest_started);
     }
 
     fn load(&self, keys: KeySet) {
         let mut loaded = write_lock(&self.loaded);
-        *loaded = LoadedKeys {
-            keys: Arc::new(keys),
-            loaded_at: Some(self.clock.running()),
-        };
+        *loaded = LoadedKeys { keys: Arc::new(keys), loaded_at: Some(self.clock.monotonic()) };
     }
 
     fn lock_fetches(&self) -> MutexGuard<'_, FetchState> {

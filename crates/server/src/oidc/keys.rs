@@ -36,7 +36,7 @@ const EXPONENT_BYTES_MAX: usize = 4;
 
 /// The parameters of a public key.
 #[derive(Clone, Debug)]
-enum Material {
+enum KeyMaterial {
     Rsa { modulus: Vec<u8>, exponent: Vec<u8> },
     P256(Vec<u8>),
     P384(Vec<u8>),
@@ -49,7 +49,7 @@ pub(super) struct VerificationKey {
     id: Option<String>,
     /// The only algorithm, where the issuer names it.
     algorithm: Option<Algorithm>,
-    material: Material,
+    material: KeyMaterial,
     /// SHA-256 of all of the above: another key under the same id is another key.
     pub(super) fingerprint: Fingerprint,
 }
@@ -88,15 +88,13 @@ impl KeySet {
     pub(super) fn read(json: &[u8]) -> Result<Self, String> {
         let set: JwkSet = serde_json::from_slice(json)
             .map_err(|error| format!("the keys are not a JWK Set: {error}"))?;
-        KEYS_MAX
-            .check(set.keys.len() as u64)
-            .map_err(|exceeded| exceeded.to_string())?;
+        KEYS_MAX.check(set.keys.len() as u64).map_err(|exceeded| exceeded.to_string())?;
         let keys: Vec<_> = set
             .keys
             .into_iter()
             .filter_map(|key| {
                 let key: Jwk = serde_json::from_value(key).ok()?;
-                VerificationKey::of(key).map(Arc::new)
+                VerificationKey::from_jwk(key).map(Arc::new)
             })
             .collect();
         if keys.is_empty() {
@@ -119,7 +117,7 @@ impl KeySet {
     /// [`JwtRefusal::KeyUnknown`], or [`JwtRefusal::Algorithm`] where the key is not for that
     /// algorithm.
     pub(super) fn find(&self, token: &SignedToken<'_>) -> Result<Arc<VerificationKey>, JwtRefusal> {
-        let mut suitable = self.0.iter().filter(|key| key.suits(token.algorithm));
+        let mut suitable = self.0.iter().filter(|key| key.supports(token.algorithm));
         let Some(id) = &token.key_id else {
             return match (suitable.next(), suitable.next()) {
                 (Some(key), None) => Ok(key.clone()),
@@ -130,16 +128,12 @@ impl KeySet {
             return Ok(key.clone());
         }
         let is_known = self.0.iter().any(|key| key.id.as_ref() == Some(id));
-        Err(if is_known {
-            JwtRefusal::Algorithm
-        } else {
-            JwtRefusal::KeyUnknown
-        })
+        Err(if is_known { JwtRefusal::Algorithm } else { JwtRefusal::KeyUnknown })
     }
 }
 
 impl VerificationKey {
-    fn of(key: Jwk) -> Option<Self> {
+    fn from_jwk(key: Jwk) -> Option<Self> {
         if key.usage.as_deref().is_some_and(|usage| usage != "sig") {
             return None;
         }
@@ -148,62 +142,52 @@ impl VerificationKey {
             return None;
         }
         let algorithm = match &key.alg {
-            Some(name) => Some(Algorithm::named(name)?),
+            Some(name) => Some(Algorithm::from_name(name)?),
             None => None,
         };
-        let material = Material::of(&key)?;
+        let material = KeyMaterial::from_jwk(&key)?;
         let mut hash = Sha256::new();
-        for part in material.parts() {
+        for part in material.hash_parts() {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
         hash.update(key.alg.as_deref().unwrap_or_default());
         hash.update([0]);
         hash.update(key.kid.as_deref().unwrap_or_default());
-        Some(Self {
-            id: key.kid,
-            algorithm,
-            material,
-            fingerprint: hash.finalize().into(),
-        })
+        Some(Self { id: key.kid, algorithm, material, fingerprint: hash.finalize().into() })
     }
 
     /// Whether it verifies signatures of this algorithm.
-    fn suits(&self, algorithm: Algorithm) -> bool {
+    fn supports(&self, algorithm: Algorithm) -> bool {
         use Algorithm::{EdDsa, Es256, Es384, Ps256, Ps384, Ps512, Rs256, Rs384, Rs512};
-        let is_of_its_kind = match self.material {
-            Material::Rsa { .. } => {
+        let matches_kind = match self.material {
+            KeyMaterial::Rsa { .. } => {
                 matches!(algorithm, Rs256 | Rs384 | Rs512 | Ps256 | Ps384 | Ps512)
             }
-            Material::P256(_) => algorithm == Es256,
-            Material::P384(_) => algorithm == Es384,
-            Material::Ed25519(_) => algorithm == EdDsa,
+            KeyMaterial::P256(_) => algorithm == Es256,
+            KeyMaterial::P384(_) => algorithm == Es384,
+            KeyMaterial::Ed25519(_) => algorithm == EdDsa,
         };
-        is_of_its_kind && self.algorithm.is_none_or(|own| own == algorithm)
+        matches_kind && self.algorithm.is_none_or(|only| only == algorithm)
     }
 
     /// Whether the signature of a token is this key's.
     pub(super) fn verifies(&self, token: &SignedToken<'_>) -> bool {
         let (message, signature) = (token.message, token.signature.as_slice());
-        let by_point = |algorithm: &'static dyn VerificationAlgorithm, point: &[u8]| {
-            UnparsedPublicKey::new(algorithm, point)
-                .verify(message, signature)
-                .is_ok()
+        let verify_point = |algorithm: &'static dyn VerificationAlgorithm, point: &[u8]| {
+            UnparsedPublicKey::new(algorithm, point).verify(message, signature).is_ok()
         };
         match &self.material {
-            Material::Rsa { modulus, exponent } => {
+            KeyMaterial::Rsa { modulus, exponent } => {
                 let Some(parameters) = rsa_parameters(token.algorithm) else {
                     return false;
                 };
-                let key = RsaPublicKeyComponents {
-                    n: modulus,
-                    e: exponent,
-                };
+                let key = RsaPublicKeyComponents { n: modulus, e: exponent };
                 key.verify(parameters, message, signature).is_ok()
             }
-            Material::P256(point) => by_point(&ECDSA_P256_SHA256_FIXED, point),
-            Material::P384(point) => by_point(&ECDSA_P384_SHA384_FIXED, point),
-            Material::Ed25519(point) => by_point(&ED25519, point),
+            KeyMaterial::P256(point) => verify_point(&ECDSA_P256_SHA256_FIXED, point),
+            KeyMaterial::P384(point) => verify_point(&ECDSA_P384_SHA384_FIXED, point),
+            KeyMaterial::Ed25519(point) => verify_point(&ED25519, point),
         }
     }
 }
@@ -220,49 +204,49 @@ fn rsa_parameters(algorithm: Algorithm) -> Option<&'static RsaParameters> {
     })
 }
 
-impl Material {
-    fn of(key: &Jwk) -> Option<Self> {
+impl KeyMaterial {
+    fn from_jwk(key: &Jwk) -> Option<Self> {
         match (key.kty.as_str(), key.crv.as_deref()) {
             ("RSA", _) => {
-                let (modulus, exponent) = (number(&key.n)?, number(&key.e)?);
+                let (modulus, exponent) = (decode_integer(&key.n)?, decode_integer(&key.e)?);
                 let is_bounded = modulus.len() >= MODULUS_BYTES_MIN
                     && MODULUS_BITS_MAX.check(modulus.len() as u64 * 8).is_ok()
                     && (1..=EXPONENT_BYTES_MAX).contains(&exponent.len());
-                is_bounded.then_some(Material::Rsa { modulus, exponent })
+                is_bounded.then_some(KeyMaterial::Rsa { modulus, exponent })
             }
-            ("EC", Some("P-256")) => point(key, 32).map(Material::P256),
-            ("EC", Some("P-384")) => point(key, 48).map(Material::P384),
-            ("OKP", Some("Ed25519")) => bytes(&key.x)
-                .filter(|point| point.len() == 32)
-                .map(Material::Ed25519),
+            ("EC", Some("P-256")) => decode_point(key, 32).map(KeyMaterial::P256),
+            ("EC", Some("P-384")) => decode_point(key, 48).map(KeyMaterial::P384),
+            ("OKP", Some("Ed25519")) => {
+                decode_base64url(&key.x).filter(|point| point.len() == 32).map(KeyMaterial::Ed25519)
+            }
             _ => None,
         }
     }
 
-    fn parts(&self) -> [&[u8]; 3] {
+    fn hash_parts(&self) -> [&[u8]; 3] {
         match self {
-            Material::Rsa { modulus, exponent } => [b"RSA", modulus, exponent],
-            Material::P256(point) => [b"P-256", point, b""],
-            Material::P384(point) => [b"P-384", point, b""],
-            Material::Ed25519(point) => [b"Ed25519", point, b""],
+            KeyMaterial::Rsa { modulus, exponent } => [b"RSA", modulus, exponent],
+            KeyMaterial::P256(point) => [b"P-256", point, b""],
+            KeyMaterial::P384(point) => [b"P-384", point, b""],
+            KeyMaterial::Ed25519(point) => [b"Ed25519", point, b""],
         }
     }
 }
 
-fn bytes(text: &Option<String>) -> Option<Vec<u8>> {
+fn decode_base64url(text: &Option<String>) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text.as_ref()?).ok()
 }
 
 /// A number without leading zeros, as ring takes it.
-fn number(text: &Option<String>) -> Option<Vec<u8>> {
-    let bytes = bytes(text)?;
+fn decode_integer(text: &Option<String>) -> Option<Vec<u8>> {
+    let bytes = decode_base64url(text)?;
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     Some(bytes[zeros..].to_vec())
 }
 
 /// An uncompressed point (SEC 1 section 2.3.3) of two coordinates of this size.
-fn point(key: &Jwk, coordinate_bytes: usize) -> Option<Vec<u8>> {
-    let (x, y) = (bytes(&key.x)?, bytes(&key.y)?);
+fn decode_point(key: &Jwk, coordinate_bytes: usize) -> Option<Vec<u8>> {
+    let (x, y) = (decode_base64url(&key.x)?, decode_base64url(&key.y)?);
     let is_sized = x.len() == coordinate_bytes && y.len() == coordinate_bytes;
     is_sized.then(|| [&[4], x.as_slice(), y.as_slice()].concat())
 }

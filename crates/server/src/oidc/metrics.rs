@@ -34,11 +34,7 @@ impl OidcMetrics {
             "Fetches of the issuer's keys, by outcome",
             self.fetches.clone(),
         );
-        registry.register(
-            "egret_oidc_keys",
-            "Keys of the issuer in use",
-            self.keys.clone(),
-        );
+        registry.register("egret_oidc_keys", "Keys of the issuer in use", self.keys.clone());
         registry.register(
             "egret_oidc_tokens_verified",
             "Tokens of the issuer whose signature was verified",
@@ -62,9 +58,7 @@ impl OidcMetrics {
     }
 
     pub(super) fn count_rejection(&self, refusal: &JwtRefusal) {
-        let labels = RejectionLabels {
-            reason: refusal.reason(),
-        };
+        let labels = RejectionLabels { reason: refusal.reason() };
         self.rejected.get_or_create(&labels).inc();
     }
 }

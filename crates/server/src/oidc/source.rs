@@ -34,7 +34,7 @@ enum KeyLocation {
 
 /// Reads an issuer's keys.
 pub(super) struct KeySource {
-    place: KeyLocation,
+    location: KeyLocation,
     client: OutgoingClient,
 }
 
@@ -44,11 +44,8 @@ struct Discovery {
     jwks_uri: String,
 }
 
-fn refuse(setting: &'static str, message: impl Into<String>) -> ServerError {
-    ServerError::Setting {
-        setting,
-        message: message.into(),
-    }
+fn setting_error(setting: &'static str, message: impl Into<String>) -> ServerError {
+    ServerError::Setting { setting, message: message.into() }
 }
 
 impl KeySource {
@@ -61,9 +58,9 @@ impl KeySource {
         issuer: &str,
         destinations: Destinations,
     ) -> Result<Self, ServerError> {
-        let place = match (&config.jwks_file, &config.jwks_url) {
+        let location = match (&config.jwks_file, &config.jwks_url) {
             (Some(_), Some(_)) => {
-                return Err(refuse(
+                return Err(setting_error(
                     "oidc.jwks_file",
                     "it and oidc.jwks_url are both set: keep one",
                 ));
@@ -75,9 +72,7 @@ impl KeySource {
             }
             (None, None) => {
                 check_url("oidc.issuer", issuer)?;
-                KeyLocation::Discovered {
-                    issuer: issuer.to_owned(),
-                }
+                KeyLocation::Discovered { issuer: issuer.to_owned() }
             }
         };
         let setting = "oidc.ca_file";
@@ -91,8 +86,8 @@ impl KeySource {
             ..ClientOptions::default()
         };
         let client = OutgoingClient::new(destinations, &options)
-            .map_err(|error| refuse(setting, error.to_string()))?;
-        Ok(Self { place, client })
+            .map_err(|error| setting_error(setting, error.to_string()))?;
+        Ok(Self { location, client })
     }
 
     /// Reads the keys now where they are in a file, so that a start fails with a file that cannot
@@ -101,7 +96,7 @@ impl KeySource {
     /// # Errors
     /// [`ServerError::SettingFile`].
     pub(super) fn read_file(&self) -> Result<Option<KeySet>, ServerError> {
-        let KeyLocation::File(path) = &self.place else {
+        let KeyLocation::File(path) = &self.location else {
             return Ok(None);
         };
         let setting = "oidc.jwks_file";
@@ -119,7 +114,7 @@ impl KeySource {
     /// # Errors
     /// A description of the failure, without a URL.
     pub(super) async fn fetch(&self) -> Result<KeySet, String> {
-        match &self.place {
+        match &self.location {
             KeyLocation::File(_) => match self.read_file() {
                 Ok(keys) => Ok(keys.unwrap_or_default()),
                 Err(error) => Err(error.to_string()),
@@ -128,7 +123,7 @@ impl KeySource {
             KeyLocation::Discovered { issuer } => {
                 let url = format!("{}{DISCOVERY_PATH}", issuer.trim_end_matches('/'));
                 let answer = self.get(&url, &url).await;
-                let json = body(answer, DISCOVERY_BYTES_MAX)
+                let json = read_success_body(answer, DISCOVERY_BYTES_MAX)
                     .await
                     .map_err(|error| format!("discovery document: {error}"))?;
                 let found: Discovery = serde_json::from_slice(&json)
@@ -145,25 +140,28 @@ impl KeySource {
     }
 
     /// Keys from a URL, which the service at `named` may have named.
-    async fn fetch_keys(&self, named: &str, url: &str) -> Result<KeySet, String> {
-        let json = body(self.get(named, url).await, KEYS_BYTES_MAX).await;
+    async fn fetch_keys(&self, referrer_url: &str, url: &str) -> Result<KeySet, String> {
+        let json = read_success_body(self.get(referrer_url, url).await, KEYS_BYTES_MAX).await;
         KeySet::read(&json.map_err(|error| format!("keys: {error}"))?)
     }
 
-    async fn get(&self, named: &str, url: &str) -> Result<Answer, OutgoingError> {
+    async fn get(&self, referrer_url: &str, url: &str) -> Result<Answer, OutgoingError> {
         let prepare =
             |request: egret_outgoing::OutgoingRequest| request.header("accept", "application/json");
-        self.client.get_linked(named, url, prepare).await
+        self.client.get_linked(referrer_url, url, prepare).await
     }
 }
 
-async fn body(answer: Result<Answer, OutgoingError>, bytes_max: u64) -> Result<Vec<u8>, String> {
+async fn read_success_body(
+    answer: Result<Answer, OutgoingError>,
+    bytes_max: u64,
+) -> Result<Vec<u8>, String> {
     let answer = answer.map_err(|error| error.to_string())?;
     if !answer.is_success() {
         return Err(format!("the response is {}", answer.status_text()));
     }
-    let read = answer.read(bytes_max).await;
-    read.map_err(|error| error.to_string())
+    let result = answer.read_body(bytes_max).await;
+    result.map_err(|error| error.to_string())
 }
 
 /// Refuses URLs without TLS, except those of this machine: an attacker on the network could replace
@@ -171,10 +169,10 @@ async fn body(answer: Result<Answer, OutgoingError>, bytes_max: u64) -> Result<V
 fn check_url(setting: &'static str, url: &str) -> Result<(), ServerError> {
     match is_confidential(url) {
         Ok(true) => Ok(()),
-        Ok(false) => Err(refuse(
+        Ok(false) => Err(setting_error(
             setting,
             "it must begin with https://, because keys could be replaced on the network",
         )),
-        Err(error) => Err(refuse(setting, error.to_string())),
+        Err(error) => Err(setting_error(setting, error.to_string())),
     }
 }

@@ -12,7 +12,7 @@ use super::refusal::JwtRefusal;
 use crate::error::ServerError;
 
 /// Stands in the setting for tokens whose header has no `typ`.
-const ABSENT: &str = "none";
+const ABSENT_TYPE: &str = "none";
 
 /// May be left out before a media type's name (RFC 7515 section 4.1.9).
 const MEDIA_TYPE_PREFIX: &str = "application/";
@@ -30,11 +30,8 @@ impl TokenTypes {
     /// # Errors
     /// [`ServerError::Setting`]: it names none.
     pub(super) fn read(text: &str) -> Result<Self, ServerError> {
-        let names: Vec<String> = text
-            .split(',')
-            .map(normalize)
-            .filter(|name| !name.is_empty())
-            .collect();
+        let names: Vec<String> =
+            text.split(',').map(normalize_type).filter(|name| !name.is_empty()).collect();
         if names.is_empty() {
             return Err(ServerError::Setting {
                 setting: "oidc.token_types",
@@ -51,16 +48,14 @@ impl TokenTypes {
     pub(super) fn check_header(&self, token_type: Option<&str>) -> Result<(), JwtRefusal> {
         let name = match token_type {
             // A token cannot say of itself that it says nothing.
-            Some(name) if normalize(name) == ABSENT => None,
-            Some(name) => Some(normalize(name)),
-            None => Some(ABSENT.to_owned()),
+            Some(name) if normalize_type(name) == ABSENT_TYPE => None,
+            Some(name) => Some(normalize_type(name)),
+            None => Some(ABSENT_TYPE.to_owned()),
         };
         if name.is_some_and(|name| self.0.contains(&name)) {
             return Ok(());
         }
-        Err(JwtRefusal::Type(
-            "the `typ` of its header is not among oidc.token_types",
-        ))
+        Err(JwtRefusal::Type("the `typ` of its header is not among oidc.token_types"))
     }
 }
 
@@ -69,27 +64,23 @@ impl TokenTypes {
 /// # Errors
 /// [`JwtRefusal::Type`].
 pub(super) fn check_claims(claims: &Value) -> Result<(), JwtRefusal> {
-    let own_kind = claims["typ"].as_str().or(claims["token_use"].as_str());
-    let is_access_token = match own_kind {
+    let declared_kind = claims["typ"].as_str().or(claims["token_use"].as_str());
+    let is_access_token = match declared_kind {
         Some(kind) => {
-            let others = ["id", "refresh", "offline", "logout"];
-            !others.iter().any(|other| kind.eq_ignore_ascii_case(other))
+            let other_kinds = ["id", "refresh", "offline", "logout"];
+            !other_kinds.iter().any(|other| kind.eq_ignore_ascii_case(other))
         }
-        None => ID_TOKEN_CLAIMS
-            .iter()
-            .all(|name| claims.get(name).is_none()),
+        None => ID_TOKEN_CLAIMS.iter().all(|name| claims.get(name).is_none()),
     };
     if is_access_token {
         return Ok(());
     }
-    Err(JwtRefusal::Type(
-        "it is an ID token or a refresh token: send the access token",
-    ))
+    Err(JwtRefusal::Type("it is an ID token or a refresh token: send the access token"))
 }
 
 /// Names of media types are compared without regard to case, and without the prefix that may be
 /// left out.
-fn normalize(name: &str) -> String {
+fn normalize_type(name: &str) -> String {
     let name = name.trim().to_ascii_lowercase();
     match name.strip_prefix(MEDIA_TYPE_PREFIX) {
         Some(rest) => rest.to_owned(),

@@ -14,7 +14,7 @@ use egret_base::{Limit, LimitExceeded, Timestamp};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::refusal::JwtRefusal;
-use crate::peer::site;
+use crate::peer::site_address;
 
 /// Requests that wait for their token to be verified, or have it verified.
 const WAITERS_MAX: Limit = Limit::new("oidc_verifications_waiting_max", 512);
@@ -28,8 +28,8 @@ const ADDRESSES_MAX: usize = 65_536;
 
 /// The bounds of verifications.
 pub(super) struct VerificationQuota {
-    at_once: Semaphore,
-    waiters: Semaphore,
+    active_slots: Semaphore,
+    waiter_slots: Semaphore,
     failures: Mutex<Failures>,
 }
 
@@ -42,7 +42,7 @@ struct Failures {
 
 /// The right to verify one token, given back when dropped.
 pub(super) struct VerificationPermit<'q> {
-    _at_once: SemaphorePermit<'q>,
+    _active_slot: SemaphorePermit<'q>,
     _waiter: SemaphorePermit<'q>,
 }
 
@@ -55,11 +55,11 @@ impl Default for VerificationQuota {
 
 impl VerificationQuota {
     /// A quota of so many verifications at once.
-    fn new(at_once: usize) -> Self {
-        let waiters = usize::try_from(WAITERS_MAX.max).unwrap_or(usize::MAX);
+    fn new(active_max: usize) -> Self {
+        let waiters_max = usize::try_from(WAITERS_MAX.max).unwrap_or(usize::MAX);
         Self {
-            at_once: Semaphore::new(at_once),
-            waiters: Semaphore::new(waiters),
+            active_slots: Semaphore::new(active_max),
+            waiter_slots: Semaphore::new(waiters_max),
             failures: Mutex::default(),
         }
     }
@@ -68,68 +68,56 @@ impl VerificationQuota {
     ///
     /// # Errors
     /// [`JwtRefusal::TooManyFailures`], [`JwtRefusal::Busy`].
-    pub(super) async fn enter(
+    pub(super) async fn acquire(
         &self,
         address: Option<IpAddr>,
         now: Timestamp,
     ) -> Result<VerificationPermit<'_>, JwtRefusal> {
-        let count = self.failures(now).count(address);
-        FAILURES_MAX
-            .check(count + 1)
-            .map_err(JwtRefusal::TooManyFailures)?;
-        let busy = || {
+        let count = self.lock_failures(now).count(address);
+        FAILURES_MAX.check(count + 1).map_err(JwtRefusal::TooManyFailures)?;
+        let busy_refusal = || {
             JwtRefusal::Busy(LimitExceeded {
                 name: WAITERS_MAX.name,
                 max: WAITERS_MAX.max,
                 asked: WAITERS_MAX.max + 1,
             })
         };
-        let waiter = self.waiters.try_acquire().map_err(|_| busy())?;
+        let waiter = self.waiter_slots.try_acquire().map_err(|_| busy_refusal())?;
         // The semaphore is never closed.
-        let at_once = self.at_once.acquire().await.map_err(|_| busy())?;
-        Ok(VerificationPermit {
-            _at_once: at_once,
-            _waiter: waiter,
-        })
+        let active_slot = self.active_slots.acquire().await.map_err(|_| busy_refusal())?;
+        Ok(VerificationPermit { _active_slot: active_slot, _waiter: waiter })
     }
 
     /// Counts a token that was verified and not accepted.
-    pub(super) fn note_failure(&self, address: Option<IpAddr>, now: Timestamp) {
-        self.failures(now).add(address);
+    pub(super) fn count_failure(&self, address: Option<IpAddr>, now: Timestamp) {
+        self.lock_failures(now).add(address);
     }
 
-    fn failures(&self, now: Timestamp) -> MutexGuard<'_, Failures> {
+    fn lock_failures(&self, now: Timestamp) -> MutexGuard<'_, Failures> {
         // Single counts are changed, so a panic elsewhere leaves them sound.
         let mut failures = lock(&self.failures);
         let minute = now.as_micros().div_euclid(60_000_000);
         if minute != failures.minute {
-            *failures = Failures {
-                minute,
-                ..Failures::default()
-            };
+            *failures = Failures { minute, ..Failures::default() };
         }
         failures
     }
 }
 
 impl Failures {
-    fn key(&self, address: Option<IpAddr>) -> Option<IpAddr> {
-        let address = address.map(site);
+    fn address_key(&self, address: Option<IpAddr>) -> Option<IpAddr> {
+        let address = address.map(site_address);
         let is_known = self.by_address.contains_key(&address);
-        if is_known || self.by_address.len() < ADDRESSES_MAX {
-            address
-        } else {
-            None
-        }
+        if is_known || self.by_address.len() < ADDRESSES_MAX { address } else { None }
     }
 
     fn count(&self, address: Option<IpAddr>) -> u64 {
-        let count = self.by_address.get(&self.key(address));
+        let count = self.by_address.get(&self.address_key(address));
         count.copied().unwrap_or(0)
     }
 
     fn add(&mut self, address: Option<IpAddr>) {
-        let key = self.key(address);
+        let key = self.address_key(address);
         *self.by_address.entry(key).or_default() += 1;
     }
 }

@@ -17,12 +17,12 @@ type Checks = Vec<(&'static str, Value)>;
 
 /// Adds the server's checks to the schemas of all request bodies.
 pub(super) fn publish_checks(document: &mut Value, tokens: &Tokens) {
-    for name in names_of_bodies(document) {
+    for name in body_schema_names(document) {
         let Some(schema) = document.pointer_mut(&format!("/components/schemas/{name}")) else {
             continue;
         };
         bound_integers(schema);
-        for (pointer, checks) in checks(&name, tokens) {
+        for (pointer, checks) in schema_checks(&name, tokens) {
             if let Some(part) = schema.pointer_mut(pointer) {
                 merge(part, checks);
             }
@@ -31,33 +31,33 @@ pub(super) fn publish_checks(document: &mut Value, tokens: &Tokens) {
 }
 
 /// The names of the schemas that bodies have, directly or within others.
-fn names_of_bodies(document: &Value) -> BTreeSet<String> {
+fn body_schema_names(document: &Value) -> BTreeSet<String> {
     let items = document["paths"].as_object().into_iter().flatten();
     let operations = items.flat_map(|(_, item)| item.as_object().into_iter().flatten());
-    let mut found = Vec::new();
+    let mut pending = Vec::new();
     for (_, operation) in operations {
-        references(&operation["requestBody"], &mut found);
+        collect_references(&operation["requestBody"], &mut pending);
     }
     let mut names = BTreeSet::new();
-    while let Some(reference) = found.pop() {
+    while let Some(reference) = pending.pop() {
         let name = reference.rsplit('/').next().unwrap_or_default().to_owned();
         let schema = reference.strip_prefix('#');
         if let Some(schema) = schema.and_then(|pointer| document.pointer(pointer))
             && names.insert(name)
         {
-            references(schema, &mut found);
+            collect_references(schema, &mut pending);
         }
     }
     names
 }
 
-fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+fn collect_references<'a>(value: &'a Value, pointers: &mut Vec<&'a str>) {
     match value {
         Value::Object(object) => {
-            found.extend(object.get("$ref").and_then(Value::as_str));
-            object.values().for_each(|inner| references(inner, found));
+            pointers.extend(object.get("$ref").and_then(Value::as_str));
+            object.values().for_each(|inner| collect_references(inner, pointers));
         }
-        Value::Array(array) => array.iter().for_each(|inner| references(inner, found)),
+        Value::Array(array) => array.iter().for_each(|inner| collect_references(inner, pointers)),
         _ => {}
     }
 }
@@ -79,7 +79,7 @@ pub(super) fn bound_integers(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
             if is_integer(object) {
-                bound(object);
+                bound_integer(object);
             }
             object.values_mut().for_each(bound_integers);
         }
@@ -96,7 +96,7 @@ fn is_integer(schema: &Map<String, Value>) -> bool {
     }
 }
 
-fn bound(schema: &mut Map<String, Value>) {
+fn bound_integer(schema: &mut Map<String, Value>) {
     let least = schema.get("minimum").and_then(Value::as_f64);
     let is_unsigned = least.is_some_and(|least| least >= 0.0);
     let is_short = schema.get("format").is_some_and(|format| format == "int32");
@@ -110,23 +110,23 @@ fn bound(schema: &mut Map<String, Value>) {
     schema.entry("maximum").or_insert(most);
 }
 
-fn checks(schema: &str, tokens: &Tokens) -> Checks {
+fn schema_checks(schema: &str, tokens: &Tokens) -> Checks {
     match schema {
-        "TokenRequest" => of_token(tokens),
+        "TokenRequest" => token_checks(tokens),
         "OutboxRequest" => vec![
             ("/properties/database", texts::sql_text()),
             ("/properties/grant", json!({"items": texts::sql_text()})),
         ],
-        _ => of_branches(schema)
-            .or_else(|| of_queues(schema))
-            .or_else(|| of_work(schema))
-            .or_else(|| of_views(schema))
-            .or_else(|| of_documents(schema))
+        _ => branch_checks(schema)
+            .or_else(|| queue_checks(schema))
+            .or_else(|| worker_report_checks(schema))
+            .or_else(|| view_checks(schema))
+            .or_else(|| document_checks(schema))
             .unwrap_or_default(),
     }
 }
 
-fn of_token(tokens: &Tokens) -> Checks {
+fn token_checks(tokens: &Tokens) -> Checks {
     let scope = json!({"pattern": tokens.scope_pattern()});
     let values = json!({"maxItems": CLAIM_VALUES_MAX, "items": texts::claim()});
     let claims = json!({
@@ -136,20 +136,14 @@ fn of_token(tokens: &Tokens) -> Checks {
     });
     vec![
         ("/properties/name", texts::token_name()),
-        (
-            "/properties/scopes",
-            json!({"minItems": 1, "maxItems": SCOPES_MAX, "items": scope}),
-        ),
+        ("/properties/scopes", json!({"minItems": 1, "maxItems": SCOPES_MAX, "items": scope})),
         ("/properties/claims", claims),
         ("/properties/tenant", texts::tenant()),
-        (
-            "/properties/ttl_ms",
-            json!({"minimum": 1, "maximum": TTL_MS_MAX}),
-        ),
+        ("/properties/ttl_ms", json!({"minimum": 1, "maximum": TTL_MS_MAX})),
     ]
 }
 
-fn of_branches(schema: &str) -> Option<Checks> {
+fn branch_checks(schema: &str) -> Option<Checks> {
     let labels = json!({
         "propertyNames": {"minLength": 1, "maxLength": TEXT_BYTES_MAX},
         "additionalProperties": {"maxLength": TEXT_BYTES_MAX},
@@ -162,12 +156,12 @@ fn of_branches(schema: &str) -> Option<Checks> {
             });
             let settings =
                 json!({"propertyNames": {"enum": CHOOSABLE}, "additionalProperties": value});
-            let of_twin = json!({
+            let twin_with_settings = json!({
                 "required": ["preset", "settings"],
                 "properties": {"preset": {"const": "twin"}, "settings": {"minProperties": 1}},
             });
             vec![
-                ("", json!({"not": of_twin})),
+                ("", json!({"not": twin_with_settings})),
                 ("/properties/name", texts::branch_name()),
                 ("/properties/from", texts::branch_origin()),
                 ("/properties/settings", settings),
@@ -187,18 +181,18 @@ fn of_branches(schema: &str) -> Option<Checks> {
 }
 
 /// A duration in milliseconds.
-fn milliseconds() -> Value {
-    json!({"maximum": limits::LONG_MS})
+fn duration_bound() -> Value {
+    json!({"maximum": limits::DURATION_MAX_MS})
 }
 
-fn of_queues(schema: &str) -> Option<Checks> {
+fn queue_checks(schema: &str) -> Option<Checks> {
     let attempts = json!({"minimum": 1, "maximum": limits::ATTEMPTS_MAX});
     let (shortest, longest) = limits::LEASE_MS.into_inner();
     let lease = json!({"minimum": shortest, "maximum": longest});
     Some(match schema {
         "RetryRequest" => vec![
-            ("/properties/base_ms", milliseconds()),
-            ("/properties/max_ms", milliseconds()),
+            ("/properties/base_ms", duration_bound()),
+            ("/properties/max_ms", duration_bound()),
         ],
         "QueueRequest" => {
             let (least, most) = limits::RATE_PER_SECOND.into_inner();
@@ -210,37 +204,33 @@ fn of_queues(schema: &str) -> Option<Checks> {
             ]
         }
         "ClaimRequest" => vec![
-            (
-                "/properties/max",
-                json!({"minimum": 1, "maximum": TASKS_MAX}),
-            ),
+            ("/properties/max", json!({"minimum": 1, "maximum": TASKS_MAX})),
             ("/properties/lease_ms", lease),
             ("/properties/wait_ms", json!({"maximum": WAIT_MS_MAX})),
         ],
-        "PurgeRequest" => vec![(
-            "/properties/states",
-            json!({"items": {"enum": TaskState::TEXTS}}),
-        )],
+        "PurgeRequest" => {
+            vec![("/properties/states", json!({"items": {"enum": TaskState::TEXTS}}))]
+        }
         "EnqueueRequest" => vec![("/oneOf/1", json!({"maxItems": limits::BATCH_MAX}))],
-        "TaskRequest" => of_task(attempts),
+        "TaskRequest" => task_checks(attempts),
         "ScheduleRequest" => vec![
             ("/properties/cron", texts::cron()),
             ("/properties/time_zone", texts::time_zone()),
             ("/properties/queue", texts::queue_name()),
-            ("/properties/task", without_time()),
+            ("/properties/task", schedule_task_checks()),
         ],
         _ => return None,
     })
 }
 
-fn of_task(attempts: Value) -> Checks {
-    let many = |texts: Value| json!({"maxItems": limits::MANY_MAX, "items": texts});
+fn task_checks(attempts: Value) -> Checks {
+    let array_of = |texts: Value| json!({"maxItems": limits::LIST_LEN_MAX, "items": texts});
     let metadata = json!({
-        "maxProperties": limits::MANY_MAX,
+        "maxProperties": limits::LIST_LEN_MAX,
         "propertyNames": texts::task_text(),
         "additionalProperties": texts::task_text(),
     });
-    let both_payloads = given_together("payload", "payload_base64");
+    let both_payloads = both_fields("payload", "payload_base64");
     let both_times = json!({
         "required": ["run_at", "delay_ms"],
         "properties": {"run_at": {"type": "string"}, "delay_ms": {"minimum": 1}},
@@ -248,88 +238,75 @@ fn of_task(attempts: Value) -> Checks {
     vec![
         ("", json!({"not": {"anyOf": [both_payloads, both_times]}})),
         ("/properties/payload_base64", texts::base64()),
-        (
-            "/properties/priority",
-            json!({"maximum": limits::PRIORITIES - 1}),
-        ),
+        ("/properties/priority", json!({"maximum": limits::PRIORITY_COUNT - 1})),
         ("/properties/ordering_key", texts::task_text()),
-        ("/properties/delay_ms", milliseconds()),
+        ("/properties/delay_ms", duration_bound()),
         ("/properties/max_attempts", attempts),
-        ("/properties/timeout_ms", milliseconds()),
+        ("/properties/timeout_ms", duration_bound()),
         ("/properties/unique_key", texts::task_text()),
-        ("/properties/unique_window_ms", milliseconds()),
-        ("/properties/tags", many(texts::task_text())),
+        ("/properties/unique_window_ms", duration_bound()),
+        ("/properties/tags", array_of(texts::task_text())),
         ("/properties/metadata", metadata),
         ("/properties/traceparent", texts::task_text()),
         ("/properties/tracestate", texts::task_text()),
         ("/properties/callback_url", texts::callback_url()),
-        ("/properties/after", many(texts::task_reference())),
+        ("/properties/after", array_of(texts::task_reference())),
         ("/properties/queue", texts::other_queue_name()),
     ]
 }
 
 /// Matches objects that have both fields, which the server refuses.
-fn given_together(one: &str, base64: &str) -> Value {
+fn both_fields(one: &str, base64: &str) -> Value {
     json!({"required": [one, base64], "properties": {base64: {"type": "string"}}})
 }
 
 /// A task of a schedule: it has no time and no queue of its own, no unique key, and no tasks to
 /// wait for.
-fn without_time() -> Value {
-    let given = |field: &str, value: Value| json!({"type": "object", "required": [field], "properties": {field: value}});
+fn schedule_task_checks() -> Value {
+    let requires_field = |field: &str, value: Value| json!({"type": "object", "required": [field], "properties": {field: value}});
     json!({"not": {"anyOf": [
-        given("run_at", json!({"type": "string"})),
-        given("delay_ms", json!({"minimum": 1})),
-        given("unique_key", json!({"minLength": 1})),
-        given("after", json!({"minItems": 1})),
-        given("queue", json!({"minLength": 1})),
+        requires_field("run_at", json!({"type": "string"})),
+        requires_field("delay_ms", json!({"minimum": 1})),
+        requires_field("unique_key", json!({"minLength": 1})),
+        requires_field("after", json!({"minItems": 1})),
+        requires_field("queue", json!({"minLength": 1})),
     ]}})
 }
 
-fn of_work(schema: &str) -> Option<Checks> {
+fn worker_report_checks(schema: &str) -> Option<Checks> {
     let lease = ("/properties/lease", texts::lease());
     let (shortest, longest) = limits::LEASE_MS.into_inner();
     Some(match schema {
         "Completion" => vec![
-            (
-                "",
-                json!({"not": given_together("result", "result_base64")}),
-            ),
+            ("", json!({"not": both_fields("result", "result_base64")})),
             lease,
             ("/properties/result_base64", texts::base64()),
-            (
-                "/properties/attachments",
-                json!({"items": texts::attachment_name()}),
-            ),
+            ("/properties/attachments", json!({"items": texts::attachment_name()})),
         ],
         "Failure" | "Release" => vec![lease],
-        "Nack" | "Snooze" => vec![lease, ("/properties/delay_ms", milliseconds())],
-        "Heartbeat" => vec![
-            lease,
-            (
-                "/properties/lease_ms",
-                json!({"minimum": shortest, "maximum": longest}),
-            ),
-        ],
+        "Nack" | "Snooze" => vec![lease, ("/properties/delay_ms", duration_bound())],
+        "Heartbeat" => {
+            vec![lease, ("/properties/lease_ms", json!({"minimum": shortest, "maximum": longest}))]
+        }
         _ => return None,
     })
 }
 
-fn of_views(schema: &str) -> Option<Checks> {
+fn view_checks(schema: &str) -> Option<Checks> {
     let database = ("/properties/database", texts::sql_text());
     Some(match schema {
         "ViewRequest" => {
             let columns = json!({"items": {"items": texts::sql_text()}});
             // Its rows are written within the transactions of others: it is never refreshed, and
             // it has no change sets.
-            let given = |field: &str| json!({"required": [field], "properties": {field: {"type": "string"}}});
-            let of_immediate = json!({
+            let requires_field = |field: &str| json!({"required": [field], "properties": {field: {"type": "string"}}});
+            let immediate_options = json!({
                 "required": ["mode"],
                 "properties": {"mode": {"const": "immediate"}},
-                "anyOf": [given("schedule"), given("keep_changes"), given("on_change_enqueue")],
+                "anyOf": [requires_field("schedule"), requires_field("keep_changes"), requires_field("on_change_enqueue")],
             });
             vec![
-                ("", json!({"not": of_immediate})),
+                ("", json!({"not": immediate_options})),
                 ("/properties/name", texts::view_name()),
                 ("/properties/query", texts::sql_text()),
                 database,
@@ -347,17 +324,14 @@ fn of_views(schema: &str) -> Option<Checks> {
         ],
         "Validation" => vec![("/properties/query", texts::sql_text()), database],
         "ViewGrantRequest" => vec![
-            (
-                "/properties/roles",
-                json!({"minItems": 1, "items": texts::sql_text()}),
-            ),
+            ("/properties/roles", json!({"minItems": 1, "items": texts::sql_text()})),
             database,
         ],
         _ => return None,
     })
 }
 
-fn of_documents(schema: &str) -> Option<Checks> {
+fn document_checks(schema: &str) -> Option<Checks> {
     let absent = json!({"type": "null"});
     Some(match schema {
         "SubscriptionRequest" => {
@@ -369,15 +343,12 @@ fn of_documents(schema: &str) -> Option<Checks> {
             vec![
                 ("", json!({"oneOf": [webhook, queue]})),
                 ("/properties/collection", texts::collection_name()),
-                (
-                    "/properties/webhook",
-                    json!({"pattern": "^https?://[^/?#]+"}),
-                ),
+                ("/properties/webhook", json!({"pattern": "^https?://[^/?#]+"})),
                 ("/properties/queue", texts::queue_name()),
             ]
         }
         "BatchOperation" => {
-            let of = |op: &str, required: &[&str], none: &str| {
+            let operation_shape = |op: &str, required: &[&str], none: &str| {
                 let mut properties = json!({"op": {"const": op}});
                 for field in required {
                     let kind = if *field == "id" { "string" } else { "object" };
@@ -389,9 +360,9 @@ fn of_documents(schema: &str) -> Option<Checks> {
                 json!({"required": required, "properties": properties})
             };
             let kinds = [
-                of("upsert", &["document"], "id"),
-                of("put", &["id", "document"], ""),
-                of("delete", &["id"], "document"),
+                operation_shape("upsert", &["document"], "id"),
+                operation_shape("put", &["id", "document"], ""),
+                operation_shape("delete", &["id"], "document"),
             ];
             let conditions = json!({
                 "required": ["if_match", "if_none_match"],
@@ -421,24 +392,21 @@ mod tests {
             "text": {"type": "string"},
         }});
         bound_integers(&mut schema);
-        let of = |field: &str| {
+        let bounds_of = |field: &str| {
             let part = &schema["properties"][field];
             (part["minimum"].clone(), part["maximum"].clone())
         };
-        assert_eq!(of("short"), (json!(0), json!(u32::MAX)));
-        assert_eq!(of("long"), (json!(1), json!(u64::MAX)));
-        assert_eq!(of("signed"), (json!(i64::MIN), json!(i64::MAX)));
-        assert_eq!(of("bounded"), (json!(1), json!(9)));
-        assert_eq!(of("text"), (Value::Null, Value::Null));
+        assert_eq!(bounds_of("short"), (json!(0), json!(u32::MAX)));
+        assert_eq!(bounds_of("long"), (json!(1), json!(u64::MAX)));
+        assert_eq!(bounds_of("signed"), (json!(i64::MIN), json!(i64::MAX)));
+        assert_eq!(bounds_of("bounded"), (json!(1), json!(9)));
+        assert_eq!(bounds_of("text"), (Value::Null, Value::Null));
     }
 
     #[test]
     fn merged_checks_keep_the_rest_of_a_schema() {
         let mut schema = json!({"type": "array", "items": {"type": "string"}, "maxItems": 1});
-        merge(
-            &mut schema,
-            json!({"items": {"pattern": "a"}, "maxItems": 2}),
-        );
+        merge(&mut schema, json!({"items": {"pattern": "a"}, "maxItems": 2}));
         let expected = json!({
             "type": "array", "items": {"type": "string", "pattern": "a"}, "maxItems": 2,
         });
@@ -455,7 +423,7 @@ mod tests {
                 "Answer": {},
             }},
         });
-        let names: Vec<String> = names_of_bodies(&document).into_iter().collect();
+        let names: Vec<String> = body_schema_names(&document).into_iter().collect();
         assert_eq!(names, ["Inner", "Outer"]);
     }
 }

@@ -18,29 +18,22 @@ const DEFINITION: &str = "CollectionDefinition";
 const BODY: &str = "/paths/~1v1~1collections/post/requestBody/content/application~1json/schema";
 
 /// Fields that an abstract collection must not have.
-const NOT_ABSTRACT: [&str; 7] = [
-    "identity_mutable",
-    "references",
-    "query",
-    "history",
-    "retention_days",
-    "claims",
-    "schema",
-];
+const FORBIDDEN_IN_ABSTRACT: [&str; 7] =
+    ["identity_mutable", "references", "query", "history", "retention_days", "claims", "schema"];
 
 /// Adds the schema of definitions to the operation that declares collections.
-pub(super) fn publish(document: &mut Value) {
+pub(super) fn add_definition_schema(document: &mut Value) {
     let Some(body) = document.pointer_mut(BODY) else {
         return;
     };
-    let one = json!({"$ref": format!("#/components/schemas/{DEFINITION}")});
-    let several = json!({
+    let definition_reference = json!({"$ref": format!("#/components/schemas/{DEFINITION}")});
+    let definition_list = json!({
         "type": "object",
         "required": ["collections"],
-        "properties": {"collections": {"type": "array", "items": one}},
+        "properties": {"collections": {"type": "array", "items": definition_reference}},
         "additionalProperties": false,
     });
-    *body = json!({"oneOf": [one, several]});
+    *body = json!({"oneOf": [definition_reference, definition_list]});
     let components = object_at(document, "components");
     object_at_map(components, "schemas").insert(DEFINITION.to_owned(), definition());
 }
@@ -48,14 +41,11 @@ pub(super) fn publish(document: &mut Value) {
 /// The schema of one definition.
 fn definition() -> Value {
     let mut identity = paths("The paths that identify a document of the collection.");
-    merge(
-        &mut identity,
-        json!({"minItems": 1, "maxItems": IDENTITY_PATHS_MAX}),
-    );
+    merge(&mut identity, json!({"minItems": 1, "maxItems": IDENTITY_PATHS_MAX}));
     let mut query = paths("The paths by which documents can be queried and sorted.");
     let query_or_none = json!({"type": ["array", "null"], "maxItems": QUERY_PATHS_MAX});
     merge(&mut query, query_or_none);
-    let absent: Map<String, Value> = NOT_ABSTRACT
+    let absent: Map<String, Value> = FORBIDDEN_IN_ABSTRACT
         .iter()
         .map(|key| ((*key).to_owned(), json!({"type": "null"})))
         .collect();
@@ -64,7 +54,7 @@ fn definition() -> Value {
         "description": "The definition of a collection.",
         "required": ["collection", "identity"],
         "properties": {
-            "collection": with(texts::collection_name(), "The collection's name."),
+            "collection": with_description(texts::collection_name(), "The collection's name."),
             "abstract": {
                 "type": "boolean",
                 "description": "Whether the collection has no documents of its own, but those of the collections that extend it.",
@@ -92,7 +82,7 @@ fn definition() -> Value {
             "claims": {
                 "type": ["object", "null"],
                 "maxProperties": CLAIMS_MAX,
-                "additionalProperties": path(texts::single_document_path()),
+                "additionalProperties": string_schema(texts::single_document_path()),
                 "description": "The claims that a token needs to read and write a document: the \
                     claim must have the value that the document has at the path, which must be \
                     one of `query`.",
@@ -149,7 +139,7 @@ fn paths(description: &str) -> Value {
     json!({
         "type": "array",
         "uniqueItems": true,
-        "items": path(texts::single_document_path()),
+        "items": string_schema(texts::single_document_path()),
         "description": description,
     })
 }
@@ -159,9 +149,9 @@ fn reference() -> Value {
         "type": "object",
         "required": ["name", "to", "paths"],
         "properties": {
-            "name": with(texts::collection_name(), "The reference's name, unique within the collection."),
-            "to": with(texts::collection_name(), "The collection of the target."),
-            "paths": pairs(texts::document_path()),
+            "name": with_description(texts::collection_name(), "The reference's name, unique within the collection."),
+            "to": with_description(texts::collection_name(), "The collection of the target."),
+            "paths": path_pairs(texts::document_path()),
         },
         "additionalProperties": false,
     })
@@ -172,35 +162,32 @@ fn extension() -> Value {
         "type": "object",
         "required": ["collection", "identity"],
         "properties": {
-            "collection": with(texts::collection_name(), "The abstract collection."),
-            "identity": pairs(texts::single_document_path()),
+            "collection": with_description(texts::collection_name(), "The abstract collection."),
+            "identity": path_pairs(texts::single_document_path()),
         },
         "additionalProperties": false,
     })
 }
 
 /// Paths in documents, with those of the other collection's identity.
-fn pairs(own: Value) -> Value {
+fn path_pairs(own_path: Value) -> Value {
     json!({
         "type": "object",
         "minProperties": 1,
         "maxProperties": IDENTITY_PATHS_MAX,
-        "propertyNames": own,
-        "additionalProperties": path(texts::single_document_path()),
+        "propertyNames": own_path,
+        "additionalProperties": string_schema(texts::single_document_path()),
         "description": "Pairs of a path in documents of this collection and a path of the other collection's identity.",
     })
 }
 
-fn path(mut text: Value) -> Value {
+fn string_schema(mut text: Value) -> Value {
     merge(&mut text, json!({"type": "string"}));
     text
 }
 
-fn with(mut text: Value, description: &str) -> Value {
-    merge(
-        &mut text,
-        json!({"type": "string", "description": description}),
-    );
+fn with_description(mut text: Value, description: &str) -> Value {
+    merge(&mut text, json!({"type": "string", "description": description}));
     text
 }
 

@@ -15,7 +15,5 @@ pub(super) fn object_at_map<'a>(
     if !value.is_object() {
         *value = json!({});
     }
-    value
-        .as_object_mut()
-        .expect("it was just inserted as an object")
+    value.as_object_mut().expect("it was just inserted as an object")
 }

@@ -9,7 +9,7 @@ use super::bodies::{bound_integers, merge};
 use super::texts;
 
 /// The constraints on a parameter of a path.
-fn checks(path: &str, parameter: &str) -> Option<Value> {
+fn path_checks(path: &str, parameter: &str) -> Option<Value> {
     let area = path.strip_prefix("/v1/")?.split('/').next()?;
     match (area, parameter) {
         ("branches", "name") => Some(texts::branch_name()),
@@ -55,13 +55,11 @@ fn query_checks(path: &str, parameter: &str) -> Option<Value> {
 
 /// Adds the server's checks to the parameters of an operation.
 pub(super) fn publish_checks(path: &str, operation: &mut Value) {
-    let parameters = operation
-        .get_mut("parameters")
-        .and_then(Value::as_array_mut);
+    let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
     for parameter in parameters.into_iter().flatten() {
         let name = parameter["name"].as_str().unwrap_or_default();
         let checks = match parameter["in"].as_str() {
-            Some("path") => checks(path, name),
+            Some("path") => path_checks(path, name),
             Some("query") => query_checks(path, name),
             _ => None,
         };

@@ -51,8 +51,8 @@ pub(super) fn branch_name() -> Value {
 /// Where a branch comes from.
 pub(super) fn branch_origin() -> Value {
     let (first, other) = BRANCH_NAME;
-    let more = egret_branches::model::NAME_CHARS_MAX - 1;
-    let name = format!("{first}{other}{{0,{more}}}");
+    let rest_max = egret_branches::model::NAME_CHARS_MAX - 1;
+    let name = format!("{first}{other}{{0,{rest_max}}}");
     json!({"pattern": format!("^(?:template|head|template:{UUID}|branch:{name})$")})
 }
 
@@ -109,22 +109,20 @@ pub(super) fn base64() -> Value {
 
 /// When tasks of a schedule are made.
 pub(super) fn cron() -> Value {
-    let names = CRON_NAMES.map(in_any_case).join("|");
+    let names = CRON_NAMES.map(case_insensitive).join("|");
     let fields = cron_fields("3,4");
     json!({"pattern": format!("^(?:@(?:{names})|{fields})$")})
 }
 
 /// The fields of a cron expression, so many of them between the first and the last one, which may
 /// begin with `+`.
-fn cron_fields(between: &str) -> String {
-    format!("{CRON_FIELD}(?: +{CRON_FIELD}){{{between}}} +[+]?{CRON_FIELD}")
+fn cron_fields(middle_count: &str) -> String {
+    format!("{CRON_FIELD}(?: +{CRON_FIELD}){{{middle_count}}} +[+]?{CRON_FIELD}")
 }
 
 /// A pattern of a word of small letters that takes each of them as a capital, too.
-fn in_any_case(word: &str) -> String {
-    word.chars()
-        .map(|letter| format!("[{}{letter}]", letter.to_ascii_uppercase()))
-        .collect()
+fn case_insensitive(word: &str) -> String {
+    word.chars().map(|letter| format!("[{}{letter}]", letter.to_ascii_uppercase())).collect()
 }
 
 pub(super) fn time_zone() -> Value {
@@ -142,18 +140,16 @@ pub(super) fn collection_name() -> Value {
 
 /// A path in documents, as definitions have it.
 pub(super) fn document_path() -> Value {
-    path_of("(?:[^~/]|~[01])*")
+    path_pattern("(?:[^~/]|~[01])*")
 }
 
 /// A path in documents without wildcards: none of its steps is `*`.
 pub(super) fn single_document_path() -> Value {
     let character = "(?:[^~/]|~[01])";
-    path_of(&format!(
-        "(?:(?:[^*~/]|~[01]){character}*|[*]{character}+)?"
-    ))
+    path_pattern(&format!("(?:(?:[^*~/]|~[01]){character}*|[*]{character}+)?"))
 }
 
-fn path_of(step: &str) -> Value {
+fn path_pattern(step: &str) -> Value {
     let steps = egret_documents::model::DEPTH_MAX - 1;
     json!({
         "pattern": format!("^(?:/{step}){{1,{steps}}}$"),
@@ -164,8 +160,9 @@ fn path_of(step: &str) -> Value {
 
 /// The name of a view, with its schema or without.
 pub(super) fn view_name() -> Value {
-    let most = egret_views::model::NAME_BYTES_MAX;
-    let part = format!("(?:[^\".\\u0000]{{1,{most}}}|\"(?:[^\"\\u0000]|\"\"){{1,{most}}}\")");
+    let bytes_max = egret_views::model::NAME_BYTES_MAX;
+    let part =
+        format!("(?:[^\".\\u0000]{{1,{bytes_max}}}|\"(?:[^\"\\u0000]|\"\"){{1,{bytes_max}}}\")");
     json!({
         "pattern": format!("^{part}(?:[.]{part})?$"),
         "not": {"pattern": "^(?:egret|\"egret\")[.]"},

@@ -19,15 +19,10 @@ fn address(text: &str) -> IpAddr {
 fn the_oldest_stranger_of_an_address_makes_room_for_the_next() {
     let peers = peers(2);
     let here = address("192.0.2.1");
-    let connected: Vec<_> = (0..3)
-        .map(|_| peers.register(here, PeerKind::Client))
-        .collect();
+    let connected: Vec<_> = (0..3).map(|_| peers.register(here, PeerKind::Client)).collect();
     let elsewhere = peers.register(address("192.0.2.2"), PeerKind::Client);
-    let evicted = |peer: &Arc<Peer>| peer.evicted.is_cancelled();
-    assert_eq!(
-        connected.iter().map(evicted).collect::<Vec<_>>(),
-        [true, false, false]
-    );
+    let evicted = |peer: &Arc<Peer>| peer.eviction.is_cancelled();
+    assert_eq!(connected.iter().map(evicted).collect::<Vec<_>>(), [true, false, false]);
     assert!(!evicted(&elsewhere));
 }
 
@@ -36,20 +31,14 @@ fn a_client_with_a_token_is_never_evicted() {
     let peers = peers(1);
     let here = address("192.0.2.1");
     let known = peers.register(here, PeerKind::Client);
-    known.identify();
+    known.mark_identified();
     let stranger = peers.register(here, PeerKind::Client);
     let elsewhere = address("192.0.2.2");
-    let next = peers
-        .register_in_place(elsewhere, PeerKind::Client)
-        .unwrap();
-    assert!(stranger.evicted.is_cancelled());
-    next.identify();
-    assert!(
-        peers
-            .register_in_place(elsewhere, PeerKind::Client)
-            .is_none()
-    );
-    assert!(!known.evicted.is_cancelled());
+    let next = peers.register_by_eviction(elsewhere, PeerKind::Client).unwrap();
+    assert!(stranger.eviction.is_cancelled());
+    next.mark_identified();
+    assert!(peers.register_by_eviction(elsewhere, PeerKind::Client).is_none());
+    assert!(!known.eviction.is_cancelled());
     drop((known, stranger, next));
     assert!(peers.lock().addresses.is_empty());
 }
@@ -64,17 +53,17 @@ fn requests_without_a_token_are_bounded_by_connection_address_and_in_all() {
         RequestError::Busy { limit, max } => (limit, max),
         other => panic!("{other}"),
     };
-    first.identify();
-    let held: Vec<_> = (0..16).map(|_| first.enter_public(None).unwrap()).collect();
-    assert_eq!(limit(first.enter_public(None).unwrap_err()).1, 16);
-    let one_more = same_site.enter_public(None).unwrap();
+    first.mark_identified();
+    let held: Vec<_> = (0..16).map(|_| first.acquire_public_permit(None).unwrap()).collect();
+    assert_eq!(limit(first.acquire_public_permit(None).unwrap_err()).1, 16);
+    let one_more = same_site.acquire_public_permit(None).unwrap();
     assert_eq!(
-        limit(same_site.enter_public(None).unwrap_err()),
+        limit(same_site.acquire_public_permit(None).unwrap_err()),
         ("server.public_requests_per_address_max", 17)
     );
-    let others: Vec<_> = (0..3).map(|_| other.enter_public(None).unwrap()).collect();
+    let others: Vec<_> = (0..3).map(|_| other.acquire_public_permit(None).unwrap()).collect();
     assert_eq!(
-        limit(other.enter_public(None).unwrap_err()),
+        limit(other.acquire_public_permit(None).unwrap_err()),
         ("server.public_requests_max", 20)
     );
     drop((held, one_more, others));
@@ -86,13 +75,13 @@ fn the_connection_with_the_most_requests_makes_room_for_one_with_fewer() {
     let peers = peers(10);
     let here = address("192.0.2.1");
     let [full, other, page] = [(); 3].map(|()| peers.register(here, PeerKind::Client));
-    let evicted = |peer: &Arc<Peer>| peer.evicted.is_cancelled();
-    let held: Vec<_> = (0..16).map(|_| full.enter_public(None).unwrap()).collect();
-    let first = other.enter_public(None).unwrap();
-    let second = page.enter_public(None).unwrap();
+    let evicted = |peer: &Arc<Peer>| peer.eviction.is_cancelled();
+    let held: Vec<_> = (0..16).map(|_| full.acquire_public_permit(None).unwrap()).collect();
+    let first = other.acquire_public_permit(None).unwrap();
+    let second = page.acquire_public_permit(None).unwrap();
     assert_eq!([&full, &other, &page].map(evicted), [true, false, false]);
     // The evicted one asks nothing any more, and what it had counts once.
-    assert!(full.enter_public(None).is_err());
+    assert!(full.acquire_public_permit(None).is_err());
     drop(held);
     assert_eq!(peers.lock().public_requests, 2);
     drop((first, second));
@@ -102,15 +91,10 @@ fn the_connection_with_the_most_requests_makes_room_for_one_with_fewer() {
     let [many, some, elsewhere] =
         addresses.map(|address| peers.register(address, PeerKind::Client));
     let enter = |peer: &Arc<Peer>, count: u32| -> Vec<_> {
-        (0..count)
-            .map(|_| peer.enter_public(None).unwrap())
-            .collect()
+        (0..count).map(|_| peer.acquire_public_permit(None).unwrap()).collect()
     };
     let held = (enter(&many, 15), enter(&some, 5), enter(&elsewhere, 1));
-    assert_eq!(
-        [&many, &some, &elsewhere].map(evicted),
-        [true, false, false]
-    );
+    assert_eq!([&many, &some, &elsewhere].map(evicted), [true, false, false]);
     drop(held);
 }
 
@@ -118,11 +102,9 @@ fn the_connection_with_the_most_requests_makes_room_for_one_with_fewer() {
 fn clients_of_a_proxy_are_bounded_by_their_own_addresses() {
     let peers = peers(1);
     let proxy = address("192.0.2.1");
-    let connected: Vec<_> = (0..3)
-        .map(|_| peers.register(proxy, PeerKind::Proxy))
-        .collect();
-    assert!(connected.iter().all(|peer| !peer.evicted.is_cancelled()));
-    let enter = |client: &str| connected[0].enter_public(Some(address(client)));
+    let connected: Vec<_> = (0..3).map(|_| peers.register(proxy, PeerKind::Proxy)).collect();
+    assert!(connected.iter().all(|peer| !peer.eviction.is_cancelled()));
+    let enter = |client: &str| connected[0].acquire_public_permit(Some(address(client)));
     let limit = |refused: RequestError| match refused {
         RequestError::Busy { limit, .. } => limit,
         other => panic!("{other}"),
@@ -131,19 +113,14 @@ fn clients_of_a_proxy_are_bounded_by_their_own_addresses() {
     let of_address = "server.public_requests_per_address_max";
     assert_eq!(limit(enter("203.0.113.7").unwrap_err()), of_address);
     let others: Vec<_> = (0..3).map(|_| enter("203.0.113.8").unwrap()).collect();
-    assert_eq!(
-        limit(enter("203.0.113.9").unwrap_err()),
-        "server.public_requests_max"
-    );
+    assert_eq!(limit(enter("203.0.113.9").unwrap_err()), "server.public_requests_max");
     drop((held, others));
     assert_eq!(peers.lock().public_requests, 0);
-    assert!(peers.lock().forwarded.is_empty());
+    assert!(peers.lock().forwarded_requests.is_empty());
     // The oldest of all still makes room.
     let elsewhere = address("192.0.2.2");
-    peers
-        .register_in_place(elsewhere, PeerKind::Client)
-        .unwrap();
-    assert!(connected[0].evicted.is_cancelled());
+    peers.register_by_eviction(elsewhere, PeerKind::Client).unwrap();
+    assert!(connected[0].eviction.is_cancelled());
 }
 
 #[test]
@@ -153,16 +130,16 @@ fn a_connection_that_sends_several_requests_closes_one_other_at_most() {
     let connected = [(); 4].map(|()| peers.register(here, PeerKind::Client));
     let mut held = Vec::new();
     for (peer, count) in connected.iter().zip([6, 6, 4, 1]) {
-        held.extend((0..count).map(|_| peer.enter_public(None).unwrap()));
+        held.extend((0..count).map(|_| peer.acquire_public_permit(None).unwrap()));
     }
     let page = peers.register(here, PeerKind::Client);
     let mut requests = Vec::new();
-    while let Ok(permit) = page.enter_public(None) {
+    while let Ok(permit) = page.acquire_public_permit(None) {
         requests.push(permit);
     }
     // No other connection has more than it has by now.
     assert_eq!(requests.len(), 6);
-    let evicted = connected.each_ref().map(|peer| peer.evicted.is_cancelled());
+    let evicted = connected.each_ref().map(|peer| peer.eviction.is_cancelled());
     assert_eq!(evicted, [true, false, false, false]);
     drop((held, requests));
     assert_eq!(peers.lock().public_requests, 0);
@@ -174,13 +151,10 @@ fn a_new_connection_closes_one_other_where_both_its_address_and_the_server_are_f
     let (here, elsewhere) = (address("192.0.2.1"), address("192.0.2.2"));
     let oldest = peers.register(elsewhere, PeerKind::Client);
     let own = [(); 2].map(|()| peers.register(here, PeerKind::Client));
-    let next = peers.register_in_place(here, PeerKind::Client).unwrap();
-    let evicted = |peer: &Arc<Peer>| peer.evicted.is_cancelled();
-    assert_eq!(
-        [&oldest, &own[0], &own[1], &next].map(evicted),
-        [false, true, false, false]
-    );
-    let other = peers.register_in_place(elsewhere, PeerKind::Client);
+    let next = peers.register_by_eviction(here, PeerKind::Client).unwrap();
+    let evicted = |peer: &Arc<Peer>| peer.eviction.is_cancelled();
+    assert_eq!([&oldest, &own[0], &own[1], &next].map(evicted), [false, true, false, false]);
+    let other = peers.register_by_eviction(elsewhere, PeerKind::Client);
     assert_eq!(
         [&oldest, &own[1], &next, &other.unwrap()].map(evicted),
         [true, false, false, false]

@@ -5,10 +5,10 @@
 pub(crate) fn redact(text: &str) -> String {
     let mut redacted = String::with_capacity(text.len());
     let mut rest = text;
-    let mut before = ' ';
+    let mut previous = ' ';
     while let Some(character) = rest.chars().next() {
-        let path = if character == '/' && begins_word(before) {
-            path_at(rest)
+        let path = if character == '/' && can_precede_path(previous) {
+            leading_host_path(rest)
         } else {
             None
         };
@@ -18,12 +18,12 @@ pub(crate) fn redact(text: &str) -> String {
                 redacted.push_str("…/");
                 redacted.push_str(name.unwrap_or_default());
                 rest = &rest[path.len()..];
-                before = '/';
+                previous = '/';
             }
             None => {
                 redacted.push(character);
                 rest = &rest[character.len_utf8()..];
-                before = character;
+                previous = character;
             }
         }
     }
@@ -31,21 +31,21 @@ pub(crate) fn redact(text: &str) -> String {
 }
 
 /// Whether a path may begin behind this character.
-fn begins_word(before: char) -> bool {
-    before.is_whitespace() || matches!(before, '`' | '\'' | '"' | '(' | '[' | '=' | ':' | ',')
+fn can_precede_path(previous: char) -> bool {
+    previous.is_whitespace() || matches!(previous, '`' | '\'' | '"' | '(' | '[' | '=' | ':' | ',')
 }
 
 /// The path of the host that a text begins with.
-fn path_at(text: &str) -> Option<&str> {
+fn leading_host_path(text: &str) -> Option<&str> {
     let is_end = |character: char| {
         character.is_whitespace()
             || matches!(character, '`' | '\'' | '"' | ')' | ']' | ',' | ';' | ':')
     };
     let path = &text[..text.find(is_end).unwrap_or(text.len())];
     let components = path.split('/').filter(|part| !part.is_empty()).count();
-    let own = ["/v1/", "/prometheus/", "/docs", "/errors", "/debug/"];
-    let is_own = own.iter().any(|prefix| path.starts_with(prefix));
-    (components > 1 && !is_own && !path.starts_with("//")).then_some(path)
+    let api_prefixes = ["/v1/", "/prometheus/", "/docs", "/errors", "/debug/"];
+    let is_api_path = api_prefixes.iter().any(|prefix| path.starts_with(prefix));
+    (components > 1 && !is_api_path && !path.starts_with("//")).then_some(path)
 }
 
 #[cfg(test)]
@@ -61,10 +61,7 @@ mod tests {
             ),
             ("read `/srv/eg/x/pg.sock`", "read `…/pg.sock`"),
             ("postgresql at /run/a/b", "postgresql at …/b"),
-            (
-                "see /v1/queues/mail: 1/2 done",
-                "see /v1/queues/mail: 1/2 done",
-            ),
+            ("see /v1/queues/mail: 1/2 done", "see /v1/queues/mail: 1/2 done"),
             ("a ratio of 3 / 4, and /", "a ratio of 3 / 4, and /"),
             ("https://example.org/a/b", "https://example.org/a/b"),
             ("", ""),

@@ -66,7 +66,8 @@ fn every_kind_has_its_http_and_grpc_status() {
 
 #[test]
 fn renders_as_rfc_9457() {
-    let mut problem = Problem::from(TestError(Kind::Unavailable)).retry_after(7);
+    let mut problem = Problem::from(TestError(Kind::Unavailable));
+    problem.retry_after_seconds = Some(7);
     problem.request_id = Some("r-1".to_owned());
     expect![[r#"
         {
@@ -105,8 +106,8 @@ fn a_failed_item_has_the_detail_of_a_problem_of_its_own() {
     }
 
     let error = Long("x".repeat(100_000));
-    let detail = detail_of(&error);
-    assert_eq!(detail, Problem::of(&error).detail);
+    let detail = error_detail(&error);
+    assert_eq!(detail, Problem::from_error(&error).detail);
     assert!(detail.len() <= DETAIL_BYTES_MAX + '…'.len_utf8());
     assert!(detail.starts_with("cannot open …/1: xx"), "{detail}");
 }
@@ -123,12 +124,7 @@ fn finer_statuses_than_the_kind_has() {
             },
             431,
         ),
-        (
-            RequestError::ContentType {
-                found: "text/plain".to_owned(),
-            },
-            415,
-        ),
+        (RequestError::ContentType { found: "text/plain".to_owned() }, 415),
         (RequestError::BodyTooLarge { max: 1 }, 413),
         (
             RequestError::MethodNotAllowed {
@@ -138,13 +134,7 @@ fn finer_statuses_than_the_kind_has() {
             },
             405,
         ),
-        (
-            RequestError::RouteNotFound {
-                path: "/x".to_owned(),
-                nearest: None,
-            },
-            404,
-        ),
+        (RequestError::RouteNotFound { path: "/x".to_owned(), nearest: None }, 404),
     ];
     for (error, status) in table {
         assert_eq!(Problem::from(error.clone()).status, status, "{error}");

@@ -36,9 +36,9 @@ pub(super) struct Claimant<'a> {
 
 impl Claimant<'_> {
     /// Sends a message and returns the body of the client's answer.
-    async fn ask(&mut self, message: &[u8]) -> Result<Vec<u8>, ConnectError> {
-        send(self.stream, message).await?;
-        self.handshake.note_turn(Instant::now());
+    async fn request_response(&mut self, message: &[u8]) -> Result<Vec<u8>, ConnectError> {
+        send_message(self.stream, message).await?;
+        self.handshake.mark_waiting(Instant::now());
         read_response(self.stream).await
     }
 }
@@ -62,22 +62,21 @@ pub(super) async fn authenticate(
     let mut nonce = [0; NONCE_BYTES];
     entropy.fill(&mut nonce);
     let mut exchange = ScramServer::new(verifier, BASE64.encode(nonce));
-    let body = claimant.ask(&reply::sasl_mechanisms()).await?;
-    let first = SaslInitialResponse::decode(&body).map_err(|error| broken(error.to_string()))?;
-    if first.mechanism != scram::MECHANISM {
-        return Err(broken(
-            "client selected an invalid SASL authentication mechanism",
-        ));
+    let response = claimant.request_response(&reply::sasl_mechanisms()).await?;
+    let initial_response = SaslInitialResponse::decode(&response)
+        .map_err(|error| protocol_error(error.to_string()))?;
+    if initial_response.mechanism != scram::MECHANISM {
+        return Err(protocol_error("client selected an invalid SASL authentication mechanism"));
     }
-    let mut outcome = exchange.step(first.data);
+    let mut outcome = exchange.step(initial_response.data);
     loop {
-        match outcome.map_err(|error| broken(error.to_string()))? {
+        match outcome.map_err(|error| protocol_error(error.to_string()))? {
             Outcome::Continue(data) => {
-                let body = claimant.ask(&reply::sasl_continue(&data)).await?;
+                let body = claimant.request_response(&reply::sasl_continue(&data)).await?;
                 outcome = exchange.step(&body);
             }
             Outcome::Accepted(data) => {
-                return send(claimant.stream, &reply::authenticated(&data)).await;
+                return send_message(claimant.stream, &reply::authenticated(&data)).await;
             }
             Outcome::Denied => {
                 let message = format!("password authentication failed for user \"{user}\"");
@@ -92,13 +91,13 @@ pub(super) async fn authenticate(
 }
 
 /// Runs `work`; returns a refusal if the connection is evicted first.
-pub(super) async fn unless_evicted<T>(
-    evicted: &CancellationToken,
+pub(super) async fn run_unless_evicted<T>(
+    eviction: &CancellationToken,
     work: impl Future<Output = Result<T, ConnectError>>,
 ) -> Result<T, ConnectError> {
     tokio::select! {
-        done = work => done,
-        () = evicted.cancelled() => {
+        result = work => result,
+        () = eviction.cancelled() => {
             let message = "too many connections waiting for authentication";
             Err(ConnectError::refused(Cause::HandshakesMax, ConnectionRefusal::new("53300", message)))
         }
@@ -107,38 +106,32 @@ pub(super) async fn unless_evicted<T>(
 
 /// The body of the next message, which must be a SASL response.
 async fn read_response(stream: &mut ClientStream) -> Result<Vec<u8>, ConnectError> {
-    let tag = stream.read_u8().await.map_err(ConnectError::left)?;
-    let length = stream.read_u32().await.map_err(ConnectError::left)?;
+    let tag = stream.read_u8().await.map_err(ConnectError::disconnected)?;
+    let length = stream.read_u32().await.map_err(ConnectError::disconnected)?;
     match tag {
         b'p' => {}
-        b'X' => return Err(ConnectError::left(io::ErrorKind::UnexpectedEof.into())),
+        b'X' => {
+            return Err(ConnectError::disconnected(io::ErrorKind::UnexpectedEof.into()));
+        }
         other => {
-            return Err(broken(format!(
+            return Err(protocol_error(format!(
                 "expected SASL response, got message type {other}"
             )));
         }
     }
-    let Some(body_bytes) = length
-        .checked_sub(4)
-        .filter(|body| *body <= MESSAGE_BYTES_MAX)
-    else {
-        return Err(broken(format!(
-            "invalid length of SASL response: {length} bytes"
-        )));
+    let Some(body_bytes) = length.checked_sub(4).filter(|body| *body <= MESSAGE_BYTES_MAX) else {
+        return Err(protocol_error(format!("invalid length of SASL response: {length} bytes")));
     };
     let mut body = vec![0; body_bytes as usize];
-    stream
-        .read_exact(&mut body)
-        .await
-        .map_err(ConnectError::left)?;
+    stream.read_exact(&mut body).await.map_err(ConnectError::disconnected)?;
     Ok(body)
 }
 
-async fn send(stream: &mut ClientStream, reply: &[u8]) -> Result<(), ConnectError> {
-    stream.write_all(reply).await.map_err(ConnectError::left)?;
-    stream.flush().await.map_err(ConnectError::left)
+async fn send_message(stream: &mut ClientStream, reply: &[u8]) -> Result<(), ConnectError> {
+    stream.write_all(reply).await.map_err(ConnectError::disconnected)?;
+    stream.flush().await.map_err(ConnectError::disconnected)
 }
 
-fn broken(message: impl Into<String>) -> ConnectError {
+fn protocol_error(message: impl Into<String>) -> ConnectError {
     ConnectError::refused(Cause::Protocol, ConnectionRefusal::new("08P01", message))
 }

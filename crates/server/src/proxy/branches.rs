@@ -33,7 +33,7 @@ pub fn database_name(database: &str, branch: &BranchName, tenant: &str) -> Strin
 }
 
 /// The tenant and the branch as a client wrote them, whether there can be such or not.
-pub(super) fn tenant_and_branch(route: &Route) -> (&str, &str) {
+pub(super) fn split_tenant_and_branch(route: &Route) -> (&str, &str) {
     match route.branch.split_once('.') {
         Some((name, tenant)) => (tenant, name),
         None => (DEFAULT_TENANT, route.branch.as_str()),
@@ -41,8 +41,8 @@ pub(super) fn tenant_and_branch(route: &Route) -> (&str, &str) {
 }
 
 /// The tenant and the name in the branch of a route.
-fn named(route: &Route) -> Result<(&str, BranchName), ConnectionRefusal> {
-    let (tenant, name) = tenant_and_branch(route);
+fn parse_branch(route: &Route) -> Result<(&str, BranchName), ConnectionRefusal> {
+    let (tenant, name) = split_tenant_and_branch(route);
     match name.parse() {
         Ok(name) => Ok((tenant, name)),
         // The text says what a name looks like.
@@ -59,23 +59,19 @@ impl Directory for BranchDirectory {
         route: &'a Route,
     ) -> BoxFuture<'a, Result<Entry, ConnectionRefusal>> {
         Box::pin(async move {
-            let (tenant, name) = named(route)?;
+            let (tenant, name) = parse_branch(route)?;
             // The password of a branch, or that of the role where it was asked for with such, opens
             // it for every role but that of Egret's own sessions.
             let role = if user == SUPERUSER { ROLE } else { user };
             let verifier = self.0.verifier_of_role(tenant, &name, role).await;
-            let (branch, verifier) = verifier.map_err(|error| refusal(route, error))?;
-            Ok(Entry {
-                branch,
-                role: role.to_owned(),
-                verifier,
-            })
+            let (branch, verifier) = verifier.map_err(|error| connection_refusal(route, error))?;
+            Ok(Entry { branch, role: role.to_owned(), verifier })
         })
     }
 
-    fn decoy(&self, route: &Route) -> Option<Verifier> {
+    fn decoy_verifier(&self, route: &Route) -> Option<Verifier> {
         // As of a branch that exists, the same for all ways to write its name, and for all roles.
-        let identity = match named(route) {
+        let identity = match parse_branch(route) {
             Ok((tenant, name)) => format!("{name}.{tenant}"),
             Err(_) => route.branch.clone(),
         };
@@ -89,19 +85,16 @@ impl Directory for BranchDirectory {
         parameters: &'a [(String, String)],
     ) -> BoxFuture<'a, Result<Backend, ConnectionRefusal>> {
         Box::pin(async move {
-            let (tenant, name) = named(route)?;
-            let request = ClientRequest {
-                role: &entry.role,
-                database: &route.database,
-                parameters,
-            };
+            let (tenant, name) = parse_branch(route)?;
+            let request =
+                ClientRequest { role: &entry.role, database: &route.database, parameters };
             let attaching = self.0.attach_client(tenant, &name, entry.branch, request);
-            let attached = attaching.await.map_err(|error| refusal(route, error))?;
+            let attached = attaching.await.map_err(|error| connection_refusal(route, error))?;
             Ok(Backend {
                 socket_dir: attached.socket_dir,
                 port: attached.port,
                 role: entry.role.clone(),
-                resident: attached.resident,
+                resident: attached.warm_session,
                 guard: Box::new(attached.guard),
                 closed: attached.closed,
             })
@@ -111,7 +104,7 @@ impl Directory for BranchDirectory {
 
 /// The refusal that a client receives: the branch as the client wrote it, a fitting SQLSTATE, what
 /// to do.
-fn refusal(route: &Route, error: BranchesError) -> ConnectionRefusal {
+fn connection_refusal(route: &Route, error: BranchesError) -> ConnectionRefusal {
     let branch = &route.branch;
     match &error {
         BranchesError::NotFound { .. } => {
@@ -140,14 +133,14 @@ fn refusal(route: &Route, error: BranchesError) -> ConnectionRefusal {
         BranchesError::Stopping => ConnectionRefusal::new("57P03", "egret is starting or stopping")
             .with_hint("connect again"),
         error => ConnectionRefusal::new(
-            sqlstate(error.kind()),
+            sqlstate_of(error.kind()),
             format!("branch \"{branch}\": {}", egret_base::error::chain(error)),
         )
         .with_hint("`egret branch show` and Egret's log have details"),
     }
 }
 
-fn sqlstate(kind: Kind) -> &'static str {
+fn sqlstate_of(kind: Kind) -> &'static str {
     match kind {
         Kind::NotFound => "3D000",
         Kind::Conflict | Kind::Mismatch | Kind::Gone => "55000",

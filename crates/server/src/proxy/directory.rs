@@ -28,7 +28,7 @@ pub trait Directory: Send + Sync + 'static {
     /// A verifier that no password fits, for a branch that does not exist. The same for all users
     /// of one route, and after a restart, as that of a branch is. None while the directory cannot
     /// tell which branches exist.
-    fn decoy(&self, route: &Route) -> Option<Verifier>;
+    fn decoy_verifier(&self, route: &Route) -> Option<Verifier>;
 
     /// Where the branch's server listens. Called after authentication: wakes a suspended branch and
     /// waits, within bounds, while it starts or is reset. The session counts until the guard is
@@ -91,11 +91,7 @@ pub(super) const NO_SUCH_DATABASE: &str = "3D000";
 impl ConnectionRefusal {
     /// A refusal without a hint.
     pub fn new(sqlstate: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            sqlstate,
-            message: message.into(),
-            hint: None,
-        }
+        Self { sqlstate, message: message.into(), hint: None }
     }
 
     /// The same with a hint.
@@ -106,10 +102,7 @@ impl ConnectionRefusal {
 
     /// SQLSTATE 53300: `what` has reached the proxy's limit `setting`.
     pub(super) fn too_many(what: &str, setting: &str, max: u32) -> Self {
-        Self::new(
-            "53300",
-            format!("too many {what}: limit proxy.{setting} is {max}"),
-        )
-        .with_hint(format!("try again later, or raise proxy.{setting}"))
+        Self::new("53300", format!("too many {what}: limit proxy.{setting} is {max}"))
+            .with_hint(format!("try again later, or raise proxy.{setting}"))
     }
 }

@@ -17,7 +17,7 @@ use egret_base::sync::lock;
 use tokio_util::sync::CancellationToken;
 
 use super::config::ProxyConfig;
-use crate::peer::site;
+use crate::peer::site_address;
 
 /// How long a client has for its startup packet before its connection may be closed for another's
 /// sake. Clients send it at once.
@@ -35,7 +35,7 @@ const EXCHANGE_GRACE_MIN: Duration = Duration::from_millis(100);
 pub(super) struct Handshakes {
     max: u32,
     per_address_max: u32,
-    open: Mutex<OpenHandshakes>,
+    open_handshakes: Mutex<OpenHandshakes>,
 }
 
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ struct OpenHandshake {
     /// Since when the client's next message is waited for.
     waiting_since: Instant,
     is_silent: bool,
-    evicted: CancellationToken,
+    eviction: CancellationToken,
 }
 
 /// The limit that leaves no room for a connection.
@@ -67,7 +67,7 @@ pub(super) struct HandshakeLimit {
 pub(super) struct Handshake {
     handshakes: Arc<Handshakes>,
     id: u64,
-    evicted: CancellationToken,
+    eviction: CancellationToken,
 }
 
 impl Handshakes {
@@ -75,7 +75,7 @@ impl Handshakes {
         Arc::new(Self {
             max: config.handshakes_max,
             per_address_max: config.connections_per_address_max,
-            open: Mutex::default(),
+            open_handshakes: Mutex::default(),
         })
     }
 
@@ -83,19 +83,19 @@ impl Handshakes {
     ///
     /// # Errors
     /// The limit, when no other connection gives way.
-    pub(super) fn begin(
+    pub(super) fn register(
         self: &Arc<Self>,
         address: IpAddr,
         now: Instant,
     ) -> Result<Handshake, HandshakeLimit> {
-        let address = site(address);
+        let address = site_address(address);
         let mut open = self.lock();
         let count = open.count(address);
         if count >= self.per_address_max as usize {
-            let gives_way = |other: &OpenHandshake, others: usize| {
+            let can_evict = |other: &OpenHandshake, others: usize| {
                 other.address == address && other.is_overdue(others, now)
             };
-            if !open.evict(gives_way) {
+            if !open.evict(can_evict) {
                 return Err(HandshakeLimit {
                     setting: "connections_per_address_max",
                     max: self.per_address_max,
@@ -107,29 +107,22 @@ impl Handshakes {
                 others >= 2 * (count + 1) || (has_more && other.is_overdue(others, now))
             };
             if !open.evict(gives_way) {
-                return Err(HandshakeLimit {
-                    setting: "handshakes_max",
-                    max: self.max,
-                });
+                return Err(HandshakeLimit { setting: "handshakes_max", max: self.max });
             }
         }
-        let evicted = CancellationToken::new();
+        let eviction = CancellationToken::new();
         let id = open.insert(OpenHandshake {
             address,
             waiting_since: now,
             is_silent: true,
-            evicted: evicted.clone(),
+            eviction: eviction.clone(),
         });
-        Ok(Handshake {
-            handshakes: self.clone(),
-            id,
-            evicted,
-        })
+        Ok(Handshake { handshakes: self.clone(), id, eviction })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, OpenHandshakes> {
         // Nothing in between can panic that changes more than one of the maps.
-        lock(&self.open)
+        lock(&self.open_handshakes)
     }
 }
 
@@ -159,16 +152,16 @@ impl OpenHandshakes {
 
     /// Closes one of the connections that give way, which is told of each with how many its address
     /// has: of the address with the most, the one whose client has been waited for longest.
-    fn evict(&mut self, gives_way: impl Fn(&OpenHandshake, usize) -> bool) -> bool {
+    fn evict(&mut self, can_evict: impl Fn(&OpenHandshake, usize) -> bool) -> bool {
         let candidates = self.by_id.iter().filter_map(|(id, other)| {
             let count = self.count(other.address);
-            gives_way(other, count).then_some((Reverse(count), other.waiting_since, *id))
+            can_evict(other, count).then_some((Reverse(count), other.waiting_since, *id))
         });
         let Some((_, _, id)) = candidates.min() else {
             return false;
         };
         if let Some(handshake) = self.remove(id) {
-            handshake.evicted.cancel();
+            handshake.eviction.cancel();
         }
         true
     }
@@ -191,7 +184,7 @@ impl OpenHandshake {
 impl Handshake {
     /// Restarts the time that the client, whose startup packet has arrived, has for its next
     /// message.
-    pub(super) fn note_turn(&self, now: Instant) {
+    pub(super) fn mark_waiting(&self, now: Instant) {
         if let Some(handshake) = self.handshakes.lock().by_id.get_mut(&self.id) {
             handshake.is_silent = false;
             handshake.waiting_since = now;
@@ -199,8 +192,8 @@ impl Handshake {
     }
 
     /// Is cancelled when the connection must be closed to make room for another.
-    pub(super) fn evicted(&self) -> CancellationToken {
-        self.evicted.clone()
+    pub(super) fn eviction(&self) -> CancellationToken {
+        self.eviction.clone()
     }
 }
 

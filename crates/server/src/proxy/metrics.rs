@@ -10,9 +10,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 /// Upper bounds of the connect duration's buckets, in seconds.
-const CONNECT_BUCKETS: [f64; 12] = [
-    0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.12, 0.25, 0.5, 1.0, 5.0, 30.0,
-];
+const CONNECT_BUCKETS: [f64; 12] =
+    [0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.12, 0.25, 0.5, 1.0, 5.0, 30.0];
 
 /// Why a connection did not become a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +91,7 @@ pub(super) struct ProxyMetrics {
     pub received_bytes: Counter,
     /// Bytes from branches to clients.
     pub sent_bytes: Counter,
-    connect: Histogram,
+    connect_seconds: Histogram,
 }
 
 impl ProxyMetrics {
@@ -104,7 +103,7 @@ impl ProxyMetrics {
             cancel_requests: Counter::default(),
             received_bytes: Counter::default(),
             sent_bytes: Counter::default(),
-            connect: Histogram::new(CONNECT_BUCKETS),
+            connect_seconds: Histogram::new(CONNECT_BUCKETS),
         };
         registry.register(
             "egret_proxy_sessions_open",
@@ -139,27 +138,25 @@ impl ProxyMetrics {
         registry.register(
             "egret_proxy_connect_seconds",
             "Time from accepting a connection to its session being ready for a query",
-            metrics.connect.clone(),
+            metrics.connect_seconds.clone(),
         );
         metrics
     }
 
-    pub(super) fn refused(&self, cause: Cause) {
-        let labels = CauseLabels {
-            cause: cause.label(),
-        };
+    pub(super) fn count_refused(&self, cause: Cause) {
+        let labels = CauseLabels { cause: cause.label() };
         self.refused.get_or_create(&labels).inc();
     }
 
-    pub(super) fn cancel_requested(&self) {
+    pub(super) fn count_cancel_request(&self) {
         self.cancel_requests.inc();
     }
 
     /// Counts a session as open until the guard is dropped.
-    pub(super) fn session_open(&self, connect: Duration) -> SessionOpen {
+    pub(super) fn track_session(&self, connect_time: Duration) -> SessionOpen {
         self.sessions.inc();
         self.sessions_open.inc();
-        self.connect.observe(connect.as_secs_f64());
+        self.connect_seconds.observe(connect_time.as_secs_f64());
         SessionOpen(self.sessions_open.clone())
     }
 }

@@ -27,7 +27,7 @@ pub(super) type ClientStream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 pub(super) type NegotiationResult = Result<FirstPacket, (Cause, ConnectionRefusal)>;
 
 /// An acceptor with the given certificate for PostgreSQL's protocol.
-pub(super) fn acceptor(tls: Arc<rustls::ServerConfig>) -> TlsAcceptor {
+pub(super) fn tls_acceptor(tls: Arc<rustls::ServerConfig>) -> TlsAcceptor {
     let mut config = Arc::unwrap_or_clone(tls);
     config.alpn_protocols = vec![ALPN.to_vec()];
     TlsAcceptor::from(Arc::new(config))
@@ -42,72 +42,65 @@ pub(super) async fn negotiate(
     tls: Option<&TlsAcceptor>,
     startup_bytes_max: u64,
 ) -> Result<(ClientStream, NegotiationResult), (Cause, io::Error)> {
-    let gone = |error| (Cause::ClientLeft, error);
+    let client_left = |error| (Cause::ClientLeft, error);
     if let Some(acceptor) = tls
-        && first_byte(&tcp).await.map_err(gone)? == Some(TLS_HANDSHAKE)
+        && peek_first_byte(&tcp).await.map_err(client_left)? == Some(TLS_HANDSHAKE)
     {
-        let stream = direct_tls(tcp, acceptor).await?;
-        return first_packet(Either::Right(stream), startup_bytes_max).await;
+        let stream = accept_direct_tls(tcp, acceptor).await?;
+        return read_first_packet(Either::Right(stream), startup_bytes_max).await;
     }
     let mut gss_refused = false;
     loop {
-        let packet = match read_packet(&mut tcp, startup_bytes_max)
-            .await
-            .map_err(gone)?
-        {
+        let packet = match read_packet(&mut tcp, startup_bytes_max).await.map_err(client_left)? {
             Ok(packet) => packet,
-            Err(refused) => return Ok((Either::Left(tcp), Err(refused))),
+            Err(refusal) => return Ok((Either::Left(tcp), Err(refusal))),
         };
         match (packet, tls) {
             // Bytes sent in the clear behind this packet stay in the socket, where TLS finds and
             // refuses them: an attacker cannot inject them before the encrypted session.
             (FirstPacket::Ssl, Some(acceptor)) => {
-                tcp.write_all(b"S").await.map_err(gone)?;
+                tcp.write_all(b"S").await.map_err(client_left)?;
                 let stream = accept_tls(tcp, acceptor).await?;
-                return first_packet(Either::Right(stream), startup_bytes_max).await;
+                return read_first_packet(Either::Right(stream), startup_bytes_max).await;
             }
             (FirstPacket::Ssl, None) => {
-                tcp.write_all(b"N").await.map_err(gone)?;
-                return after_refused_tls(tcp, startup_bytes_max).await;
+                tcp.write_all(b"N").await.map_err(client_left)?;
+                return read_packet_after_refusal(tcp, startup_bytes_max).await;
             }
             (FirstPacket::GssEncryption, _) if !gss_refused => {
                 gss_refused = true;
-                tcp.write_all(b"N").await.map_err(gone)?;
+                tcp.write_all(b"N").await.map_err(client_left)?;
             }
-            (other, _) => return Ok((Either::Left(tcp), wanted(other))),
+            (other, _) => return Ok((Either::Left(tcp), reject_second_encryption(other))),
         }
     }
 }
 
 /// Reads the next packet after TLS was refused: the client may still request GSSAPI encryption.
-async fn after_refused_tls(
+async fn read_packet_after_refusal(
     mut tcp: TcpStream,
     startup_bytes_max: u64,
 ) -> Result<(ClientStream, NegotiationResult), (Cause, io::Error)> {
-    let gone = |error| (Cause::ClientLeft, error);
-    let mut packet = read_packet(&mut tcp, startup_bytes_max)
-        .await
-        .map_err(gone)?;
+    let client_left = |error| (Cause::ClientLeft, error);
+    let mut packet = read_packet(&mut tcp, startup_bytes_max).await.map_err(client_left)?;
     if packet == Ok(FirstPacket::GssEncryption) {
-        tcp.write_all(b"N").await.map_err(gone)?;
-        packet = read_packet(&mut tcp, startup_bytes_max)
-            .await
-            .map_err(gone)?;
+        tcp.write_all(b"N").await.map_err(client_left)?;
+        packet = read_packet(&mut tcp, startup_bytes_max).await.map_err(client_left)?;
     }
-    Ok((Either::Left(tcp), packet.and_then(wanted)))
+    Ok((Either::Left(tcp), packet.and_then(reject_second_encryption)))
 }
 
-async fn first_packet(
+async fn read_first_packet(
     mut stream: ClientStream,
     startup_bytes_max: u64,
 ) -> Result<(ClientStream, NegotiationResult), (Cause, io::Error)> {
     let read = read_packet(&mut stream, startup_bytes_max).await;
     let packet = read.map_err(|error| (Cause::ClientLeft, error))?;
-    Ok((stream, packet.and_then(wanted)))
+    Ok((stream, packet.and_then(reject_second_encryption)))
 }
 
 /// Refuses a second request for encryption.
-fn wanted(packet: FirstPacket) -> NegotiationResult {
+fn reject_second_encryption(packet: FirstPacket) -> NegotiationResult {
     match packet {
         FirstPacket::Ssl | FirstPacket::GssEncryption => Err((
             Cause::Protocol,
@@ -117,13 +110,13 @@ fn wanted(packet: FirstPacket) -> NegotiationResult {
     }
 }
 
-async fn first_byte(tcp: &TcpStream) -> io::Result<Option<u8>> {
+async fn peek_first_byte(tcp: &TcpStream) -> io::Result<Option<u8>> {
     let mut byte = [0];
     let peeked = tcp.peek(&mut byte).await?;
     Ok((peeked == 1).then_some(byte[0]))
 }
 
-async fn direct_tls(
+async fn accept_direct_tls(
     tcp: TcpStream,
     acceptor: &TlsAcceptor,
 ) -> Result<Box<TlsStream<TcpStream>>, (Cause, io::Error)> {
@@ -163,20 +156,17 @@ async fn read_packet(
         .with_hint("this port speaks PostgreSQL; send less, or raise the setting");
         return Ok(Err((Cause::StartupTooLarge, refusal)));
     }
-    let Some(body) = length.checked_sub(4).filter(|body| *body >= 4) else {
+    let Some(body_length) = length.checked_sub(4).filter(|body| *body >= 4) else {
         let refusal = ConnectionRefusal::new("08P01", "invalid length of startup packet");
         return Ok(Err((Cause::Protocol, refusal)));
     };
-    let mut packet = vec![0; usize::try_from(body).expect("the length is within the limit")];
+    let mut packet = vec![0; usize::try_from(body_length).expect("the length is within the limit")];
     stream.read_exact(&mut packet).await?;
     Ok(FirstPacket::decode(&packet).map_err(|error| {
         let sqlstate = match error {
             PacketError::Version { .. } => "0A000",
             PacketError::Malformed(_) => "08P01",
         };
-        (
-            Cause::Protocol,
-            ConnectionRefusal::new(sqlstate, error.to_string()),
-        )
+        (Cause::Protocol, ConnectionRefusal::new(sqlstate, error.to_string()))
     }))
 }

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::directory::ConnectionRefusal;
 use super::metrics::ProxyMetrics;
 use super::negotiation::ClientStream;
-use super::{ShutdownPhase, reached, reply};
+use super::{ShutdownPhase, await_phase, reply};
 
 /// How much is copied at a time, in bytes; each session holds two such buffers.
 const BUFFER_BYTES: usize = 16 << 10;
@@ -27,16 +27,16 @@ const BUFFER_BYTES: usize = 16 << 10;
 /// The two connections, with what was read from them already.
 pub(super) struct RelayStreams {
     pub client: ClientStream,
-    pub early: Bytes,
+    pub early_bytes: Bytes,
     pub backend: UnixStream,
     pub leftover: Bytes,
 }
 
 /// Limits that end a session before either side closes.
 pub(super) struct RelayLimits {
-    pub ending: watch::Receiver<ShutdownPhase>,
+    pub phase_receiver: watch::Receiver<ShutdownPhase>,
     pub closed: BoxFuture<'static, ()>,
-    pub half_close: Duration,
+    pub half_close_timeout: Duration,
 }
 
 /// How a session ended.
@@ -65,41 +65,41 @@ impl RelayEnd {
 
 /// Copies both ways until the session ends.
 pub(super) async fn run(
-    ends: RelayStreams,
-    until: RelayLimits,
+    streams: RelayStreams,
+    limits: RelayLimits,
     metrics: &ProxyMetrics,
 ) -> RelayEnd {
-    let half_close = until.half_close;
-    let busy = AtomicBool::new(!ends.early.is_empty());
-    let (client_reader, client_writer) = tokio::io::split(ends.client);
-    let (backend_reader, backend_writer) = ends.backend.into_split();
-    let up = upstream(
+    let half_close_timeout = limits.half_close_timeout;
+    let is_busy = AtomicBool::new(!streams.early_bytes.is_empty());
+    let (client_reader, client_writer) = tokio::io::split(streams.client);
+    let (backend_reader, backend_writer) = streams.backend.into_split();
+    let up = copy_upstream(
         client_reader,
         backend_writer,
-        ends.early,
-        &busy,
+        streams.early_bytes,
+        &is_busy,
         &metrics.received_bytes,
     );
     let down = Downstream {
         reader: backend_reader,
         writer: client_writer,
-        until,
-        busy: &busy,
+        limits,
+        is_busy: &is_busy,
         sent_bytes: &metrics.sent_bytes,
         messages: MessageLengths::default(),
     };
-    let (mut up, mut down) = (pin!(up), pin!(down.run(ends.leftover)));
+    let (mut up, mut down) = (pin!(up), pin!(down.run(streams.leftover)));
     let client_closed = tokio::select! {
         end = &mut down => return end,
         closed = &mut up => closed,
     };
-    let patience = match client_closed {
-        ClientClose::Sending => half_close,
-        ClientClose::Entirely => Duration::ZERO,
+    let timeout = match client_closed {
+        ClientClose::HalfClosed => half_close_timeout,
+        ClientClose::Broken => Duration::ZERO,
     };
-    match tokio::time::timeout(patience, down).await {
+    match tokio::time::timeout(timeout, down).await {
         Ok(end) => end,
-        Err(_) if busy.load(Ordering::Relaxed) => RelayEnd::Abandoned,
+        Err(_) if is_busy.load(Ordering::Relaxed) => RelayEnd::Abandoned,
         Err(_) => RelayEnd::Finished,
     }
 }
@@ -107,48 +107,48 @@ pub(super) async fn run(
 /// How the client stopped sending.
 enum ClientClose {
     /// It may still read.
-    Sending,
+    HalfClosed,
     /// The connection is broken.
-    Entirely,
+    Broken,
 }
 
-async fn upstream(
+async fn copy_upstream(
     mut reader: impl AsyncRead + Unpin,
     mut writer: impl AsyncWrite + Unpin,
-    early: Bytes,
-    busy: &AtomicBool,
+    early_bytes: Bytes,
+    is_busy: &AtomicBool,
     received_bytes: &Counter,
 ) -> ClientClose {
     let mut buffer = vec![0; BUFFER_BYTES];
-    let mut taken = early.len();
-    buffer[..taken].copy_from_slice(&early);
+    let mut bytes_read = early_bytes.len();
+    buffer[..bytes_read].copy_from_slice(&early_bytes);
     loop {
-        if taken > 0 {
-            busy.store(true, Ordering::Relaxed);
-            received_bytes.inc_by(taken as u64);
-            if writer.write_all(&buffer[..taken]).await.is_err() {
+        if bytes_read > 0 {
+            is_busy.store(true, Ordering::Relaxed);
+            received_bytes.inc_by(bytes_read as u64);
+            if writer.write_all(&buffer[..bytes_read]).await.is_err() {
                 // The backend has closed; what it said last is on its way down.
-                return ClientClose::Sending;
+                return ClientClose::HalfClosed;
             }
         }
-        taken = match reader.read(&mut buffer).await {
+        bytes_read = match reader.read(&mut buffer).await {
             Ok(0) => break,
             Ok(taken) => taken,
             // A TLS connection cut without goodbye; TCP cannot tell whether the client still reads.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
-            Err(_) => return ClientClose::Entirely,
+            Err(_) => return ClientClose::Broken,
         };
     }
     // A failure means that the backend is closed already.
     let _ = writer.shutdown().await;
-    ClientClose::Sending
+    ClientClose::HalfClosed
 }
 
 struct Downstream<'a, R, W> {
     reader: R,
     writer: W,
-    until: RelayLimits,
-    busy: &'a AtomicBool,
+    limits: RelayLimits,
+    is_busy: &'a AtomicBool,
     sent_bytes: &'a Counter,
     messages: MessageLengths,
 }
@@ -158,16 +158,16 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Downstream<'_, R, W> {
         let end = match self.copy(leftover).await {
             Ok(end) => end,
             // The client cannot be written to: it is gone.
-            Err(_) if self.busy.load(Ordering::Relaxed) => return RelayEnd::Abandoned,
+            Err(_) if self.is_busy.load(Ordering::Relaxed) => return RelayEnd::Abandoned,
             Err(_) => return RelayEnd::Finished,
         };
-        let last = match end {
+        let last_message = match end {
             RelayEnd::Stopping => "terminating connection due to administrator command",
             RelayEnd::BranchClosed => "terminating connection because the branch went away",
             RelayEnd::Finished | RelayEnd::Abandoned => "",
         };
-        if !last.is_empty() && self.messages.between() {
-            let message = reply::fatal(&ConnectionRefusal::new("57P01", last));
+        if !last_message.is_empty() && self.messages.is_between_messages() {
+            let message = reply::fatal_error(&ConnectionRefusal::new("57P01", last_message));
             // Whether it arrives or not, the session ends here.
             let _ = self.writer.write_all(&message).await;
         }
@@ -177,24 +177,24 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Downstream<'_, R, W> {
 
     async fn copy(&mut self, leftover: Bytes) -> io::Result<RelayEnd> {
         let mut buffer = vec![0; BUFFER_BYTES];
-        let mut awaited = ShutdownPhase::Draining;
-        self.forward(&leftover).await?;
+        let mut awaited_phase = ShutdownPhase::Draining;
+        self.forward_to_client(&leftover).await?;
         loop {
-            if awaited == ShutdownPhase::Closing && !self.busy.load(Ordering::Relaxed) {
+            if awaited_phase == ShutdownPhase::Closing && !self.is_busy.load(Ordering::Relaxed) {
                 return Ok(RelayEnd::Stopping);
             }
-            let RelayLimits { ending, closed, .. } = &mut self.until;
+            let RelayLimits { phase_receiver: ending, closed, .. } = &mut self.limits;
             tokio::select! {
                 biased;
                 // First, since a backend that never pauses would keep it from being heard.
-                () = reached(ending, awaited) => match awaited {
-                    ShutdownPhase::Draining => awaited = ShutdownPhase::Closing,
+                () = await_phase(ending, awaited_phase) => match awaited_phase {
+                    ShutdownPhase::Draining => awaited_phase = ShutdownPhase::Closing,
                     _ => return Ok(RelayEnd::Stopping),
                 },
                 read = self.reader.read(&mut buffer) => match read {
                     // A backend that was killed resets the socket; the client sees it close.
                     Ok(0) | Err(_) => return Ok(RelayEnd::Finished),
-                    Ok(taken) => self.forward(&buffer[..taken]).await?,
+                    Ok(bytes_read) => self.forward_to_client(&buffer[..bytes_read]).await?,
                 },
                 // Last, since the backend's own last words say more.
                 () = closed => return Ok(RelayEnd::BranchClosed),
@@ -202,16 +202,16 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Downstream<'_, R, W> {
         }
     }
 
-    async fn forward(&mut self, bytes: &[u8]) -> io::Result<()> {
+    async fn forward_to_client(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
         self.writer.write_all(bytes).await?;
         self.writer.flush().await?;
         self.sent_bytes.inc_by(bytes.len() as u64);
-        self.messages.follow(bytes);
-        if self.messages.idle() {
-            self.busy.store(false, Ordering::Relaxed);
+        self.messages.advance(bytes);
+        if self.messages.is_idle() {
+            self.is_busy.store(false, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -222,57 +222,57 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Downstream<'_, R, W> {
 pub(super) struct MessageLengths {
     header: [u8; 5],
     header_bytes: usize,
-    body_bytes_left: usize,
+    remaining_body_bytes: usize,
     /// The status of the last ReadyForQuery, when nothing but asynchronous messages followed.
     status: Option<u8>,
 }
 
 impl MessageLengths {
     /// Takes the next bytes of the stream, in pieces of any size.
-    pub(super) fn follow(&mut self, mut bytes: &[u8]) {
+    pub(super) fn advance(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let taken = if self.body_bytes_left > 0 {
-                self.follow_body(bytes)
+            let consumed = if self.remaining_body_bytes > 0 {
+                self.advance_body(bytes)
             } else {
-                self.follow_header(bytes)
+                self.advance_header(bytes)
             };
-            bytes = &bytes[taken..];
+            bytes = &bytes[consumed..];
         }
     }
 
-    fn follow_body(&mut self, bytes: &[u8]) -> usize {
+    fn advance_body(&mut self, bytes: &[u8]) -> usize {
         if self.header[0] == b'Z' {
             self.status = Some(bytes[0]);
         }
-        let taken = bytes.len().min(self.body_bytes_left);
-        self.body_bytes_left -= taken;
-        taken
+        let consumed = bytes.len().min(self.remaining_body_bytes);
+        self.remaining_body_bytes -= consumed;
+        consumed
     }
 
-    fn follow_header(&mut self, bytes: &[u8]) -> usize {
-        let taken = bytes.len().min(self.header.len() - self.header_bytes);
-        self.header[self.header_bytes..][..taken].copy_from_slice(&bytes[..taken]);
-        self.header_bytes += taken;
+    fn advance_header(&mut self, bytes: &[u8]) -> usize {
+        let consumed = bytes.len().min(self.header.len() - self.header_bytes);
+        self.header[self.header_bytes..][..consumed].copy_from_slice(&bytes[..consumed]);
+        self.header_bytes += consumed;
         if self.header_bytes == self.header.len() {
             let [tag, length @ ..] = self.header;
-            self.body_bytes_left = u32::from_be_bytes(length).saturating_sub(4) as usize;
+            self.remaining_body_bytes = u32::from_be_bytes(length).saturating_sub(4) as usize;
             self.header_bytes = 0;
             // ParameterStatus, NotificationResponse and NoticeResponse come at any time.
             if !matches!(tag, b'S' | b'A' | b'N') {
                 self.status = None;
             }
         }
-        taken
+        consumed
     }
 
     /// Whether the last message is complete and no other has begun.
-    pub(super) fn between(&self) -> bool {
-        self.header_bytes == 0 && self.body_bytes_left == 0
+    pub(super) fn is_between_messages(&self) -> bool {
+        self.header_bytes == 0 && self.remaining_body_bytes == 0
     }
 
     /// Whether the backend waits for a statement, outside of a transaction.
-    pub(super) fn idle(&self) -> bool {
-        self.between() && self.status == Some(b'I')
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_between_messages() && self.status == Some(b'I')
     }
 }
 

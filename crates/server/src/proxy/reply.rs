@@ -9,7 +9,7 @@ use super::directory::ConnectionRefusal;
 const VERSION: i32 = 3 << 16;
 
 /// An ErrorResponse after which the connection ends.
-pub(super) fn fatal(refusal: &ConnectionRefusal) -> BytesMut {
+pub(super) fn fatal_error(refusal: &ConnectionRefusal) -> BytesMut {
     let mut reply = BytesMut::new();
     let hint = refusal.hint.as_deref();
     let fields = [
@@ -19,7 +19,7 @@ pub(super) fn fatal(refusal: &ConnectionRefusal) -> BytesMut {
         (b'M', Some(refusal.message.as_str())),
         (b'H', hint),
     ];
-    message(&mut reply, b'E', |body| {
+    put_message(&mut reply, b'E', |body| {
         for (field, value) in fields {
             if let Some(value) = value {
                 body.put_u8(field);
@@ -34,7 +34,7 @@ pub(super) fn fatal(refusal: &ConnectionRefusal) -> BytesMut {
 /// NegotiateProtocolVersion: only 3.0, and none of the options.
 pub(super) fn negotiate_version(options: &[String]) -> BytesMut {
     let mut reply = BytesMut::new();
-    message(&mut reply, b'v', |body| {
+    put_message(&mut reply, b'v', |body| {
         body.put_i32(VERSION);
         body.put_i32(i32::try_from(options.len()).expect("a startup packet is small"));
         for option in options {
@@ -47,7 +47,7 @@ pub(super) fn negotiate_version(options: &[String]) -> BytesMut {
 /// AuthenticationSASL with the one mechanism there is.
 pub(super) fn sasl_mechanisms() -> BytesMut {
     let mut reply = BytesMut::new();
-    message(&mut reply, b'R', |body| {
+    put_message(&mut reply, b'R', |body| {
         body.put_i32(10);
         put_text(body, scram::MECHANISM);
         body.put_u8(0);
@@ -58,7 +58,7 @@ pub(super) fn sasl_mechanisms() -> BytesMut {
 /// Encodes the message AuthenticationSASLContinue.
 pub(super) fn sasl_continue(data: &str) -> BytesMut {
     let mut reply = BytesMut::new();
-    message(&mut reply, b'R', |body| {
+    put_message(&mut reply, b'R', |body| {
         body.put_i32(11);
         body.put_slice(data.as_bytes());
     });
@@ -68,37 +68,37 @@ pub(super) fn sasl_continue(data: &str) -> BytesMut {
 /// Encodes the messages AuthenticationSASLFinal and AuthenticationOk.
 pub(super) fn authenticated(data: &str) -> BytesMut {
     let mut reply = BytesMut::new();
-    message(&mut reply, b'R', |body| {
+    put_message(&mut reply, b'R', |body| {
         body.put_i32(12);
         body.put_slice(data.as_bytes());
     });
-    message(&mut reply, b'R', |body| body.put_i32(0));
+    put_message(&mut reply, b'R', |body| body.put_i32(0));
     reply
 }
 
 /// The messages that begin a session: the server's settings and notices, the key, and
 /// ReadyForQuery.
-pub(super) fn welcome(session: &RawSession) -> BytesMut {
+pub(super) fn session_start(session: &RawSession) -> BytesMut {
     let mut reply = BytesMut::new();
     for notice in &session.notices {
         reply.extend_from_slice(notice);
     }
     for (name, value) in &session.parameters {
-        message(&mut reply, b'S', |body| {
+        put_message(&mut reply, b'S', |body| {
             put_text(body, name);
             put_text(body, value);
         });
     }
     let BackendKey { pid, secret } = session.key;
-    message(&mut reply, b'K', |body| {
+    put_message(&mut reply, b'K', |body| {
         body.put_i32(pid);
         body.put_i32(secret);
     });
-    message(&mut reply, b'Z', |body| body.put_u8(b'I'));
+    put_message(&mut reply, b'Z', |body| body.put_u8(b'I'));
     reply
 }
 
-fn message(reply: &mut BytesMut, tag: u8, write: impl FnOnce(&mut BytesMut)) {
+fn put_message(reply: &mut BytesMut, tag: u8, write: impl FnOnce(&mut BytesMut)) {
     let mut body = BytesMut::new();
     write(&mut body);
     reply.put_u8(tag);

@@ -24,14 +24,14 @@ pub(super) struct SessionRequest {
     /// The database's name as the client wrote it, with the branch. A test runner that was given
     /// `app@pr-42` creates a database `test_app@pr-42` and connects to it: it exists under this
     /// whole name.
-    pub whole_name: String,
+    pub full_name: String,
     /// What the branch's server gets to see: everything the client set, without the branch.
     pub parameters: Vec<(String, String)>,
 }
 
 impl SessionRequest {
     /// Parses the parameters of a startup packet.
-    pub(super) fn read(
+    pub(super) fn parse(
         mut parameters: BTreeMap<String, String>,
     ) -> Result<Self, ConnectionRefusal> {
         let user = parameters.remove("user").unwrap_or_default();
@@ -41,10 +41,7 @@ impl SessionRequest {
                 "no PostgreSQL user name specified in startup packet",
             ));
         }
-        if parameters
-            .remove("replication")
-            .is_some_and(|value| asks_for_replication(&value))
-        {
+        if parameters.remove("replication").is_some_and(|value| asks_for_replication(&value)) {
             return Err(ConnectionRefusal::new(
                 "0A000",
                 "replication does not pass through the proxy",
@@ -52,19 +49,19 @@ impl SessionRequest {
             .with_hint("connect to the branch's source itself"));
         }
         // PostgreSQL's default for the database is the user's name.
-        let named = parameters
+        let full_name = parameters
             .remove("database")
             .filter(|name| !name.is_empty())
             .unwrap_or_else(|| user.clone());
         let options = parameters.remove("options").unwrap_or_default();
-        let (options, by_option) = take_branch(&options);
+        let (options, option_branch) = extract_branch(&options);
         if !options.is_empty() {
             parameters.insert("options".to_owned(), options);
         }
         Ok(Self {
             user,
-            route: route(&named, by_option)?,
-            whole_name: named,
+            route: parse_route(&full_name, option_branch)?,
+            full_name,
             parameters: parameters.into_iter().collect(),
         })
     }
@@ -72,54 +69,44 @@ impl SessionRequest {
 
 /// Splits `app@pr-42`. With a branch in the options the name is taken as it is, unless it ends with
 /// that branch.
-fn route(named: &str, by_option: Option<String>) -> Result<Route, ConnectionRefusal> {
-    let (database, branch) = match (named.rsplit_once('@'), by_option) {
+fn parse_route(full_name: &str, option_branch: Option<String>) -> Result<Route, ConnectionRefusal> {
+    let (database, branch) = match (full_name.rsplit_once('@'), option_branch) {
         (Some((database, branch)), None) => (database, branch.to_owned()),
         (Some((database, branch)), Some(option)) if branch == option => (database, option),
-        (_, option) => (named, option.unwrap_or_default()),
+        (_, option) => (full_name, option.unwrap_or_default()),
     };
     if branch.is_empty() || database.is_empty() {
-        let missing = if branch.is_empty() {
-            "branch"
-        } else {
-            "database"
-        };
-        return Err(
-            ConnectionRefusal::new("3D000", format!("\"{named}\" names no {missing}")).with_hint(
-                format!(
-                    "write database@branch, for example \"{}@pr-42\", or add the option \
+        let missing = if branch.is_empty() { "branch" } else { "database" };
+        return Err(ConnectionRefusal::new("3D000", format!("\"{full_name}\" names no {missing}"))
+            .with_hint(format!(
+                "write database@branch, for example \"{}@pr-42\", or add the option \
                  -c {BRANCH_OPTION}=pr-42",
-                    if database.is_empty() { "app" } else { database }
-                ),
-            ),
-        );
+                if database.is_empty() { "app" } else { database }
+            )));
     }
-    Ok(Route {
-        database: database.to_owned(),
-        branch,
-    })
+    Ok(Route { database: database.to_owned(), branch })
 }
 
 /// PostgreSQL reads this parameter as a boolean or the word `database`.
 fn asks_for_replication(value: &str) -> bool {
     let value = value.to_ascii_lowercase();
-    let means_no = ["false", "no", "off", "0"]
+    let is_false = ["false", "no", "off", "0"]
         .iter()
         .any(|no| !value.is_empty() && no.starts_with(&value) && value != "o");
-    !means_no
+    !is_false
 }
 
 /// Takes the branch out of command-line options; the rest stays as it was.
-fn take_branch(options: &str) -> (String, Option<String>) {
+fn extract_branch(options: &str) -> (String, Option<String>) {
     let mut branch = None;
     let mut kept = Vec::new();
     let mut words = split_options(options).into_iter();
     while let Some(word) = words.next() {
-        let mut taken = vec![word];
-        if taken[0] == "-c" {
-            taken.extend(words.next());
+        let mut option_words = vec![word];
+        if option_words[0] == "-c" {
+            option_words.extend(words.next());
         }
-        let setting = match taken.as_slice() {
+        let setting = match option_words.as_slice() {
             [_, setting] => Some(setting.as_str()),
             [word] => word.strip_prefix("--").or(word.strip_prefix("-c")),
             _ => None,
@@ -128,7 +115,7 @@ fn take_branch(options: &str) -> (String, Option<String>) {
             Some((name, value)) if name.eq_ignore_ascii_case(BRANCH_OPTION) => {
                 branch = Some(value.to_owned());
             }
-            _ => kept.extend(taken),
+            _ => kept.extend(option_words),
         }
     }
     if branch.is_none() {

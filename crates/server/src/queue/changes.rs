@@ -15,7 +15,7 @@ use crate::access::Caller;
 use crate::problem::Problem;
 
 /// Most changes that one poll returns.
-const PORTION: usize = 1_000;
+const POLL_CHANGES_MAX: usize = 1_000;
 
 /// A subscription; it ends when this is dropped.
 pub(crate) struct Changes {
@@ -26,64 +26,64 @@ struct SubscriberSink {
     /// The queues whose changes the subscriber may see; `None`: all that it asked for.
     filter: Option<QueueFilter>,
     changes_max: usize,
-    kept: Mutex<ChangeBuffer>,
-    gone: AtomicBool,
+    buffer: Mutex<ChangeBuffer>,
+    is_closed: AtomicBool,
 }
 
 #[derive(Default)]
 struct ChangeBuffer {
     changes: VecDeque<TaskChange>,
     missed: u64,
-    ended: Option<QueueError>,
+    end_error: Option<QueueError>,
     waker: Option<Waker>,
 }
 
 impl SubscriberSink {
-    fn kept(&self) -> MutexGuard<'_, ChangeBuffer> {
-        lock(&self.kept)
+    fn lock_buffer(&self) -> MutexGuard<'_, ChangeBuffer> {
+        lock(&self.buffer)
     }
 }
 
 impl ChangeSink for SubscriberSink {
-    fn changed(&self, changes: &[TaskChange]) {
-        let mut kept = self.kept();
-        let is_within = |change: &&TaskChange| {
+    fn deliver_changes(&self, changes: &[TaskChange]) {
+        let mut buffer = self.lock_buffer();
+        let is_watched = |change: &&TaskChange| {
             let filter = self.filter.as_ref();
             filter.is_none_or(|filter| filter(&change.queue))
         };
-        for change in changes.iter().filter(is_within) {
-            if kept.changes.len() == self.changes_max {
-                kept.changes.pop_front();
-                kept.missed += 1;
+        for change in changes.iter().filter(is_watched) {
+            if buffer.changes.len() == self.changes_max {
+                buffer.changes.pop_front();
+                buffer.missed += 1;
             }
-            kept.changes.push_back(change.clone());
+            buffer.changes.push_back(change.clone());
         }
-        let waker = kept.waker.take();
-        drop(kept);
+        let waker = buffer.waker.take();
+        drop(buffer);
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 
-    fn ended(&self, error: QueueError) {
-        let mut kept = self.kept();
-        kept.ended = Some(error);
-        let waker = kept.waker.take();
-        drop(kept);
+    fn notify_end(&self, error: QueueError) {
+        let mut buffer = self.lock_buffer();
+        buffer.end_error = Some(error);
+        let waker = buffer.waker.take();
+        drop(buffer);
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 
-    fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 }
 
 impl Changes {
     /// Subscribes to changes in `names` (empty: every queue of the tenant) into `states` (empty:
     /// any).
-    pub(crate) async fn begin(
+    pub(crate) async fn subscribe(
         queues: &Queues,
         caller: &Caller,
         names: &[String],
@@ -96,8 +96,8 @@ impl Changes {
             sink: Arc::new(SubscriberSink {
                 filter: rights::watch_filter(caller),
                 changes_max: queues.config().watch_changes_max.max(1) as usize,
-                kept: Mutex::default(),
-                gone: AtomicBool::new(false),
+                buffer: Mutex::default(),
+                is_closed: AtomicBool::new(false),
             }),
         };
         let sink = changes.sink.clone();
@@ -110,22 +110,22 @@ impl Changes {
         &self,
         context: &mut Context<'_>,
     ) -> Poll<Result<(Vec<TaskChange>, u64), QueueError>> {
-        let mut kept = self.sink.kept();
-        if kept.changes.is_empty() {
-            if let Some(error) = &kept.ended {
+        let mut buffer = self.sink.lock_buffer();
+        if buffer.changes.is_empty() {
+            if let Some(error) = &buffer.end_error {
                 return Poll::Ready(Err(error.clone()));
             }
-            kept.waker = Some(context.waker().clone());
+            buffer.waker = Some(context.waker().clone());
             return Poll::Pending;
         }
-        let count = kept.changes.len().min(PORTION);
-        let missed = std::mem::take(&mut kept.missed);
-        Poll::Ready(Ok((kept.changes.drain(..count).collect(), missed)))
+        let count = buffer.changes.len().min(POLL_CHANGES_MAX);
+        let missed = std::mem::take(&mut buffer.missed);
+        Poll::Ready(Ok((buffer.changes.drain(..count).collect(), missed)))
     }
 }
 
 impl Drop for Changes {
     fn drop(&mut self) {
-        self.sink.gone.store(true, Ordering::Release);
+        self.sink.is_closed.store(true, Ordering::Release);
     }
 }

@@ -19,7 +19,7 @@ use crate::problem::Problem;
 
 /// Items of a call that are processed before the task yields: a call of the largest size takes
 /// about a millisecond, during which the thread would run nothing else.
-const STRETCH_ITEMS: usize = 128;
+const YIELD_ITEMS: usize = 128;
 
 /// The outcome of a new task.
 pub(crate) type Produced = Result<EnqueueReceipt, QueueError>;
@@ -42,7 +42,7 @@ pub(crate) enum Atomicity {
 
 impl Atomicity {
     /// The atomicity for a caller's `atomic`.
-    pub(crate) fn of(atomic: bool) -> Self {
+    pub(crate) fn from_flag(atomic: bool) -> Self {
         if atomic { Self::Call } else { Self::Chains }
     }
 }
@@ -52,7 +52,7 @@ struct ResolvedTask<'a> {
     queue: Result<Arc<QueueHandle>, QueueError>,
     task: NewTask<'a>,
     /// Tasks that it waits for outside of the call.
-    ids: Vec<TaskId>,
+    after_ids: Vec<TaskId>,
     /// Indexes, in the call, of the other tasks that it waits for.
     links: Vec<usize>,
 }
@@ -61,62 +61,57 @@ struct ResolvedTask<'a> {
 pub(crate) async fn enqueue(
     queues: &Queues,
     caller: &Caller,
-    wanted: Vec<Result<TaskInput<'_>, QueueError>>,
+    inputs: Vec<Result<TaskInput<'_>, QueueError>>,
     atomicity: Atomicity,
 ) -> Result<Vec<Produced>, Problem> {
-    check_batch(wanted.len())?;
+    check_batch(inputs.len())?;
     let tenant = caller.tenant();
     let in_flight = queues.in_flight(tenant);
-    let in_flight = in_flight.enter(InFlightKind::Tasks, wanted.len()).await;
+    let in_flight = in_flight.acquire(InFlightKind::Tasks, inputs.len()).await;
     let in_flight = Arc::new(in_flight);
     // Nothing is enqueued of a call that names a queue of which the caller must not know.
-    for task in wanted.iter().flatten() {
+    for task in inputs.iter().flatten() {
         rights::require(caller, task.queue, rights::PRODUCE)?;
-        rights::require_after(queues, caller, task.after.iter().copied()).await?;
+        rights::require_dependencies(queues, caller, task.after.iter().copied()).await?;
     }
-    let count = wanted.len();
-    let mut members = Vec::with_capacity(count);
-    for (place, one) in wanted.into_iter().enumerate() {
-        members.push(match one {
-            Ok(wanted) => read(queues, tenant, wanted, place, count).await,
+    let count = inputs.len();
+    let mut resolved = Vec::with_capacity(count);
+    for (index, input) in inputs.into_iter().enumerate() {
+        resolved.push(match input {
+            Ok(wanted) => resolve_task(queues, tenant, wanted, index, count).await,
             Err(error) => Err(error),
         });
-        pause_after(place).await;
+        yield_after(index).await;
     }
-    let groups = groups(&members, atomicity);
+    let task_groups = group_tasks(&resolved, atomicity);
     let mut outcomes: Vec<Option<Produced>> = vec![None; count];
-    let alone: Vec<usize> = groups
-        .iter()
-        .filter(|group| group.len() == 1)
-        .map(|group| group[0])
-        .collect();
-    for (place, outcome) in enqueue_separately(queues, &members, &alone, &in_flight).await? {
+    let single: Vec<usize> =
+        task_groups.iter().filter(|group| group.len() == 1).map(|group| group[0]).collect();
+    for (place, outcome) in enqueue_separately(queues, &resolved, &single, &in_flight).await? {
         outcomes[place] = Some(outcome);
     }
-    let together = groups
+    let chains = task_groups
         .iter()
         .filter(|group| group.len() > 1)
-        .map(|group| enqueue_together(queues, &members, group, &in_flight));
-    for (place, outcome) in join_all(together).await.into_iter().flatten() {
+        .map(|group| enqueue_chain(queues, &resolved, group, &in_flight));
+    for (place, outcome) in join_all(chains).await.into_iter().flatten() {
         outcomes[place] = Some(outcome);
     }
     let outcomes = outcomes.into_iter();
-    Ok(outcomes
-        .map(|outcome| outcome.unwrap_or(Err(QueueError::Stopping)))
-        .collect())
+    Ok(outcomes.map(|outcome| outcome.unwrap_or(Err(QueueError::Stopping))).collect())
 }
 
-async fn read<'a>(
+async fn resolve_task<'a>(
     queues: &Queues,
     tenant: &str,
-    wanted: TaskInput<'a>,
+    input: TaskInput<'a>,
     place: usize,
     count: usize,
 ) -> Result<ResolvedTask<'a>, QueueError> {
-    let (mut ids, mut links) = (Vec::new(), Vec::new());
-    for name in &wanted.after {
+    let (mut after_ids, mut links) = (Vec::new(), Vec::new());
+    for name in &input.after {
         match name.strip_prefix('#') {
-            None => ids.push(name.parse().map_err(|_| {
+            None => after_ids.push(name.parse().map_err(|_| {
                 let reason = format!("`{name}` is neither an id nor `#` and an index");
                 invalid("after", reason)
             })?),
@@ -131,39 +126,39 @@ async fn read<'a>(
     links.sort_unstable();
     links.dedup();
     Ok(ResolvedTask {
-        queue: queues.queue(tenant, wanted.queue).await,
-        task: wanted.task,
-        ids,
+        queue: queues.get_or_create_queue(tenant, input.queue).await,
+        task: input.task,
+        after_ids,
         links,
     })
 }
 
 /// Indexes of the tasks, grouped by what is enqueued atomically.
-fn groups(
-    members: &[Result<ResolvedTask<'_>, QueueError>],
+fn group_tasks(
+    resolved: &[Result<ResolvedTask<'_>, QueueError>],
     atomicity: Atomicity,
 ) -> Vec<Vec<usize>> {
     if atomicity == Atomicity::Call {
-        return vec![(0..members.len()).collect()];
+        return vec![(0..resolved.len()).collect()];
     }
     // A union-find with path halving: each entry points to another of its group, or to itself.
-    let mut leads: Vec<usize> = (0..members.len()).collect();
-    fn root(leads: &mut [usize], mut at: usize) -> usize {
-        while leads[at] != at {
-            leads[at] = leads[leads[at]];
-            at = leads[at];
+    let mut parents: Vec<usize> = (0..resolved.len()).collect();
+    fn find_root(parents: &mut [usize], mut node: usize) -> usize {
+        while parents[node] != node {
+            parents[node] = parents[parents[node]];
+            node = parents[node];
         }
-        at
+        node
     }
-    for (place, member) in members.iter().enumerate() {
-        for link in member.iter().flat_map(|member| &member.links) {
-            let (from, to) = (root(&mut leads, place), root(&mut leads, *link));
-            leads[from.max(to)] = from.min(to);
+    for (index, task) in resolved.iter().enumerate() {
+        for link in task.iter().flat_map(|member| &member.links) {
+            let (from, to) = (find_root(&mut parents, index), find_root(&mut parents, *link));
+            parents[from.max(to)] = from.min(to);
         }
     }
-    let mut groups = vec![Vec::new(); members.len()];
-    for place in 0..members.len() {
-        groups[root(&mut leads, place)].push(place);
+    let mut groups = vec![Vec::new(); resolved.len()];
+    for place in 0..resolved.len() {
+        groups[find_root(&mut parents, place)].push(place);
     }
     groups.retain(|group| !group.is_empty());
     groups
@@ -171,86 +166,73 @@ fn groups(
 
 async fn enqueue_separately(
     queues: &Queues,
-    members: &[Result<ResolvedTask<'_>, QueueError>],
-    places: &[usize],
+    resolved: &[Result<ResolvedTask<'_>, QueueError>],
+    indexes: &[usize],
     in_flight: &Arc<InFlightPermit>,
 ) -> Result<Vec<(usize, Produced)>, QueueError> {
-    let gathered = OutcomeCollector::<Produced>::new(places.len(), in_flight.clone());
-    submit(queues, members, places, &gathered).await?;
-    let outcomes = gathered.all().await;
-    Ok(places.iter().copied().zip(outcomes).collect())
+    let collector = OutcomeCollector::<Produced>::new(indexes.len(), in_flight.clone());
+    submit(queues, resolved, indexes, &collector).await?;
+    let outcomes = collector.await_all().await;
+    Ok(indexes.iter().copied().zip(outcomes).collect())
 }
 
 /// Yields to other calls at regular intervals.
-async fn pause_after(place: usize) {
-    if (place + 1).is_multiple_of(STRETCH_ITEMS) {
+async fn yield_after(index: usize) {
+    if (index + 1).is_multiple_of(YIELD_ITEMS) {
         tokio::task::yield_now().await;
     }
 }
 
 async fn submit(
     queues: &Queues,
-    members: &[Result<ResolvedTask<'_>, QueueError>],
-    places: &[usize],
-    gathered: &Arc<OutcomeCollector<Produced>>,
+    resolved: &[Result<ResolvedTask<'_>, QueueError>],
+    indexes: &[usize],
+    collector: &Arc<OutcomeCollector<Produced>>,
 ) -> Result<(), QueueError> {
-    let mut refused = Vec::new();
+    let mut refusals = Vec::new();
     let mut enqueues = Enqueues::new(queues)?;
-    for (number, place) in (0..).zip(places) {
-        let added = members[*place]
-            .as_ref()
-            .map_err(Clone::clone)
-            .and_then(|member| {
-                let queue = member.queue.as_ref().map_err(Clone::clone)?;
-                let task = NewTask {
-                    after: &member.ids,
-                    ..member.task.clone()
-                };
-                enqueues.add(number, queue, &task)
-            });
-        if let Err(error) = added {
-            refused.push((number, Err(error)));
+    for (number, index) in (0..).zip(indexes) {
+        let result = resolved[*index].as_ref().map_err(Clone::clone).and_then(|member| {
+            let queue = member.queue.as_ref().map_err(Clone::clone)?;
+            let task = NewTask { after: &member.after_ids, ..member.task.clone() };
+            enqueues.add(number, queue, &task)
+        });
+        if let Err(error) = result {
+            refusals.push((number, Err(error)));
         }
-        pause_after(number as usize).await;
+        yield_after(number as usize).await;
     }
-    let sink: Arc<dyn ProduceSink> = gathered.clone();
+    let sink: Arc<dyn ProduceSink> = collector.clone();
     enqueues.submit(&sink);
-    if !refused.is_empty() {
-        gathered.put(&refused);
+    if !refusals.is_empty() {
+        collector.record(&refusals);
     }
     Ok(())
 }
 
-async fn enqueue_together(
+async fn enqueue_chain(
     queues: &Queues,
-    members: &[Result<ResolvedTask<'_>, QueueError>],
+    resolved: &[Result<ResolvedTask<'_>, QueueError>],
     group: &[usize],
     in_flight: &Arc<InFlightPermit>,
 ) -> Vec<(usize, Produced)> {
     let mut tasks = Vec::with_capacity(group.len());
-    for place in group {
-        match chain_task(&members[*place], group) {
+    for index in group {
+        match chain_task(&resolved[*index], group) {
             Ok(task) => tasks.push(task),
             Err(error) => {
-                let refusal = egret_queue::ChainRefusal {
-                    task: Some(*place),
-                    error,
-                };
-                let places = group.iter();
-                return places
-                    .map(|place| (*place, Err(refusal.of(*place))))
-                    .collect();
+                let refusal = egret_queue::ChainRefusal { task: Some(*index), error };
+                let indexes = group.iter();
+                return indexes.map(|place| (*place, Err(refusal.error_for(*place)))).collect();
             }
         }
     }
     let places = group.iter().copied();
     match queues.enqueue_chain_within(&tasks, in_flight).await {
-        Ok(made) => places.zip(made.into_iter().map(Ok)).collect(),
+        Ok(receipts) => places.zip(receipts.into_iter().map(Ok)).collect(),
         Err(mut refusal) => {
             refusal.task = refusal.task.map(|task| group[task]);
-            places
-                .map(|place| (place, Err(refusal.of(place))))
-                .collect()
+            places.map(|place| (place, Err(refusal.error_for(place)))).collect()
         }
     }
 }
@@ -260,17 +242,13 @@ fn chain_task<'a>(
     group: &[usize],
 ) -> Result<ChainTask<'a>, QueueError> {
     let member = member.as_ref().map_err(Clone::clone)?;
-    let links = member.links.iter().map(|link| {
-        group
-            .binary_search(link)
-            .expect("linked tasks are in the same group")
-    });
+    let links = member
+        .links
+        .iter()
+        .map(|link| group.binary_search(link).expect("linked tasks are in the same group"));
     Ok(ChainTask {
         queue: member.queue.clone()?,
-        task: NewTask {
-            after: &member.ids,
-            ..member.task.clone()
-        },
+        task: NewTask { after: &member.after_ids, ..member.task.clone() },
         links: links.collect(),
         origin: None,
     })

@@ -13,13 +13,13 @@ use super::rights;
 use crate::access::Caller;
 
 /// Bytes of an error or a reason that are kept.
-const WORDS_BYTES_MAX: usize = 8_000;
+const TEXT_BYTES_MAX: usize = 8_000;
 
 /// A worker's report on one task.
 pub(crate) struct ReportItem<'a> {
     /// The lease, as bytes.
     pub lease: &'a [u8],
-    pub said: ReportKind,
+    pub kind: ReportKind,
     /// A result, an error or a reason.
     pub text: &'a [u8],
     /// The format of `text` if it is a result.
@@ -30,11 +30,11 @@ pub(crate) struct ReportItem<'a> {
 
 /// The first bytes of an error or a reason, cut between characters.
 pub(crate) fn truncate_at_char(text: &str) -> &[u8] {
-    &text.as_bytes()[..text.floor_char_boundary(WORDS_BYTES_MAX)]
+    &text.as_bytes()[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }
 
 /// The manifest of the attachments that a completion names; `None` if it names none.
-pub(crate) async fn manifest(
+pub(crate) async fn find_manifest(
     queues: &Queues,
     tenant: &str,
     lease: &[u8],
@@ -44,46 +44,48 @@ pub(crate) async fn manifest(
         return Ok(None);
     }
     let lease = Lease::from_bytes(lease).ok_or(QueueError::LeaseLost)?;
-    queues.manifest(tenant, lease, names).await.map(Some)
+    queues.build_manifest(tenant, lease, names).await.map(Some)
 }
 
 /// Reports on leased tasks.
-pub(crate) async fn report<'a>(
+pub(crate) async fn report_tasks<'a>(
     queues: &Queues,
     caller: &Caller,
-    said: impl ExactSizeIterator<Item = Result<ReportItem<'a>, QueueError>>,
+    items: impl ExactSizeIterator<Item = Result<ReportItem<'a>, QueueError>>,
 ) -> Result<Vec<Result<(), QueueError>>, QueueError> {
-    check_batch(said.len())?;
+    check_batch(items.len())?;
     let in_flight = queues.in_flight(caller.tenant());
-    let in_flight = in_flight.enter(InFlightKind::Reports, said.len()).await;
-    let gathered = OutcomeCollector::<Result<(), QueueError>>::new(said.len(), Arc::new(in_flight));
-    submit(queues, caller, said, &gathered)?;
-    Ok(gathered.all().await)
+    let in_flight = in_flight.acquire(InFlightKind::Reports, items.len()).await;
+    let collector =
+        OutcomeCollector::<Result<(), QueueError>>::new(items.len(), Arc::new(in_flight));
+    submit(queues, caller, items, &collector)?;
+    Ok(collector.await_all().await)
 }
 
 fn submit<'a>(
     queues: &Queues,
     caller: &Caller,
-    said: impl Iterator<Item = Result<ReportItem<'a>, QueueError>>,
-    gathered: &Arc<OutcomeCollector<Result<(), QueueError>>>,
+    items: impl Iterator<Item = Result<ReportItem<'a>, QueueError>>,
+    collector: &Arc<OutcomeCollector<Result<(), QueueError>>>,
 ) -> Result<(), QueueError> {
-    let mut refused = Vec::new();
-    let mut reports = Reports::new(queues, caller.tenant())?.within(rights::work_filter(caller));
-    for (number, word) in (0..).zip(said) {
-        let added = word.and_then(|word| match word.manifest {
+    let mut refusals = Vec::new();
+    let mut reports =
+        Reports::new(queues, caller.tenant())?.with_filter(rights::work_filter(caller));
+    for (number, item) in (0..).zip(items) {
+        let result = item.and_then(|word| match word.manifest {
             Some(manifest) => {
                 reports.add_attached(number, word.lease, word.text, word.format, manifest)
             }
-            None => reports.add(number, word.lease, word.said, word.text, word.format),
+            None => reports.add(number, word.lease, word.kind, word.text, word.format),
         });
-        if let Err(error) = added {
-            refused.push((number, Err(error)));
+        if let Err(error) = result {
+            refusals.push((number, Err(error)));
         }
     }
-    let sink: Arc<dyn ReportSink> = gathered.clone();
+    let sink: Arc<dyn ReportSink> = collector.clone();
     reports.submit(&sink);
-    if !refused.is_empty() {
-        gathered.put(&refused);
+    if !refusals.is_empty() {
+        collector.record(&refusals);
     }
     Ok(())
 }

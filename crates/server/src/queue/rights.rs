@@ -24,7 +24,7 @@ pub(crate) const PRODUCE: &[&str] = &["produce", "write"];
 pub(crate) const WORK: &[&str] = &["work", "write"];
 pub(crate) const OPERATE: &[&str] = &["operate", "write"];
 pub(crate) const READ: &[&str] = &["read"];
-pub(crate) const RESULT: &[&str] = &["read", "produce"];
+pub(crate) const READ_RESULT: &[&str] = &["read", "produce"];
 
 /// The queues in which a caller may do one of `actions`.
 pub(crate) fn reach(caller: &Caller, actions: &[&str]) -> Reach {
@@ -77,54 +77,42 @@ pub(crate) async fn require_deletion(
         return Ok(());
     }
     let queue = queues.queue_to_delete_in(caller.tenant(), id).await?;
-    if reach.covers(&queue) {
-        Ok(())
-    } else {
-        Err(QueueError::TaskNotFound { id: id.to_string() })
-    }
+    if reach.covers(&queue) { Ok(()) } else { Err(QueueError::TaskNotFound { id: id.to_string() }) }
 }
 
 /// How much of a task of `queue` a caller is shown that has changed it: to operate a queue is not
 /// to read payloads and results.
-fn detail(caller: &Caller, queue: &str) -> Detail {
-    if reach(caller, RESULT).covers(queue) {
-        Detail::Whole
-    } else {
-        Detail::Brief
-    }
+fn visible_detail(caller: &Caller, queue: &str) -> Detail {
+    if reach(caller, READ_RESULT).covers(queue) { Detail::Whole } else { Detail::Brief }
 }
 
 /// A task that a caller has changed, with as much of it as the caller may read.
 ///
 /// # Errors
 /// [`QueueError::TaskNotFound`] when it has gone meanwhile.
-pub(crate) async fn changed_task(
+pub(crate) async fn view_changed_task(
     queues: &Queues,
     caller: &Caller,
     id: TaskId,
 ) -> Result<TaskView, QueueError> {
     let tenant = caller.tenant();
     let brief = queues.task(tenant, id, Detail::Brief).await?;
-    match detail(caller, &brief.queue) {
+    match visible_detail(caller, &brief.queue) {
         Detail::Whole => queues.task(tenant, id, Detail::Whole).await,
         Detail::Brief => Ok(brief),
     }
 }
 
 /// A schedule that a caller has changed, with as much of it as the caller may read.
-pub(crate) fn changed_schedule(caller: &Caller, view: ScheduleView) -> ScheduleView {
-    if reach(caller, READ).covers(&view.queue) {
-        view
-    } else {
-        view.into_brief()
-    }
+pub(crate) fn view_changed_schedule(caller: &Caller, view: ScheduleView) -> ScheduleView {
+    if reach(caller, READ).covers(&view.queue) { view } else { view.into_brief() }
 }
 
 /// Insists that a caller may let tasks wait for these: it may read or enqueue in their queues.
 ///
 /// # Errors
 /// As [`require_task`].
-pub(crate) async fn require_after<'a>(
+pub(crate) async fn require_dependencies<'a>(
     queues: &Queues,
     caller: &Caller,
     after: impl Iterator<Item = &'a str>,
@@ -158,9 +146,7 @@ pub(crate) async fn require_schedule(
     if reach.covers(&schedule.queue) {
         Ok(())
     } else {
-        Err(QueueError::ScheduleNotFound {
-            name: name.to_owned(),
-        })
+        Err(QueueError::ScheduleNotFound { name: name.to_owned() })
     }
 }
 
@@ -175,10 +161,7 @@ pub(crate) async fn require_schedule_name(
 ) -> Result<(), Problem> {
     match queues.schedule(caller.tenant(), name).await {
         Ok(schedule) if !reach(caller, OPERATE).covers(&schedule.queue) => {
-            Err(TokenError::ScopeMissing {
-                scope: format!("{AREA}:operate"),
-            }
-            .into())
+            Err(TokenError::ScopeMissing { scope: format!("{AREA}:operate") }.into())
         }
         Ok(_) | Err(QueueError::ScheduleNotFound { .. }) => Ok(()),
         Err(error) => Err(error.into()),
@@ -188,15 +171,15 @@ pub(crate) async fn require_schedule_name(
 /// The filter by which a partition refuses reports on tasks of other queues; `None` for a caller
 /// that may work in all of them.
 pub(crate) fn work_filter(caller: &Caller) -> Option<QueueFilter> {
-    filter(caller, WORK)
+    queue_filter(caller, WORK)
 }
 
 /// The filter of the queues whose changes a caller may watch.
 pub(crate) fn watch_filter(caller: &Caller) -> Option<QueueFilter> {
-    filter(caller, READ)
+    queue_filter(caller, READ)
 }
 
-fn filter(caller: &Caller, actions: &[&str]) -> Option<QueueFilter> {
+fn queue_filter(caller: &Caller, actions: &[&str]) -> Option<QueueFilter> {
     match reach(caller, actions) {
         Reach::All => None,
         parts => Some(Arc::new(move |queue: &str| parts.covers(queue))),

@@ -17,11 +17,8 @@ fn quotas() -> Arc<Quotas> {
 }
 
 fn enter(quotas: &Arc<Quotas>, token: &str, tenant: &str) -> Result<Permit, &'static str> {
-    let holder = Holder {
-        token_id: token,
-        tenant,
-    };
-    let entered = quotas.enter(holder, Resource::Request);
+    let holder = Holder { token_id: token, tenant };
+    let entered = quotas.acquire(holder, Resource::Request);
     entered.map_err(|error| match error {
         RequestError::Busy { limit, .. } | RequestError::QuotaExceeded { limit, .. } => limit,
         other => panic!("{other}"),
@@ -38,10 +35,7 @@ fn a_token_a_tenant_and_all_have_their_bounds() {
     let refused = enter(&quotas, "b", "one").unwrap_err();
     assert_eq!(refused, "server.concurrency_per_tenant_max");
     let neighbour = enter(&quotas, "c", "two").unwrap();
-    assert_eq!(
-        enter(&quotas, "c", "two").unwrap_err(),
-        "server.concurrency_max"
-    );
+    assert_eq!(enter(&quotas, "c", "two").unwrap_err(), "server.concurrency_max");
     assert_eq!(quotas.exhausted(), Some(("server.concurrency_max", 4)));
     drop((held, other, neighbour));
     assert_eq!((quotas.exhausted(), quotas.in_use()), (None, [0; 3]));
@@ -56,15 +50,9 @@ fn memory_of_bodies_is_counted_before_it_is_allocated() {
     };
     let first = enter(&quotas, "a", "one").unwrap();
     first.reserve_body(50).unwrap();
-    assert_eq!(
-        limit(first.reserve_body(1)),
-        "server.body_memory_per_token_max"
-    );
+    assert_eq!(limit(first.reserve_body(1)), "server.body_memory_per_token_max");
     let second = enter(&quotas, "b", "one").unwrap();
-    assert_eq!(
-        limit(second.reserve_body(11)),
-        "server.body_memory_per_tenant_max"
-    );
+    assert_eq!(limit(second.reserve_body(11)), "server.body_memory_per_tenant_max");
     let third = enter(&quotas, "c", "two").unwrap();
     third.reserve_body(50).unwrap();
     assert_eq!(quotas.exhausted(), Some(("server.body_memory_max", 100)));
@@ -79,12 +67,7 @@ fn tokens_without_requests_are_forgotten() {
     let quotas = quotas();
     let kept = enter(&quotas, "kept", "kept").unwrap();
     for number in 0..10_000 {
-        enter(
-            &quotas,
-            &format!("token-{number}"),
-            &format!("tenant-{number}"),
-        )
-        .unwrap();
+        enter(&quotas, &format!("token-{number}"), &format!("tenant-{number}")).unwrap();
     }
     let entries: usize = quotas.tokens.iter().map(|tokens| lock(tokens).len()).sum();
     assert!(entries <= SHARDS * IDLE_ENTRIES_MAX, "{entries}");
@@ -97,10 +80,7 @@ fn tokens_without_requests_are_forgotten() {
 fn changed_limits_hold_for_requests_from_then_on() {
     let quotas = quotas();
     let held = [enter(&quotas, "a", "one"), enter(&quotas, "a", "one")].map(Result::unwrap);
-    let mut config = ServerConfig {
-        concurrency_per_token_max: 3,
-        ..ServerConfig::default()
-    };
+    let mut config = ServerConfig { concurrency_per_token_max: 3, ..ServerConfig::default() };
     let limits = ServerLimits(quotas.clone());
     limits.change(&config).unwrap();
     let third = enter(&quotas, "a", "one").unwrap();

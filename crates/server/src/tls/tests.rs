@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn refused(certificate: Option<&Path>, key: Option<&Path>) -> String {
+fn open_error(certificate: Option<&Path>, key: Option<&Path>) -> String {
     let config = ServerConfig {
         tls_certificate: certificate.map(Path::to_owned),
         tls_key: key.map(Path::to_owned),
@@ -17,27 +17,20 @@ fn refuses_files_it_cannot_use() {
     let absent = directory.path().join("absent.pem");
     let empty = directory.path().join("empty.pem");
     std::fs::write(&empty, "").unwrap();
-    assert!(refused(Some(&absent), None).starts_with("server.tls_key: it is empty although"));
-    assert!(refused(None, Some(&absent)).starts_with("server.tls_certificate: it is empty"));
-    let message = refused(Some(&absent), Some(&absent));
+    assert!(open_error(Some(&absent), None).starts_with("server.tls_key: it is empty although"));
+    assert!(open_error(None, Some(&absent)).starts_with("server.tls_certificate: it is empty"));
+    let message = open_error(Some(&absent), Some(&absent));
     assert!(
         message.starts_with("server.tls_certificate") && message.contains("absent.pem"),
         "{message}"
     );
-    let message = refused(Some(&empty), Some(&absent));
-    assert!(
-        message.contains("no certificate") || message.contains("empty.pem"),
-        "{message}"
-    );
+    let message = open_error(Some(&empty), Some(&absent));
+    assert!(message.contains("no certificate") || message.contains("empty.pem"), "{message}");
 }
 
 #[test]
 fn no_files_mean_no_tls() {
-    assert!(
-        Certificates::open(&ServerConfig::default())
-            .unwrap()
-            .is_none()
-    );
+    assert!(Certificates::open(&ServerConfig::default()).unwrap().is_none());
 }
 
 #[test]
@@ -57,21 +50,9 @@ fn authorities_of_clients_need_tls_and_a_mode() {
     let path = Some(authority.as_path());
     for (mode, path, beginning) in [
         ("off", path, "server.tls_client_auth: it is `off` although"),
-        (
-            "always",
-            path,
-            "server.tls_client_auth: `always` is none of",
-        ),
-        (
-            "required",
-            None,
-            "server.tls_client_ca: it is empty although",
-        ),
-        (
-            "required",
-            path,
-            "server.tls_certificate: it is empty although",
-        ),
+        ("always", path, "server.tls_client_auth: `always` is none of"),
+        ("required", None, "server.tls_client_ca: it is empty although"),
+        ("required", path, "server.tls_certificate: it is empty although"),
         ("optional", Some(directory.path()), "server.tls_client_ca /"),
     ] {
         let error = refused(mode, path);

@@ -35,8 +35,8 @@ pub struct LiveToken {
     /// Set once: an end is final, even if the wall clock is set back afterwards.
     end: OnceLock<TokenEnd>,
     /// Whether `state.db` knows that the token has expired.
-    end_written: AtomicBool,
-    ended: CancellationToken,
+    is_end_written: AtomicBool,
+    end_signal: CancellationToken,
 }
 
 impl Deref for LiveToken {
@@ -56,8 +56,8 @@ impl LiveToken {
             last_used: AtomicI64::new(last_used),
             last_used_written: AtomicI64::new(last_used),
             end: OnceLock::new(),
-            end_written: AtomicBool::new(false),
-            ended: CancellationToken::new(),
+            is_end_written: AtomicBool::new(false),
+            end_signal: CancellationToken::new(),
         }
     }
 
@@ -66,7 +66,7 @@ impl LiveToken {
         let live = Self::new(token, secret_sha256);
         let at = live.token.expires_at.unwrap_or(live.token.created_at);
         live.end(TokenEnd::Expired { at });
-        live.end_written.store(true, Ordering::Release);
+        live.is_end_written.store(true, Ordering::Release);
         live
     }
 
@@ -74,14 +74,14 @@ impl LiveToken {
     /// Egret's.
     pub(crate) fn without_secret(token: Token, used_at: Timestamp) -> Self {
         let live = Self::new(token, [0; 32]);
-        live.note_use(used_at);
+        live.record_use(used_at);
         live
     }
 
     /// Ends the token and wakes every request that holds it.
     pub(crate) fn end(&self, end: TokenEnd) {
         if self.end.set(end).is_ok() {
-            self.ended.cancel();
+            self.end_signal.cancel();
         }
     }
 
@@ -108,8 +108,8 @@ impl LiveToken {
     }
 
     /// Completes when the token ends.
-    pub(crate) fn until_end(&self) -> WaitForCancellationFutureOwned {
-        self.ended.clone().cancelled_owned()
+    pub(crate) fn await_end(&self) -> WaitForCancellationFutureOwned {
+        self.end_signal.clone().cancelled_owned()
     }
 
     pub(super) fn is_expired(&self) -> bool {
@@ -117,18 +117,19 @@ impl LiveToken {
     }
 
     /// Whether the token expired without `state.db` knowing yet.
-    pub(super) fn lacks_written_end(&self) -> bool {
-        self.is_expired() && !self.end_written.load(Ordering::Acquire)
+    pub(super) fn has_unwritten_end(&self) -> bool {
+        self.is_expired() && !self.is_end_written.load(Ordering::Acquire)
     }
 
-    pub(super) fn note_end_written(&self) {
-        self.end_written.store(true, Ordering::Release);
+    pub(super) fn mark_end_written(&self) {
+        self.is_end_written.store(true, Ordering::Release);
     }
 
     /// Notes a use, to the minute.
-    pub(crate) fn note_use(&self, now: Timestamp) {
-        let before = self.last_used.load(Ordering::Relaxed);
-        if before == NEVER || now.since(Timestamp::from_micros(before)) >= LAST_USED_RESOLUTION {
+    pub(crate) fn record_use(&self, now: Timestamp) {
+        let previous = self.last_used.load(Ordering::Relaxed);
+        if previous == NEVER || now.since(Timestamp::from_micros(previous)) >= LAST_USED_RESOLUTION
+        {
             self.last_used.store(now.as_micros(), Ordering::Relaxed);
         }
     }
@@ -141,19 +142,16 @@ impl LiveToken {
 
     /// The time of last use that `state.db` lacks.
     pub(super) fn unwritten_use(&self) -> Option<i64> {
-        let used = self.last_used.load(Ordering::Relaxed);
-        (used != self.last_used_written.load(Ordering::Relaxed)).then_some(used)
+        let last_used = self.last_used.load(Ordering::Relaxed);
+        (last_used != self.last_used_written.load(Ordering::Relaxed)).then_some(last_used)
     }
 
-    pub(super) fn note_use_written(&self, used: i64) {
-        self.last_used_written.store(used, Ordering::Relaxed);
+    pub(super) fn mark_use_written(&self, last_used: i64) {
+        self.last_used_written.store(last_used, Ordering::Relaxed);
     }
 
     /// The token as it is shown, with its time of last use.
-    pub(super) fn present(&self) -> Token {
-        Token {
-            last_used_at: self.last_used(),
-            ..self.token.clone()
-        }
+    pub(super) fn to_token(&self) -> Token {
+        Token { last_used_at: self.last_used(), ..self.token.clone() }
     }
 }

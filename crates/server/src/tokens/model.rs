@@ -70,10 +70,7 @@ pub struct NewToken {
 impl fmt::Debug for NewToken {
     /// Shows everything but the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NewToken")
-            .field("details", &self.details)
-            .field("token", &"…")
-            .finish()
+        f.debug_struct("NewToken").field("details", &self.details).field("token", &"…").finish()
     }
 }
 
@@ -167,8 +164,8 @@ impl TokenRequest {
 /// # Errors
 /// [`TokenError::Field`].
 pub(crate) fn check_tenant(tenant: &str) -> Result<(), TokenError> {
-    let sane = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-');
-    if tenant.is_empty() || tenant.len() > TENANT_LENGTH_MAX || !tenant.bytes().all(sane) {
+    let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-');
+    if tenant.is_empty() || tenant.len() > TENANT_LENGTH_MAX || !tenant.bytes().all(is_allowed) {
         return Err(TokenError::Field {
             field: "tenant",
             message: format!("must be 1 to {TENANT_LENGTH_MAX} of a-z, 0-9, _ and -"),
@@ -186,10 +183,10 @@ pub(crate) fn check_claims(claims: &BTreeMap<String, BTreeSet<String>>) -> Resul
         (1..=CLAIM_LENGTH_MAX).contains(&text.chars().count())
             && !text.chars().any(char::is_control)
     };
-    let is_right = |(name, values): (&String, &BTreeSet<String>)| {
+    let is_valid_claim = |(name, values): (&String, &BTreeSet<String>)| {
         is_text(name) && values.len() <= CLAIM_VALUES_MAX && values.iter().all(is_text)
     };
-    if claims.len() <= CLAIMS_MAX && claims.iter().all(is_right) {
+    if claims.len() <= CLAIMS_MAX && claims.iter().all(is_valid_claim) {
         return Ok(());
     }
     Err(TokenError::Field {
@@ -201,7 +198,7 @@ pub(crate) fn check_claims(claims: &BTreeMap<String, BTreeSet<String>>) -> Resul
 }
 
 /// A text as the name of a token: cut to the length that names have, without control characters.
-pub(crate) fn shown_name(text: &str) -> String {
+pub(crate) fn printable_name(text: &str) -> String {
     let printable = text.chars().map(|c| if c.is_control() { '?' } else { c });
     printable.take(NAME_LENGTH_MAX).collect()
 }

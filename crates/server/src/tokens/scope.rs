@@ -77,9 +77,7 @@ impl Action {
         let known = Self::ALL.iter().find(|(_, name)| *name == text);
         let is_general =
             |action: &Action| matches!(action, Action::Read | Action::Write | Action::Any);
-        known
-            .map(|(action, _)| *action)
-            .filter(|action| area == QUEUE || is_general(action))
+        known.map(|(action, _)| *action).filter(|action| area == QUEUE || is_general(action))
     }
 
     fn name(self) -> &'static str {
@@ -102,9 +100,9 @@ impl Reach {
     pub fn covers(&self, part: &str) -> bool {
         match self {
             Reach::All => true,
-            Reach::Parts(parts) => parts.iter().any(|own| match own.strip_suffix('*') {
+            Reach::Parts(parts) => parts.iter().any(|allowed| match allowed.strip_suffix('*') {
                 Some(prefix) => part.starts_with(prefix),
-                None => own == part,
+                None => allowed == part,
             }),
         }
     }
@@ -123,8 +121,7 @@ pub struct ScopeError {
 }
 
 fn meant(area: &Option<&'static str>) -> String {
-    area.map(|area| format!(" (did you mean `{area}`?)"))
-        .unwrap_or_default()
+    area.map(|area| format!(" (did you mean `{area}`?)")).unwrap_or_default()
 }
 
 impl Scope {
@@ -141,18 +138,16 @@ impl Scope {
             Some((area, part)) => (area, Some(part)),
             None => (area, None),
         };
-        let known = areas.contains(&area);
-        let is_whole_or_part = part.is_none_or(|part| is_part(area, part));
+        let is_known_area = areas.contains(&area);
+        let is_whole_or_part = part.is_none_or(|part| is_valid_part(area, part));
         let action = Action::parse(action, area);
         match action {
-            Some(action) if known && is_whole_or_part => Ok(Scope::Area {
-                area: area.to_owned(),
-                part: part.map(str::to_owned),
-                action,
-            }),
+            Some(action) if is_known_area && is_whole_or_part => {
+                Ok(Scope::Area { area: area.to_owned(), part: part.map(str::to_owned), action })
+            }
             _ => Err(ScopeError {
                 text: text.chars().take(100).collect(),
-                suggestion: nearest(area, areas.iter().copied()).filter(|_| !known),
+                suggestion: nearest(area, areas.iter().copied()).filter(|_| !is_known_area),
                 areas: areas.to_vec(),
             }),
         }
@@ -210,17 +205,17 @@ impl Scope {
 }
 
 /// Whether a text names a part of this area.
-fn is_part(area: &str, part: &str) -> bool {
+fn is_valid_part(area: &str, part: &str) -> bool {
     let (name, is_prefix) = match part.strip_suffix('*') {
         Some(prefix) => (prefix, true),
         None => (part, false),
     };
-    let is_sane = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     AREAS_WITH_PARTS.contains(&area)
         && !(is_prefix && area == AREA_WITHOUT_PREFIXES)
         && (is_prefix || !name.is_empty())
         && name.len() <= PART_BYTES_MAX
-        && name.bytes().all(is_sane)
+        && name.bytes().all(is_allowed)
 }
 
 impl Token {
@@ -229,7 +224,7 @@ impl Token {
     pub fn allows(&self, needed: &str) -> bool {
         self.scopes.iter().any(|granted| {
             if granted == ADMIN {
-                self.is_operators() || !Scope::is_host_wide(needed)
+                self.belongs_to_operator() || !Scope::is_host_wide(needed)
             } else {
                 Scope::allows(granted, needed)
             }
@@ -237,7 +232,7 @@ impl Token {
     }
 
     /// Whether it belongs to the tenant of the operator.
-    pub(crate) fn is_operators(&self) -> bool {
+    pub(crate) fn belongs_to_operator(&self) -> bool {
         self.tenant == DEFAULT_TENANT
     }
 
@@ -248,15 +243,15 @@ impl Token {
             if granted == ADMIN {
                 return Reach::All;
             }
-            let Some((place, action)) = granted.rsplit_once(':') else {
+            let Some((area_and_part, action)) = granted.rsplit_once(':') else {
                 continue;
             };
             if action != "*" && !actions.contains(&action) {
                 continue;
             }
-            match place.split_once('/') {
-                None if place == area => return Reach::All,
-                Some((own, part)) if own == area => parts.push(part.to_owned()),
+            match area_and_part.split_once('/') {
+                None if area_and_part == area => return Reach::All,
+                Some((granted_area, part)) if granted_area == area => parts.push(part.to_owned()),
                 _ => {}
             }
         }

@@ -41,14 +41,12 @@ impl PresentedToken {
         }
         let (id, secret) = rest.split_at(ID_LENGTH);
         let secret = secret.strip_prefix('_').ok_or(MalformedToken)?;
-        let in_secret = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        if !id.bytes().all(|byte| ID_ALPHABET.contains(&byte)) || !secret.bytes().all(in_secret) {
+        let is_base64url = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        if !id.bytes().all(|byte| ID_ALPHABET.contains(&byte)) || !secret.bytes().all(is_base64url)
+        {
             return Err(MalformedToken);
         }
-        Ok(Self {
-            id: id.to_owned(),
-            secret: secret.to_owned(),
-        })
+        Ok(Self { id: id.to_owned(), secret: secret.to_owned() })
     }
 
     pub(crate) fn generate(entropy: &dyn Entropy) -> Self {
@@ -57,10 +55,7 @@ impl PresentedToken {
         let mut secret = [0_u8; 32];
         entropy.fill(&mut secret);
         Self {
-            id: id
-                .iter()
-                .map(|byte| char::from(ID_ALPHABET[usize::from(byte & 31)]))
-                .collect(),
+            id: id.iter().map(|byte| char::from(ID_ALPHABET[usize::from(byte & 31)])).collect(),
             secret: URL_SAFE_NO_PAD.encode(secret),
         }
     }

@@ -60,10 +60,8 @@ pub(super) fn read_live(database: &Database) -> Result<Vec<TokenRow>, StateError
 }
 
 fn read_token(row: &Row<'_>) -> rusqlite::Result<Token> {
-    let moment = |index| -> rusqlite::Result<Option<Timestamp>> {
-        Ok(row
-            .get::<_, Option<i64>>(index)?
-            .map(Timestamp::from_micros))
+    let timestamp = |index| -> rusqlite::Result<Option<Timestamp>> {
+        Ok(row.get::<_, Option<i64>>(index)?.map(Timestamp::from_micros))
     };
     let scopes: String = row.get(3)?;
     let claims: String = row.get(8)?;
@@ -77,8 +75,8 @@ fn read_token(row: &Row<'_>) -> rusqlite::Result<Token> {
         scopes: scopes.split(' ').map(str::to_owned).collect(),
         claims,
         created_at: Timestamp::from_micros(row.get(4)?),
-        expires_at: moment(5)?,
-        last_used_at: moment(6)?,
+        expires_at: timestamp(5)?,
+        last_used_at: timestamp(6)?,
     })
 }
 
@@ -110,10 +108,9 @@ pub(super) fn insert(
 
 /// Marks a token as revoked.
 pub(super) fn revoke(database: &Database, id: &str, now: Timestamp) -> Result<(), StateError> {
-    database.lock().execute(
-        "UPDATE token SET revoked_at = ?2 WHERE id = ?1",
-        params![id, now.as_micros()],
-    )?;
+    database
+        .lock()
+        .execute("UPDATE token SET revoked_at = ?2 WHERE id = ?1", params![id, now.as_micros()])?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use egret_base_test::eventually;
 use egret_server::AuditLog;
 use reqwest::Client;
 
-use crate::house::{House, Site};
+use crate::test_server::{TestServer, TestServerSetup};
 
 /// The address of the proxy that the server trusts.
 const PROXY: &str = "127.0.0.1";
@@ -15,12 +15,12 @@ const PROXY: &str = "127.0.0.1";
 /// The address of a client that is not the proxy.
 const STRANGER: &str = "127.0.0.2";
 
-async fn house() -> House {
-    let mut site = Site::new();
+async fn house() -> TestServer {
+    let mut site = TestServerSetup::new();
     site.config.trusted_proxies = format!("{PROXY}, 10.0.0.0/8");
     let directory = site.path("audit");
     let audit = AuditLog::open(&site.config, directory, &site.metrics).unwrap();
-    site.open(|builder| builder.audit(audit)).await
+    site.start(|builder| builder.audit(audit)).await
 }
 
 fn client(address: &str) -> reqwest::ClientBuilder {
@@ -30,19 +30,23 @@ fn client(address: &str) -> reqwest::ClientBuilder {
 
 /// Sends a request that is refused for want of a token, and returns the address that the audit log
 /// has for it.
-async fn address_of(house: &House, client: &Client, headers: &[(&str, &str)]) -> String {
-    let mut request = client.get(format!("{}/v1/tokens", house.base));
+async fn logged_address(
+    test_server: &TestServer,
+    client: &Client,
+    headers: &[(&str, &str)],
+) -> String {
+    let mut request = client.get(format!("{}/v1/tokens", test_server.base));
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
     assert_eq!(request.send().await.unwrap().status(), 401);
-    let audit: serde_json::Value = house.get("/v1/audit?limit=1").await.json().await.unwrap();
+    let audit: serde_json::Value = test_server.get("/v1/audit?limit=1").await.json().await.unwrap();
     audit["items"][0]["address"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
 async fn a_trusted_proxy_names_the_client() {
-    let house = house().await;
+    let test_server = house().await;
     let proxy = client(PROXY).build().unwrap();
     let header = "x-forwarded-for";
     for (value, expected) in [
@@ -52,15 +56,15 @@ async fn a_trusted_proxy_names_the_client() {
         ("203.0.113.7, nonsense", PROXY),
         ("unknown", PROXY),
     ] {
-        let found = address_of(&house, &proxy, &[(header, value)]).await;
+        let found = logged_address(&test_server, &proxy, &[(header, value)]).await;
         assert_eq!(found, expected, "{value}");
     }
     let both = [(header, "198.51.100.1"), (header, "203.0.113.10")];
-    assert_eq!(address_of(&house, &proxy, &both).await, "203.0.113.10");
-    assert_eq!(address_of(&house, &proxy, &[]).await, PROXY);
+    assert_eq!(logged_address(&test_server, &proxy, &both).await, "203.0.113.10");
+    assert_eq!(logged_address(&test_server, &proxy, &[]).await, PROXY);
     let other = [("forwarded", "for=198.51.100.1")];
-    assert_eq!(address_of(&house, &proxy, &other).await, PROXY);
-    let log = house.close().await;
+    assert_eq!(logged_address(&test_server, &proxy, &other).await, PROXY);
+    let log = test_server.stop().await;
     for client in ["203.0.113.7", "203.0.113.8", "2001:db8::9", "203.0.113.10"] {
         assert!(log.contains(&format!("client={client}")), "{log}");
     }
@@ -69,29 +73,24 @@ async fn a_trusted_proxy_names_the_client() {
 
 #[tokio::test]
 async fn others_than_the_proxy_cannot_name_a_client() {
-    let house = house().await;
+    let test_server = house().await;
     let stranger = client(STRANGER).build().unwrap();
-    for value in [
-        "203.0.113.7",
-        "127.0.0.1",
-        "10.1.2.3",
-        "203.0.113.7, 127.0.0.1",
-    ] {
+    for value in ["203.0.113.7", "127.0.0.1", "10.1.2.3", "203.0.113.7, 127.0.0.1"] {
         for header in ["x-forwarded-for", "forwarded", "x-real-ip"] {
-            let found = address_of(&house, &stranger, &[(header, value)]).await;
+            let found = logged_address(&test_server, &stranger, &[(header, value)]).await;
             assert_eq!(found, STRANGER, "{header}: {value}");
         }
     }
-    house.close().await;
+    test_server.stop().await;
 }
 
 #[tokio::test]
 async fn the_client_of_a_grpc_call_is_named_alike() {
-    let house = house().await;
+    let test_server = house().await;
     let cases = [(PROXY, "203.0.113.7"), (STRANGER, STRANGER)];
     for (number, (address, expected)) in cases.into_iter().enumerate() {
         let client = client(address).http2_prior_knowledge().build().unwrap();
-        let url = format!("{}/grpc.health.v1.Health/Check", house.base);
+        let url = format!("{}/grpc.health.v1.Health/Check", test_server.base);
         let call = client
             .post(url)
             .header("content-type", "application/grpc")
@@ -104,14 +103,12 @@ async fn the_client_of_a_grpc_call_is_named_alike() {
         let line = format!("client={expected}");
         // The line is written when the server has seen the end of the call.
         let logged = eventually("the call is logged", async || {
-            let log = house.log();
-            let mut calls = log
-                .lines()
-                .filter(|line| line.contains("/grpc.health.v1.Health/"));
+            let log = test_server.log();
+            let mut calls = log.lines().filter(|line| line.contains("/grpc.health.v1.Health/"));
             calls.nth(number).map(str::to_owned)
         })
         .await;
         assert!(logged.contains(&line), "{logged}");
     }
-    house.close().await;
+    test_server.stop().await;
 }

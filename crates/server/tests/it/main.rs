@@ -3,7 +3,6 @@
 mod branches;
 mod client_certificates;
 mod forwarded;
-mod house;
 mod http;
 mod limits;
 mod oidc;
@@ -12,6 +11,7 @@ mod proxy;
 mod queues;
 mod quotas;
 mod system;
+mod test_server;
 mod tokens;
 mod transport;
 mod views;

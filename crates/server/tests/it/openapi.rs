@@ -6,13 +6,13 @@ use regex::Regex;
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::house::House;
+use crate::test_server::TestServer;
 
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
 
-async fn document(house: &House) -> Value {
-    house
-        .bare(Method::GET, "/openapi.json")
+async fn document(test_server: &TestServer) -> Value {
+    test_server
+        .request_without_token(Method::GET, "/openapi.json")
         .send()
         .await
         .unwrap()
@@ -36,10 +36,7 @@ fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
 pub fn assert_whole(document: &Value) {
     assert_eq!(document["openapi"], "3.1.0");
     assert_eq!(document["info"]["version"], "0.0.0-test");
-    assert_eq!(
-        document["components"]["securitySchemes"]["token"]["scheme"],
-        "bearer"
-    );
+    assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
     let mut found = Vec::new();
     references(document, &mut found);
     assert!(!found.is_empty());
@@ -47,45 +44,26 @@ pub fn assert_whole(document: &Value) {
         let pointer = reference
             .strip_prefix('#')
             .unwrap_or_else(|| panic!("{reference} leaves the document"));
-        assert!(
-            document.pointer(pointer).is_some(),
-            "{reference} leads nowhere"
-        );
+        assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
     }
     let mut ids = HashSet::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
             let name = format!("{method} {path}");
             assert!(METHODS.contains(&method.as_str()), "{name}");
-            assert!(
-                ids.insert(operation["operationId"].as_str().unwrap().to_owned()),
-                "{name}"
-            );
+            assert!(ids.insert(operation["operationId"].as_str().unwrap().to_owned()), "{name}");
             assert!(!operation["summary"].as_str().unwrap().is_empty(), "{name}");
             assert_eq!(operation["tags"].as_array().unwrap().len(), 1, "{name}");
-            assert!(
-                !operation["security"].as_array().unwrap().is_empty(),
-                "{name}"
-            );
+            assert!(!operation["security"].as_array().unwrap().is_empty(), "{name}");
             let responses = operation["responses"].as_object().unwrap();
             assert!(responses.contains_key("default"), "{name}");
-            assert!(
-                responses
-                    .keys()
-                    .any(|status| status.starts_with(['2', '3'])),
-                "{name}"
-            );
+            assert!(responses.keys().any(|status| status.starts_with(['2', '3'])), "{name}");
             let public = operation["security"][0].as_object().unwrap().is_empty();
             assert_eq!(responses.contains_key("401"), !public, "{name}");
-            let parameters = operation["parameters"]
-                .as_array()
-                .cloned()
-                .unwrap_or_default();
+            let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
             for part in path.split('/').filter_map(|part| part.strip_prefix('{')) {
                 let part = part.trim_end_matches('}');
-                let has = parameters
-                    .iter()
-                    .any(|one| one["name"] == part && one["in"] == "path");
+                let has = parameters.iter().any(|one| one["name"] == part && one["in"] == "path");
                 assert!(has, "{name} does not document {part}");
             }
         }
@@ -94,8 +72,8 @@ pub fn assert_whole(document: &Value) {
 
 #[tokio::test]
 async fn every_reference_resolves_and_every_operation_is_whole() {
-    let house = House::open().await;
-    let document = document(&house).await;
+    let test_server = TestServer::start().await;
+    let document = document(&test_server).await;
     assert_whole(&document);
     for path in [
         "/healthz",
@@ -108,28 +86,14 @@ async fn every_reference_resolves_and_every_operation_is_whole() {
         "/openapi.json",
         "/docs",
     ] {
-        assert!(
-            document["paths"].get(path).is_some(),
-            "{path} is not documented"
-        );
+        assert!(document["paths"].get(path).is_some(), "{path} is not documented");
     }
     let field = &document["components"]["schemas"]["Problem"]["properties"];
-    for name in [
-        "type",
-        "title",
-        "status",
-        "code",
-        "detail",
-        "retryable",
-        "request_id",
-    ] {
-        assert!(
-            field.get(name).is_some(),
-            "a problem's {name} is not documented"
-        );
+    for name in ["type", "title", "status", "code", "detail", "retryable", "request_id"] {
+        assert!(field.get(name).is_some(), "a problem's {name} is not documented");
     }
     assert!(field.get("grpc_code").is_none());
-    house.close().await;
+    test_server.stop().await;
 }
 
 /// Whether the first parameter in a path may be a text, by the pattern and the length that are
@@ -144,9 +108,9 @@ pub fn allows(document: &Value, path: &str, text: &str) -> bool {
 
 #[tokio::test]
 async fn ids_of_tokens_have_the_published_form() {
-    let house = House::open().await;
-    let document = document(&house).await;
-    let listed: Value = house.get("/v1/tokens").await.json().await.unwrap();
+    let test_server = TestServer::start().await;
+    let document = document(&test_server).await;
+    let listed: Value = test_server.get("/v1/tokens").await.json().await.unwrap();
     let ids: Vec<&str> = listed["items"]
         .as_array()
         .unwrap()
@@ -160,21 +124,19 @@ async fn ids_of_tokens_have_the_published_form() {
     for text in ["", "0123456789a", "0123456789abc", "0123456789AB"] {
         assert!(!allows(&document, "/v1/tokens/{id}", text), "{text}");
     }
-    house.close().await;
+    test_server.stop().await;
 }
 
 #[tokio::test]
 async fn every_documented_operation_is_served() {
-    let house = House::open().await;
-    let document = document(&house).await;
+    let test_server = TestServer::start().await;
+    let document = document(&test_server).await;
     for (path, item) in document["paths"].as_object().unwrap() {
         for method in item.as_object().unwrap().keys() {
             let method: Method = method.to_ascii_uppercase().parse().unwrap();
             // An invalid profile, so that none is taken.
-            let path = path
-                .replace("{id}", "none")
-                .replace("/profile", "/profile?seconds=0");
-            let response = house.request(method.clone(), &path).send().await.unwrap();
+            let path = path.replace("{id}", "none").replace("/profile", "/profile?seconds=0");
+            let response = test_server.request(method.clone(), &path).send().await.unwrap();
             let code = response.headers().contains_key("allow");
             assert!(!code, "{method} {path} is documented but not served");
             let text = response.text().await.unwrap();
@@ -182,33 +144,22 @@ async fn every_documented_operation_is_served() {
             assert!(!text.contains(problem), "{method} {path}: {text}");
         }
     }
-    house.close().await;
+    test_server.stop().await;
 }
 
 #[tokio::test]
 async fn the_page_loads_nothing_from_other_hosts() {
-    let house = House::open().await;
+    let test_server = TestServer::start().await;
     let mut all = String::new();
     for (path, kind) in [
         ("/docs", "text/html"),
         ("/docs/page.css", "text/css"),
         ("/docs/page.js", "text/javascript"),
     ] {
-        let response = house.bare(Method::GET, path).send().await.unwrap();
-        assert!(
-            response.headers()["content-type"]
-                .to_str()
-                .unwrap()
-                .starts_with(kind)
-        );
-        let policy = response.headers()["content-security-policy"]
-            .to_str()
-            .unwrap()
-            .to_owned();
-        assert!(
-            policy.starts_with("default-src 'none'; script-src 'self'"),
-            "{policy}"
-        );
+        let response = test_server.request_without_token(Method::GET, path).send().await.unwrap();
+        assert!(response.headers()["content-type"].to_str().unwrap().starts_with(kind));
+        let policy = response.headers()["content-security-policy"].to_str().unwrap().to_owned();
+        assert!(policy.starts_with("default-src 'none'; script-src 'self'"), "{policy}");
         assert!(!policy.contains("unsafe"), "{policy}");
         all.push_str(&response.text().await.unwrap());
     }
@@ -225,13 +176,8 @@ async fn the_page_loads_nothing_from_other_hosts() {
     ] {
         assert!(!all.contains(forbidden), "the page has {forbidden}");
     }
-    for needed in [
-        "/docs/page.css",
-        "/docs/page.js",
-        "prefers-color-scheme",
-        "/openapi.json",
-    ] {
+    for needed in ["/docs/page.css", "/docs/page.js", "prefers-color-scheme", "/openapi.json"] {
         assert!(all.contains(needed), "the page lacks {needed}");
     }
-    house.close().await;
+    test_server.stop().await;
 }

@@ -1,11 +1,11 @@
 //! The PostgreSQL proxy, between real clients and a real server.
 
-pub mod door;
 mod garbage;
 mod node;
 mod psql;
 mod psycopg;
 mod raw;
+pub mod running_proxy;
 mod sessions;
 mod stopping;
 mod tls;

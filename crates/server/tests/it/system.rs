@@ -6,14 +6,14 @@ use egret_base::lifecycle::Readiness;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::house::{House, Site, problem};
+use crate::test_server::{TestServer, TestServerSetup, problem};
 
 #[tokio::test]
 async fn readiness_names_what_is_not_ready() {
-    let house = House::open().await;
-    let alive: Value = house.get("/healthz").await.json().await.unwrap();
+    let test_server = TestServer::start().await;
+    let alive: Value = test_server.get("/healthz").await.json().await.unwrap();
     assert_eq!(alive, json!({"status": "ok"}));
-    let mut ready: Value = house.get("/readyz").await.json().await.unwrap();
+    let mut ready: Value = test_server.get("/readyz").await.json().await.unwrap();
     // Conditions are those of the whole process, other tests' too.
     assert!(ready["conditions"].take().is_array());
     let services = json!([{"name": "postgres", "ready": true}, {"name": "server", "ready": true}]);
@@ -21,8 +21,8 @@ async fn readiness_names_what_is_not_ready() {
         ready,
         json!({"ready": true, "services": services, "failed": [], "conditions": null})
     );
-    *house.readiness.lock().unwrap() = Readiness::NotReady("starting".to_owned());
-    let response = house.get("/readyz").await;
+    *test_server.readiness.lock().unwrap() = Readiness::NotReady("starting".to_owned());
+    let response = test_server.get("/readyz").await;
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(response.headers()["retry-after"], "1");
     let report: Value = response.json().await.unwrap();
@@ -30,8 +30,8 @@ async fn readiness_names_what_is_not_ready() {
         report["services"][0],
         json!({"name": "postgres", "ready": false, "reason": "starting"})
     );
-    assert_eq!(house.get("/healthz").await.status(), StatusCode::OK);
-    house.close().await;
+    assert_eq!(test_server.get("/healthz").await.status(), StatusCode::OK);
+    test_server.stop().await;
 }
 
 #[tokio::test]
@@ -39,11 +39,10 @@ async fn status_has_a_section_per_engine() {
     let section = Arc::new(|| -> egret_base::lifecycle::BoxFuture<'static, Value> {
         Box::pin(async { json!({"total": 3}) })
     });
-    let house = Site::new()
-        .open(|builder| builder.status("branches", section))
-        .await;
-    house.clock.advance(std::time::Duration::from_millis(1_234));
-    let status: Value = house.get("/v1/status").await.json().await.unwrap();
+    let test_server =
+        TestServerSetup::new().start(|builder| builder.status("branches", section)).await;
+    test_server.clock.advance(std::time::Duration::from_millis(1_234));
+    let status: Value = test_server.get("/v1/status").await.json().await.unwrap();
     assert_eq!(status["version"], "0.0.0-test");
     assert_eq!(status["commit"], "0123456789ab");
     assert_eq!(status["build_profile"], "dev");
@@ -51,33 +50,18 @@ async fn status_has_a_section_per_engine() {
     assert_eq!(status["uptime_ms"], 1_234);
     assert_eq!(status["branches"], json!({"total": 3}));
     assert_eq!(status["services"][1]["name"], "server");
-    house.close().await;
+    test_server.stop().await;
 }
 
 #[tokio::test]
 async fn metrics_count_requests_by_route() {
-    let house = House::open().await;
-    house
-        .bare(Method::GET, "/v1/tokens/abc")
-        .send()
-        .await
-        .unwrap();
-    house
-        .bare(Method::DELETE, "/v1/tokens/abc")
-        .send()
-        .await
-        .unwrap();
-    house
-        .bare(Method::GET, "/some/thing/else")
-        .send()
-        .await
-        .unwrap();
-    house.bare(Method::HEAD, "/healthz").send().await.unwrap();
-    let response = house.get("/metrics").await;
-    assert_eq!(
-        response.headers()["content-type"],
-        "text/plain; version=0.0.4; charset=utf-8"
-    );
+    let test_server = TestServer::start().await;
+    test_server.request_without_token(Method::GET, "/v1/tokens/abc").send().await.unwrap();
+    test_server.request_without_token(Method::DELETE, "/v1/tokens/abc").send().await.unwrap();
+    test_server.request_without_token(Method::GET, "/some/thing/else").send().await.unwrap();
+    test_server.request_without_token(Method::HEAD, "/healthz").send().await.unwrap();
+    let response = test_server.get("/metrics").await;
+    assert_eq!(response.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
     let text = response.text().await.unwrap();
     for line in [
         "egret_http_requests_total{method=\"GET\",route=\"/v1/tokens/{id}\",status=\"405\"} 1",
@@ -94,7 +78,7 @@ async fn metrics_count_requests_by_route() {
         text.contains("egret_component_seconds_total{component=\"server.authorize\"}"),
         "{text}"
     );
-    let open = house
+    let open = test_server
         .request(Method::GET, "/metrics")
         .header("accept", "application/openmetrics-text; version=1.0.0");
     let response = open.send().await.unwrap();
@@ -105,7 +89,7 @@ async fn metrics_count_requests_by_route() {
             .starts_with("application/openmetrics-text")
     );
     assert!(response.text().await.unwrap().ends_with("# EOF\n"));
-    house.close().await;
+    test_server.stop().await;
 }
 
 /// Removes the empty file that the profiler library keeps open as long as its process lives.
@@ -117,11 +101,7 @@ fn remove_profiler_file() {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         let is_temporary =
             target.parent() == Some(&std::env::temp_dir()) && name.starts_with(".tmp");
-        if is_temporary
-            && target
-                .metadata()
-                .is_ok_and(|file| file.is_file() && file.len() == 0)
-        {
+        if is_temporary && target.metadata().is_ok_and(|file| file.is_file() && file.len() == 0) {
             std::fs::remove_file(&target).unwrap();
         }
     }
@@ -129,35 +109,26 @@ fn remove_profiler_file() {
 
 #[tokio::test]
 async fn one_profile_at_a_time_and_bounded() {
-    let house = House::open().await;
+    let test_server = TestServer::start().await;
     for (seconds, part) in [(0, "0 is too short"), (61, "profile_duration_max")] {
-        let response = house
-            .get(&format!("/debug/profile?seconds={seconds}"))
-            .await;
+        let response = test_server.get(&format!("/debug/profile?seconds={seconds}")).await;
         let detail = problem(response, 400, "profile_duration").await["detail"].to_string();
         assert!(detail.contains(part), "{detail}");
     }
-    let one = house.get("/debug/profile?seconds=1");
-    let two = house.get("/debug/profile?seconds=1");
+    let one = test_server.get("/debug/profile?seconds=1");
+    let two = test_server.get("/debug/profile?seconds=1");
     let (one, two) = tokio::join!(one, two);
-    let (profile, refused) = if one.status() == StatusCode::OK {
-        (one, two)
-    } else {
-        (two, one)
-    };
+    let (profile, refused) = if one.status() == StatusCode::OK { (one, two) } else { (two, one) };
     problem(refused, 409, "profile_running").await;
     assert_eq!(profile.headers()["content-type"], "image/svg+xml");
     let svg = profile.text().await.unwrap();
-    assert!(
-        svg.contains("<svg") && svg.trim_end().ends_with("</svg>"),
-        "{svg}"
-    );
-    let folded = house.get("/debug/profile?seconds=1&format=folded").await;
+    assert!(svg.contains("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    let folded = test_server.get("/debug/profile?seconds=1&format=folded").await;
     assert_eq!(folded.status(), StatusCode::OK);
     for line in folded.text().await.unwrap().lines() {
         let (_, samples) = line.rsplit_once(' ').unwrap();
         assert!(samples.parse::<u64>().unwrap() > 0, "{line}");
     }
-    house.close().await;
+    test_server.stop().await;
     remove_profiler_file();
 }

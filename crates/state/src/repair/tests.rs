@@ -35,16 +35,10 @@ fn rig() -> Rig {
     for number in 0..ROWS {
         let text = format!("{number:0100}");
         connection
-            .execute(
-                "INSERT INTO token VALUES (?1, ?2)",
-                [format!("t{number:05}"), text],
-            )
+            .execute("INSERT INTO token VALUES (?1, ?2)", [format!("t{number:05}"), text])
             .unwrap();
         connection
-            .execute(
-                "INSERT INTO password VALUES (?1, 'app')",
-                [format!("b{number:05}")],
-            )
+            .execute("INSERT INTO password VALUES (?1, 'app')", [format!("b{number:05}")])
             .unwrap();
     }
     connection.execute_batch("COMMIT").unwrap();
@@ -58,11 +52,9 @@ impl Rig {
     fn damage_page_of(&self, table: &str) {
         let connection = Connection::open(&self.path).unwrap();
         let root: u32 = connection
-            .query_row(
-                "SELECT rootpage FROM sqlite_master WHERE name = ?1",
-                [table],
-                |row| row.get(0),
-            )
+            .query_row("SELECT rootpage FROM sqlite_master WHERE name = ?1", [table], |row| {
+                row.get(0)
+            })
             .unwrap();
         drop(connection);
         let (root, mut content) = (root as usize, fs::read(&self.path).unwrap());
@@ -79,29 +71,21 @@ impl Rig {
     fn count(&self, table: &str) -> u64 {
         let database = Database::open(&self.path, "tokens", &TABLES).unwrap();
         let sql = format!("SELECT count(*) FROM {table}");
-        let count: i64 = database
-            .lock()
-            .query_row(&sql, [], |row| row.get(0))
-            .unwrap();
+        let count: i64 = database.lock().query_row(&sql, [], |row| row.get(0)).unwrap();
         count.unsigned_abs()
     }
 
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.directory.path()).unwrap();
-        let mut names: Vec<String> = entries
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
 }
 
 fn table<'d>(damage: &'d Damage, name: &str) -> &'d SalvagedTable {
-    damage
-        .tables
-        .iter()
-        .find(|table| table.name == name)
-        .unwrap()
+    damage.tables.iter().find(|table| table.name == name).unwrap()
 }
 
 #[test]
@@ -122,21 +106,12 @@ fn rows_on_both_sides_of_a_damaged_page_are_kept() {
         assert_eq!(rig.names(), ["state.db"]);
         assert_eq!(fs::read(&rig.path).unwrap(), original);
         let found = table(&damage, damaged);
-        assert!(
-            !found.is_whole && found.rows < ROWS && found.rows > ROWS / 2,
-            "{found:?}"
-        );
+        assert!(!found.is_whole && found.rows < ROWS && found.rows > ROWS / 2, "{found:?}");
         let other = table(&damage, whole);
         assert!(other.is_whole && other.rows == ROWS, "{other:?}");
         repair(&rig.path, "20260101T000000Z").unwrap();
-        assert_eq!(
-            rig.names(),
-            ["state.db", "state.db.damaged-20260101T000000Z"]
-        );
-        let kept = rig
-            .directory
-            .path()
-            .join("state.db.damaged-20260101T000000Z");
+        assert_eq!(rig.names(), ["state.db", "state.db.damaged-20260101T000000Z"]);
+        let kept = rig.directory.path().join("state.db.damaged-20260101T000000Z");
         assert_eq!(fs::read(kept).unwrap(), original);
         assert_eq!(examine(&rig.path).unwrap(), None);
         assert_eq!(rig.count(damaged), found.rows);
@@ -151,10 +126,7 @@ fn an_index_that_is_damaged_costs_no_row() {
     let rig = rig();
     rig.damage_page_of("token_text");
     let damage = examine(&rig.path).unwrap().unwrap();
-    assert!(
-        damage.tables.iter().all(|table| table.is_whole),
-        "{damage:?}"
-    );
+    assert!(damage.tables.iter().all(|table| table.is_whole), "{damage:?}");
     repair(&rig.path, "1").unwrap();
     assert_eq!(rig.count("token"), ROWS);
 }
@@ -163,19 +135,12 @@ fn an_index_that_is_damaged_costs_no_row() {
 fn a_directory_in_the_place_of_a_log_is_named_and_kept_aside() {
     let rig = rig();
     rig.damage_page_of("token");
-    fs::create_dir(with_suffix(&rig.path, LOG)).unwrap();
-    fs::write(with_suffix(&rig.path, LOG).join("note"), "mine").unwrap();
+    fs::create_dir(with_suffix(&rig.path, WAL_SUFFIX)).unwrap();
+    fs::write(with_suffix(&rig.path, WAL_SUFFIX).join("note"), "mine").unwrap();
     let damage = examine(&rig.path).unwrap().unwrap();
-    assert!(
-        damage.problem.contains("state.db-wal is not a file"),
-        "{}",
-        damage.problem
-    );
+    assert!(damage.problem.contains("state.db-wal is not a file"), "{}", damage.problem);
     repair(&rig.path, "1").unwrap();
-    assert_eq!(
-        rig.names(),
-        ["state.db", "state.db.damaged-1", "state.db.damaged-1-wal"]
-    );
+    assert_eq!(rig.names(), ["state.db", "state.db.damaged-1", "state.db.damaged-1-wal"]);
     let kept = rig.directory.path().join("state.db.damaged-1-wal/note");
     assert_eq!(fs::read_to_string(kept).unwrap(), "mine");
     assert_eq!(rig.count("password"), ROWS);
@@ -206,13 +171,8 @@ fn without_knowing_what_has_run_nothing_is_made_of_it() {
 fn rows_of_a_file_that_was_set_aside_are_put_back() {
     let rig = rig();
     rig.damage_page_of("token");
-    let aside = set_aside_if_corrupt(&rig.path, Timestamp::from_micros(7))
-        .unwrap()
-        .unwrap();
-    assert_eq!(
-        files_set_aside(&rig.path).unwrap(),
-        std::slice::from_ref(&aside)
-    );
+    let aside = set_aside_if_corrupt(&rig.path, Timestamp::from_micros(7)).unwrap().unwrap();
+    assert_eq!(files_set_aside(&rig.path).unwrap(), std::slice::from_ref(&aside));
     let database = Database::open(&rig.path, "tokens", &TABLES).unwrap();
     let insert = "INSERT INTO token VALUES ('t00000', 'new'), ('admin', 'new')";
     database.lock().execute(insert, []).unwrap();
@@ -220,16 +180,13 @@ fn rows_of_a_file_that_was_set_aside_are_put_back() {
     let (damage, missing) = examine_set_aside(&aside, &rig.path, "token").unwrap();
     assert_eq!(missing, table(&damage, "token").rows - 1);
     assert_eq!(rig.count("token"), 2);
-    put_back(&aside, &rig.path, "token", "1").unwrap();
+    restore_rows(&aside, &rig.path, "token", "1").unwrap();
     assert_eq!(rig.count("token"), missing + 2);
     // Rows of other tables are not restored: those are rebuilt from the data on disk.
     assert_eq!(rig.count("password"), 0);
     let database = Database::open(&rig.path, "tokens", &TABLES).unwrap();
     let select = "SELECT text FROM token WHERE id = 't00000'";
-    let text: String = database
-        .lock()
-        .query_row(select, [], |row| row.get(0))
-        .unwrap();
+    let text: String = database.lock().query_row(select, [], |row| row.get(0)).unwrap();
     assert_eq!(text, "new");
     assert!(files_set_aside(&rig.path).unwrap().is_empty());
     assert!(rig.names().contains(&"state.db.damaged-1".to_owned()));
@@ -239,10 +196,8 @@ fn rows_of_a_file_that_was_set_aside_are_put_back() {
 fn a_file_that_was_set_aside_comes_back_where_there_is_no_other() {
     let rig = rig();
     rig.damage_page_of("token");
-    let aside = set_aside_if_corrupt(&rig.path, Timestamp::from_micros(7))
-        .unwrap()
-        .unwrap();
-    put_back(&aside, &rig.path, "token", "1").unwrap();
+    let aside = set_aside_if_corrupt(&rig.path, Timestamp::from_micros(7)).unwrap().unwrap();
+    restore_rows(&aside, &rig.path, "token", "1").unwrap();
     assert!(rig.count("token") > ROWS / 2);
     assert_eq!(rig.count("password"), ROWS);
 }
@@ -251,9 +206,7 @@ fn a_file_that_was_set_aside_comes_back_where_there_is_no_other() {
 fn rows_come_back_to_a_table_that_has_more_columns_since() {
     let rig = rig();
     rig.damage_page_of("token");
-    let aside = set_aside_if_corrupt(&rig.path, Timestamp::from_micros(7))
-        .unwrap()
-        .unwrap();
+    let aside = set_aside_if_corrupt(&rig.path, Timestamp::from_micros(7)).unwrap().unwrap();
     let column = Migration {
         name: "note",
         sql: "ALTER TABLE token ADD COLUMN note TEXT NOT NULL DEFAULT 'none'",
@@ -262,7 +215,7 @@ fn rows_come_back_to_a_table_that_has_more_columns_since() {
     drop(Database::open(&rig.path, "tokens", &[tables, column]).unwrap());
     let (damage, missing) = examine_set_aside(&aside, &rig.path, "token").unwrap();
     assert_eq!(missing, table(&damage, "token").rows);
-    put_back(&aside, &rig.path, "token", "1").unwrap();
+    restore_rows(&aside, &rig.path, "token", "1").unwrap();
     let connection = Connection::open(&rig.path).unwrap();
     let select = "SELECT count(*) FROM token WHERE note = 'none'";
     let count: i64 = connection.query_row(select, [], |row| row.get(0)).unwrap();
@@ -274,13 +227,11 @@ fn rig_with_log() -> Rig {
     let rig = rig();
     rig.damage_page_of("token");
     let connection = Connection::open(&rig.path).unwrap();
-    connection
-        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
-        .unwrap();
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
     let insert = "INSERT INTO password VALUES ('logged', 'app')";
     connection.execute(insert, []).unwrap();
     drop(connection);
-    assert!(with_suffix(&rig.path, LOG).exists());
+    assert!(with_suffix(&rig.path, WAL_SUFFIX).exists());
     rig
 }
 
@@ -301,7 +252,7 @@ fn is_stopped_before(
     let taken = std::cell::Cell::new(0);
     let stop = |name: &str| {
         if taken.replace(taken.get() + 1) == step {
-            return Err(failed(Path::new(name))(io::ErrorKind::Interrupted.into()));
+            return Err(file_error(Path::new(name))(io::ErrorKind::Interrupted.into()));
         }
         Ok(())
     };
@@ -348,7 +299,7 @@ fn a_file_of_which_nothing_can_be_made_goes_before_its_log() {
         let connection = Connection::open(&rig.path).unwrap();
         connection.execute("DELETE FROM migration", []).unwrap();
         drop(connection);
-        fs::write(with_suffix(&rig.path, LOG), "a log of nothing").unwrap();
+        fs::write(with_suffix(&rig.path, WAL_SUFFIX), "a log of nothing").unwrap();
         let is_stopped = is_stopped_before(step, |stop| restore(&rig.path, &rig.path, "1", stop));
         if rig.path.exists() {
             assert_eq!(step, 0);
@@ -367,12 +318,10 @@ fn a_file_of_which_nothing_can_be_made_goes_before_its_log() {
 fn a_file_that_comes_back_has_no_log_of_another() {
     for step in 0.. {
         let rig = rig_with_log();
-        let log = fs::read(with_suffix(&rig.path, LOG)).unwrap();
-        let aside = set_aside_if_corrupt(&rig.path, Timestamp::from_micros(7))
-            .unwrap()
-            .unwrap();
+        let log = fs::read(with_suffix(&rig.path, WAL_SUFFIX)).unwrap();
+        let aside = set_aside_if_corrupt(&rig.path, Timestamp::from_micros(7)).unwrap().unwrap();
         assert!(has_logged_row(&aside));
-        fs::write(with_suffix(&rig.path, LOG), log).unwrap();
+        fs::write(with_suffix(&rig.path, WAL_SUFFIX), log).unwrap();
         let is_stopped = is_stopped_before(step, |stop| restore(&aside, &rig.path, "1", stop));
         if rig.path.exists() {
             assert!(has_logged_row(&rig.path), "before step {step}");

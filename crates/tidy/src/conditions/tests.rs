@@ -3,10 +3,7 @@
 use super::*;
 
 fn file(path: &str, text: &str) -> File {
-    File {
-        path: path.to_owned(),
-        text: text.to_owned(),
-    }
+    File { path: path.to_owned(), text: text.to_owned() }
 }
 
 fn subjects(page: &str, source: &str) -> Vec<String> {
@@ -22,11 +19,7 @@ fn subjects(page: &str, source: &str) -> Vec<String> {
 fn names_and_rows_that_match_are_fine() {
     let page = "| condition | meaning |\n|---|---|\n| `disk_full` | x |\n| `clients_slow` | y |\n";
     let source = "fn a() {\n    Condition::new(\n        \"disk_full\", \"a\");\n    condition::occur(\"clients_slow\", \"b\", e, m);\n    SeccompCondition::new(argument);\n    Condition::new(\"test_it\", \"c\");\n}\n";
-    assert!(
-        subjects(page, source).is_empty(),
-        "{:?}",
-        subjects(page, source)
-    );
+    assert!(subjects(page, source).is_empty(), "{:?}", subjects(page, source));
 }
 
 #[test]

@@ -5,15 +5,9 @@ use super::*;
 fn found(files: &[(&str, &str)]) -> Vec<String> {
     let files: Vec<File> = files
         .iter()
-        .map(|(path, text)| File {
-            path: format!("crates/x/src/{path}"),
-            text: (*text).to_owned(),
-        })
+        .map(|(path, text)| File { path: format!("crates/x/src/{path}"), text: (*text).to_owned() })
         .collect();
-    check(&files)
-        .iter()
-        .map(|finding| format!("{}: {}", finding.rule, finding.subject))
-        .collect()
+    check(&files).iter().map(|finding| format!("{}: {}", finding.rule, finding.subject)).collect()
 }
 
 /// Six files, of which each imports the next one by `import`, and the last one the first.
@@ -26,10 +20,8 @@ fn ring(import: &str) -> Vec<String> {
         })
         .collect();
     let root = names.map(|name| format!("mod {name};")).join("\n");
-    let mut files: Vec<(&str, &str)> = texts
-        .iter()
-        .map(|(path, text)| (path.as_str(), text.as_str()))
-        .collect();
+    let mut files: Vec<(&str, &str)> =
+        texts.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
     files.push(("lib.rs", &root));
     found(&files)
 }
@@ -41,10 +33,7 @@ fn a_circle_of_six_files_is_found() {
     assert_eq!(ring("use super::{NEXT::{Thing, Other as Own}};"), expected);
     assert_eq!(ring("fn f() { let _ = [crate::NEXT::make(1)]; }"), expected);
     assert_eq!(ring("pub(in crate::NEXT) fn f() {}"), [""; 0]);
-    assert_eq!(
-        ring("#[cfg(test)]\nuse crate::NEXT::Thing;\nfn f(crate_: u8) {}"),
-        [""; 0]
-    );
+    assert_eq!(ring("#[cfg(test)]\nuse crate::NEXT::Thing;\nfn f(crate_: u8) {}"), [""; 0]);
 }
 
 #[test]
@@ -73,14 +62,8 @@ fn a_re_exported_name_counts_where_it_is_defined() {
 #[test]
 fn a_room_imports_those_below_it_only() {
     let files = [
-        (
-            "api/mod.rs",
-            "use crate::worker::Loop; use crate::core::Plan;",
-        ),
-        (
-            "worker.rs",
-            "use crate::store::Rows; #[cfg(test)] mod simulator;",
-        ),
+        ("api/mod.rs", "use crate::worker::Loop; use crate::core::Plan;"),
+        ("worker.rs", "use crate::store::Rows; #[cfg(test)] mod simulator;"),
         ("worker/simulator.rs", "use crate::api::Call; mod world;"),
         ("worker/simulator/world.rs", "use crate::api::Call;"),
         ("store.rs", "use crate::core::Plan; use crate::model::Id;"),

@@ -61,30 +61,30 @@ impl Allowances {
 
     /// The number of findings that all files together may have of `rule`.
     pub fn total(&self, rule: &str) -> usize {
-        let of_rule = self.counts.iter().filter(|((name, _), _)| name == rule);
-        of_rule.map(|(_, count)| count).sum()
+        let rule_counts = self.counts.iter().filter(|((name, _), _)| name == rule);
+        rule_counts.map(|(_, count)| count).sum()
     }
 
     /// What differs between the list and the tree: one complaint for each rule and file.
     pub fn compare(&self, survey: &Survey) -> Vec<String> {
-        let found = survey.counts();
+        let counts = survey.counts();
         let mut complaints = Vec::new();
-        for (key @ (rule, path), count) in &found {
+        for (key @ (rule, path), count) in &counts {
             let allowed = self.counts.get(key).copied().unwrap_or_default();
             if *count > allowed {
-                let places = survey
-                    .of_rule(rule)
+                let locations = survey
+                    .findings_of(rule)
                     .filter(|finding| finding.path == *path)
                     .take(SHOWN_MAX)
                     .map(|finding| format!("\n    {finding}"));
                 complaints.push(format!(
                     "{path}: {rule}: {count} found, {allowed} allowed:{}",
-                    places.collect::<String>()
+                    locations.collect::<String>()
                 ));
             }
         }
         for (key @ (rule, path), allowed) in &self.counts {
-            let count = found.get(key).copied().unwrap_or_default();
+            let count = counts.get(key).copied().unwrap_or_default();
             if count < *allowed {
                 complaints.push(format!(
                     "{path}: {rule}: {count} found, {allowed} allowed: lower the number with \
@@ -96,30 +96,30 @@ impl Allowances {
     }
 
     /// Lowers each number to what was found; raises none.
-    pub fn lower(&mut self, found: &Counts) {
+    pub fn lower(&mut self, counts: &Counts) {
         for (key, allowed) in &mut self.counts {
-            *allowed = found.get(key).copied().unwrap_or_default().min(*allowed);
+            *allowed = counts.get(key).copied().unwrap_or_default().min(*allowed);
         }
         self.counts.retain(|_, allowed| *allowed > 0);
     }
 
     /// Gives what `old` no longer needs to `new`, as far as `new` has more than it may have. Two
     /// paths that end with `/` stand for all files below them. No rule's total rises.
-    pub fn transfer(&mut self, old: &str, new: &str, found: &Counts) {
+    pub fn transfer(&mut self, old: &str, new: &str, counts: &Counts) {
         let surplus: Vec<(String, String, usize)> = self
             .counts
             .iter()
             .filter(|((_, path), _)| path == old || (old.ends_with('/') && path.starts_with(old)))
             .filter_map(|(key, allowed)| {
-                let count = found.get(key).copied().unwrap_or_default();
+                let count = counts.get(key).copied().unwrap_or_default();
                 let unused = allowed.checked_sub(count).filter(|unused| *unused > 0)?;
                 Some((key.0.clone(), key.1.clone(), unused))
             })
             .collect();
         for (rule, path, unused) in surplus {
-            let below = path.strip_prefix(old).unwrap_or_default();
-            let target = (rule.clone(), format!("{new}{below}"));
-            let count = found.get(&target).copied().unwrap_or_default();
+            let relative_path = path.strip_prefix(old).unwrap_or_default();
+            let target = (rule.clone(), format!("{new}{relative_path}"));
+            let count = counts.get(&target).copied().unwrap_or_default();
             let allowed = self.counts.get(&target).copied().unwrap_or_default();
             let moved = count.saturating_sub(allowed).min(unused);
             if moved > 0 {

@@ -4,7 +4,7 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 use super::persons;
 use crate::Finding;
-use crate::rust::{is_brace, is_punct, opens_test_module, word};
+use crate::rust::{identifier, is_brace, is_punct, opens_test_module};
 
 /// A name or a text, and the line where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Code {
         for (position, tree) in trees.iter().enumerate() {
             let rest = &trees[position..];
             match tree {
-                TokenTree::Ident(_) => self.keyword(rest),
+                TokenTree::Ident(_) => self.read_item(rest),
                 TokenTree::Literal(literal) if !in_tests => {
                     let source = literal.to_string();
                     let first_line = literal.span().start().line;
@@ -71,25 +71,27 @@ impl Code {
         }
     }
 
-    fn keyword(&mut self, rest: &[TokenTree]) {
+    fn read_item(&mut self, rest: &[TokenTree]) {
         let [keyword, next, ..] = rest else {
             return;
         };
         let line = keyword.span().start().line;
-        match word(keyword).as_deref() {
+        match identifier(keyword).as_deref() {
             Some("struct" | "enum" | "trait" | "union") => {
-                if let Some(text) = word(next).filter(|name| name.starts_with(char::is_uppercase)) {
+                if let Some(text) =
+                    identifier(next).filter(|name| name.starts_with(char::is_uppercase))
+                {
                     self.types.push(Occurrence { line, text });
                 }
             }
             Some("fn") => {
-                if let Some(text) = word(next)
+                if let Some(text) = identifier(next)
                     && parameters(&rest[2..]).is_some_and(has_tuple)
                 {
                     self.tuple_parameters.push(Occurrence { line, text });
                 }
             }
-            Some("match") if body(rest).is_some_and(has_bool_arm) => {
+            Some("match") if first_braces(rest).is_some_and(has_bool_arm) => {
                 let scrutinee = rest.iter().take_while(|tree| !is_brace(tree));
                 let text = scrutinee.cloned().collect::<TokenStream>().to_string();
                 self.bool_matches.push(Occurrence { line, text });
@@ -106,7 +108,7 @@ fn is_doc_attribute(group: &Group) -> bool {
             .stream()
             .into_iter()
             .next()
-            .and_then(|first| word(&first))
+            .and_then(|first| identifier(&first))
             .is_some_and(|first| first == "doc")
 }
 
@@ -120,7 +122,7 @@ fn parameters(after_name: &[TokenTree]) -> Option<&Group> {
             Some(group)
         }
         other => {
-            angles.step(other);
+            angles.observe(other);
             None
         }
     })
@@ -134,7 +136,7 @@ struct Angles {
 }
 
 impl Angles {
-    fn step(&mut self, tree: &TokenTree) {
+    fn observe(&mut self, tree: &TokenTree) {
         if is_punct(tree, '<') {
             self.depth += 1;
         } else if is_punct(tree, '>') && !self.after_arrow_stem {
@@ -148,23 +150,21 @@ impl Angles {
 fn has_tuple(parameters: &Group) -> bool {
     let trees: Vec<TokenTree> = parameters.stream().into_iter().collect();
     split_at_commas(&trees).into_iter().any(|parameter| {
-        let colon = parameter
-            .iter()
-            .position(|tree| is_punct(tree, ':'))
-            .unwrap_or(parameter.len());
-        let of_type = without_reference(parameter.get(colon + 1..).unwrap_or_default());
-        matches!(of_type, [TokenTree::Group(group)]
+        let colon =
+            parameter.iter().position(|tree| is_punct(tree, ':')).unwrap_or(parameter.len());
+        let type_tokens = strip_reference(parameter.get(colon + 1..).unwrap_or_default());
+        matches!(type_tokens, [TokenTree::Group(group)]
             if group.delimiter() == Delimiter::Parenthesis && has_comma(group))
     })
 }
 
 /// A type without `&`, `&mut` or `&'static mut` before it.
-fn without_reference(of_type: &[TokenTree]) -> &[TokenTree] {
-    match of_type {
-        [reference, rest @ ..] if is_punct(reference, '&') => without_reference(rest),
-        [quote, _, rest @ ..] if is_punct(quote, '\'') => without_reference(rest),
-        [keyword, rest @ ..] if word(keyword).as_deref() == Some("mut") => rest,
-        _ => of_type,
+fn strip_reference(type_tokens: &[TokenTree]) -> &[TokenTree] {
+    match type_tokens {
+        [reference, rest @ ..] if is_punct(reference, '&') => strip_reference(rest),
+        [quote, _, rest @ ..] if is_punct(quote, '\'') => strip_reference(rest),
+        [keyword, rest @ ..] if identifier(keyword).as_deref() == Some("mut") => rest,
+        _ => type_tokens,
     }
 }
 
@@ -176,14 +176,14 @@ fn split_at_commas(trees: &[TokenTree]) -> Vec<&[TokenTree]> {
     let mut angles = Angles::default();
     trees
         .split(|tree| {
-            angles.step(tree);
+            angles.observe(tree);
             angles.depth == 0 && is_punct(tree, ',')
         })
         .collect()
 }
 
 /// The first braces: those of a `match`, as its scrutinee has none outside parentheses.
-fn body(rest: &[TokenTree]) -> Option<&Group> {
+fn first_braces(rest: &[TokenTree]) -> Option<&Group> {
     match rest.iter().find(|tree| is_brace(tree)) {
         Some(TokenTree::Group(group)) => Some(group),
         _ => None,
@@ -193,13 +193,13 @@ fn body(rest: &[TokenTree]) -> Option<&Group> {
 fn has_bool_arm(body: &Group) -> bool {
     let trees: Vec<TokenTree> = body.stream().into_iter().collect();
     (0..trees.len()).any(|position| {
-        let is_bool = matches!(word(&trees[position]).as_deref(), Some("true" | "false"));
+        let is_bool = matches!(identifier(&trees[position]).as_deref(), Some("true" | "false"));
         let opens_arm = position
             .checked_sub(1)
             .is_none_or(|before| is_punct(&trees[before], ',') || is_brace(&trees[before]));
         let is_pattern = matches!(&trees[position + 1..], [equals, angle, ..]
             if is_punct(equals, '=') && is_punct(angle, '>'));
-        let is_guarded = trees.get(position + 1).and_then(word).as_deref() == Some("if");
+        let is_guarded = trees.get(position + 1).and_then(identifier).as_deref() == Some("if");
         is_bool && opens_arm && (is_pattern || is_guarded)
     })
 }

@@ -54,19 +54,15 @@ impl Comment<'_> {
 
     /// The text without the marker.
     fn prose(&self) -> &str {
-        self.text
-            .trim_start_matches(['/', '!', '*'])
-            .trim_end_matches("*/")
-            .trim()
+        self.text.trim_start_matches(['/', '!', '*']).trim_end_matches("*/").trim()
     }
 }
 
 /// All comments of a source text, line by line. Text in strings is none.
-pub(super) fn comments(text: &str) -> Vec<Comment<'_>> {
+pub(super) fn collect_comments(text: &str) -> Vec<Comment<'_>> {
     let bytes = text.as_bytes();
-    let line_starts: Vec<usize> = std::iter::once(0)
-        .chain(text.match_indices('\n').map(|(at, _)| at + 1))
-        .collect();
+    let line_starts: Vec<usize> =
+        std::iter::once(0).chain(text.match_indices('\n').map(|(offset, _)| offset + 1)).collect();
     let mut found = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
@@ -90,28 +86,26 @@ fn add_lines<'a>(
     text: &'a str,
     range: std::ops::Range<usize>,
     line_starts: &[usize],
-    found: &mut Vec<Comment<'a>>,
+    comments: &mut Vec<Comment<'a>>,
 ) {
     let first = line_starts.partition_point(|start| *start <= range.start);
-    let before = &text[line_starts[first - 1]..range.start];
+    let line_prefix = &text[line_starts[first - 1]..range.start];
     for (offset, line) in text[range].lines().enumerate() {
-        found.push(Comment {
+        comments.push(Comment {
             line: first + offset,
             text: line.trim_start(),
-            fills_line: offset > 0 || before.trim().is_empty(),
+            fills_line: offset > 0 || line_prefix.trim().is_empty(),
         });
     }
 }
 
-fn line_end(text: &str, at: usize) -> usize {
-    text[at..]
-        .find('\n')
-        .map_or(text.len(), |length| at + length)
+fn line_end(text: &str, start: usize) -> usize {
+    text[start..].find('\n').map_or(text.len(), |length| start + length)
 }
 
-fn block_end(text: &str, at: usize) -> usize {
+fn block_end(text: &str, start: usize) -> usize {
     let mut depth = 0;
-    let mut position = at;
+    let mut position = start;
     while position < text.len() {
         let rest = &text.as_bytes()[position..];
         if rest.starts_with(b"/*") {
@@ -130,8 +124,8 @@ fn block_end(text: &str, at: usize) -> usize {
     text.len()
 }
 
-fn string_end(bytes: &[u8], at: usize) -> usize {
-    let mut position = at + 1;
+fn string_end(bytes: &[u8], start: usize) -> usize {
+    let mut position = start + 1;
     while position < bytes.len() {
         match bytes[position] {
             b'\\' => position += 2,
@@ -143,9 +137,9 @@ fn string_end(bytes: &[u8], at: usize) -> usize {
 }
 
 /// Whether `at` continues an identifier; the prefixes of byte and C strings do not count.
-fn follows_word(bytes: &[u8], at: usize) -> bool {
+fn follows_word(bytes: &[u8], offset: usize) -> bool {
     let is_word = |at: usize| bytes[at].is_ascii_alphanumeric() || bytes[at] == b'_';
-    let Some(before) = at.checked_sub(1) else {
+    let Some(before) = offset.checked_sub(1) else {
         return false;
     };
     let is_prefix =
@@ -154,29 +148,29 @@ fn follows_word(bytes: &[u8], at: usize) -> bool {
 }
 
 /// `None` for an `r` that opens no raw string, such as the one of `r#type`.
-fn raw_string_end(text: &str, at: usize) -> Option<usize> {
-    let rest = &text[at + 1..];
+fn raw_string_end(text: &str, start: usize) -> Option<usize> {
+    let rest = &text[start + 1..];
     let hashes = rest.bytes().take_while(|byte| *byte == b'#').count();
     let body = rest[hashes..].strip_prefix('"')?;
     let closing = format!("\"{}", "#".repeat(hashes));
     let length = body.find(&closing)?;
-    Some(at + 1 + hashes + 1 + length + closing.len())
+    Some(start + 1 + hashes + 1 + length + closing.len())
 }
 
 /// The end of a character literal; of a lifetime only its quote.
-fn quote_end(text: &str, at: usize) -> usize {
-    let mut characters = text[at + 1..].char_indices();
+fn quote_end(text: &str, start: usize) -> usize {
+    let mut characters = text[start + 1..].char_indices();
     match characters.next() {
         Some((_, '\\')) => {
             characters.next();
             let closing = characters.find(|(_, character)| *character == '\'');
-            closing.map_or(text.len(), |(offset, _)| at + 1 + offset + 1)
+            closing.map_or(text.len(), |(offset, _)| start + 1 + offset + 1)
         }
         Some(_) => match characters.next() {
-            Some((offset, '\'')) => at + 1 + offset + 1,
-            _ => at + 1,
+            Some((offset, '\'')) => start + 1 + offset + 1,
+            _ => start + 1,
         },
-        None => at + 1,
+        None => start + 1,
     }
 }
 
@@ -195,29 +189,27 @@ pub(super) fn check(file: &File, comments: &[Comment<'_>]) -> Vec<Finding> {
         findings.push(Finding::new(rule, &file.path, comment.line, comment.text));
     };
     for block in doc_blocks(comments) {
-        let words: usize = block
-            .iter()
-            .map(|comment| comment.prose().split_whitespace().count())
-            .sum();
+        let words: usize =
+            block.iter().map(|comment| comment.prose().split_whitespace().count()).sum();
         if words < DOC_WORDS_MIN {
             report("short-doc", &block[0]);
         }
     }
     let lines: Vec<&str> = file.text.lines().collect();
-    let mut before: Option<&Comment<'_>> = None;
+    let mut previous: Option<&Comment<'_>> = None;
     for comment in comments {
         let line = lines.get(comment.line - 1).copied().unwrap_or_default();
         if comment.fills_line && line.chars().count() > COLUMNS_MAX {
             report("wide-comment", comment);
         }
-        let continued = before.filter(|last| last.line + 1 == comment.line);
+        let continued = previous.filter(|last| last.line + 1 == comment.line);
         if has_empty_phrase(comment.prose(), continued.map(Comment::prose)) {
             report("empty-phrase", comment);
         }
         if let Some(rule) = persons::rule_for_comment(comment.text) {
             report(rule, comment);
         }
-        before = Some(comment);
+        previous = Some(comment);
     }
     findings
 }
@@ -228,9 +220,7 @@ fn has_empty_phrase(prose: &str, line_before: Option<&str>) -> bool {
     let opens_sentence = line_before
         .is_none_or(|line| line.is_empty() || line.starts_with('#') || line.ends_with('.'));
     let is_empty_phrase = |sentence: &str| {
-        EMPTY_PHRASES
-            .iter()
-            .any(|phrase| phrase.trim_end_matches('.') == sentence)
+        EMPTY_PHRASES.iter().any(|phrase| phrase.trim_end_matches('.') == sentence)
     };
     // A sentence ends with a full stop, so the rest after the last one is none.
     let sentences = prose.split_inclusive(". ").filter_map(|sentence| {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 use crate::Finding;
-use crate::rust::{flatten, is_brace, is_punct, is_test_file, opens_test_module, word};
+use crate::rust::{flatten, identifier, is_brace, is_punct, is_test_file, opens_test_module};
 
 /// The bit of everything that is no library.
 const OUTSIDE_LIBRARIES: u32 = 63;
@@ -44,7 +44,7 @@ struct Library {
 pub(super) struct Exports {
     libraries: BTreeMap<String, Library>,
     /// Which libraries spell a name, one bit for each.
-    spelled: HashMap<String, u64>,
+    spelling_crates: HashMap<String, u64>,
 }
 
 impl Exports {
@@ -55,10 +55,7 @@ impl Exports {
             let library = self
                 .libraries
                 .entry(name.to_owned())
-                .or_insert_with(|| Library {
-                    bit: next,
-                    ..Library::default()
-                });
+                .or_insert_with(|| Library { bit: next, ..Library::default() });
             assert!(library.bit < OUTSIDE_LIBRARIES, "a bit for each library");
             bit = library.bit;
             if !is_test_file(path) {
@@ -66,8 +63,8 @@ impl Exports {
                 reader.walk(tokens.clone(), None);
             }
         }
-        for name in words(tokens) {
-            *self.spelled.entry(name).or_default() |= 1 << bit;
+        for name in identifiers(tokens) {
+            *self.spelling_crates.entry(name).or_default() |= 1 << bit;
         }
     }
 
@@ -92,7 +89,8 @@ impl Exports {
     }
 
     fn is_spelled_outside(&self, name: &str, library: &Library) -> bool {
-        let elsewhere = self.spelled.get(name).copied().unwrap_or_default() & !(1 << library.bit);
+        let elsewhere =
+            self.spelling_crates.get(name).copied().unwrap_or_default() & !(1 << library.bit);
         elsewhere != 0 || library.macro_words.contains(name)
     }
 
@@ -107,7 +105,7 @@ impl Exports {
             .map(|name| (*name).clone())
             .collect();
         loop {
-            let reached: Vec<String> = library
+            let signature_names: Vec<String> = library
                 .items
                 .iter()
                 .filter(|item| self.is_used(item, library, &used))
@@ -115,10 +113,10 @@ impl Exports {
                 .filter(|name| names.contains(name) && !used.contains(*name))
                 .cloned()
                 .collect();
-            if reached.is_empty() {
+            if signature_names.is_empty() {
                 return used;
             }
-            used.extend(reached);
+            used.extend(signature_names);
         }
     }
 
@@ -145,18 +143,18 @@ pub(super) fn library_of(path: &str) -> Option<&str> {
     (!name.contains('/') && !is_program).then_some(name)
 }
 
-fn words(tokens: TokenStream) -> Vec<String> {
-    flatten(tokens).iter().filter_map(word).collect()
+fn identifiers(tokens: TokenStream) -> Vec<String> {
+    flatten(tokens).iter().filter_map(identifier).collect()
 }
 
 /// The tokens before the first one for which `ends` holds.
-fn until(trees: &[TokenTree], ends: impl Fn(&TokenTree) -> bool) -> &[TokenTree] {
-    let end = trees.iter().position(ends).unwrap_or(trees.len());
+fn take_until(trees: &[TokenTree], is_end: impl Fn(&TokenTree) -> bool) -> &[TokenTree] {
+    let end = trees.iter().position(is_end).unwrap_or(trees.len());
     &trees[..end]
 }
 
-fn words_of(trees: &[TokenTree]) -> Vec<String> {
-    words(trees.iter().cloned().collect())
+fn identifiers_of(trees: &[TokenTree]) -> Vec<String> {
+    identifiers(trees.iter().cloned().collect())
 }
 
 struct Reader<'a> {
@@ -169,32 +167,32 @@ impl Reader<'_> {
         let trees: Vec<TokenTree> = stream.into_iter().collect();
         let mut position = 0;
         while position < trees.len() {
-            let (before, rest) = trees.split_at(position);
+            let (preceding, rest) = trees.split_at(position);
             position += 1;
             if let TokenTree::Group(group) = &rest[0] {
-                if !opens_test_module(before) {
+                if !opens_test_module(preceding) {
                     self.walk(group.stream(), owner);
                 }
                 continue;
             }
-            match word(&rest[0]).as_deref() {
-                Some("pub") => self.item(&rest[1..], owner),
+            match identifier(&rest[0]).as_deref() {
+                Some("pub") => self.read_item(&rest[1..], owner),
                 Some("struct" | "enum" | "trait" | "union") => {
-                    self.library.types.extend(rest.get(1).and_then(word));
+                    self.library.types.extend(rest.get(1).and_then(identifier));
                 }
                 Some("macro_rules") => {
                     let definition = rest.iter().take(4);
                     for tree in definition {
                         if let TokenTree::Group(group) = tree {
-                            self.library.macro_words.extend(words(group.stream()));
+                            self.library.macro_words.extend(identifiers(group.stream()));
                         }
                     }
                     position = (position + 3).min(trees.len());
                 }
-                Some("impl") if opens_item(before) => {
-                    let header = until(&rest[1..], is_brace);
+                Some("impl") if opens_item(preceding) => {
+                    let header = take_until(&rest[1..], is_brace);
                     if let Some(TokenTree::Group(body)) = rest.get(1 + header.len()) {
-                        self.implementation(header, body);
+                        self.read_impl(header, body);
                         position += 1 + header.len();
                     }
                 }
@@ -203,15 +201,15 @@ impl Reader<'_> {
         }
     }
 
-    fn implementation(&mut self, header: &[TokenTree], body: &Group) {
+    fn read_impl(&mut self, header: &[TokenTree], body: &Group) {
         let Some(owner) = implemented_type(header) else {
             return;
         };
-        let mut signature = words_of(header);
+        let mut signature = identifiers_of(header);
         let trees: Vec<TokenTree> = body.stream().into_iter().collect();
         for (position, tree) in trees.iter().enumerate() {
-            if word(tree).as_deref() == Some("type") {
-                signature.extend(words_of(until(&trees[position..], |tree| {
+            if identifier(tree).as_deref() == Some("type") {
+                signature.extend(identifiers_of(take_until(&trees[position..], |tree| {
                     is_punct(tree, ';')
                 })));
             }
@@ -227,13 +225,13 @@ impl Reader<'_> {
     }
 
     /// `after_pub` begins with what follows `pub`; fields, re-exports and `pub(…)` are no items.
-    fn item(&mut self, after_pub: &[TokenTree], owner: Option<&str>) {
+    fn read_item(&mut self, after_pub: &[TokenTree], owner: Option<&str>) {
         let mut rest = after_pub;
         while let [modifier, next, ..] = rest {
-            let is_modifier = match word(modifier).as_deref() {
+            let is_modifier = match identifier(modifier).as_deref() {
                 Some("unsafe" | "async" | "extern" | "default") => true,
                 Some("const") => {
-                    matches!(word(next).as_deref(), Some("fn" | "unsafe" | "async"))
+                    matches!(identifier(next).as_deref(), Some("fn" | "unsafe" | "async"))
                 }
                 _ => matches!(modifier, TokenTree::Literal(_)),
             };
@@ -246,15 +244,17 @@ impl Reader<'_> {
             return;
         };
         let to_body = |tree: &TokenTree| is_brace(tree) || is_punct(tree, ';');
-        let signature = match word(keyword).as_deref() {
-            Some("fn") => words_of(until(after_name, to_body)),
+        let signature = match identifier(keyword).as_deref() {
+            Some("fn") => identifiers_of(take_until(after_name, to_body)),
             Some("struct" | "union") => fields_signature(after_name),
             Some("enum" | "trait") => {
-                let header = until(after_name, is_brace);
-                words_of(&after_name[..after_name.len().min(header.len() + 1)])
+                let header = take_until(after_name, is_brace);
+                identifiers_of(&after_name[..after_name.len().min(header.len() + 1)])
             }
-            Some("type") => words_of(until(after_name, |tree| is_punct(tree, ';'))),
-            Some("const" | "static") => words_of(until(after_name, |tree| is_punct(tree, '='))),
+            Some("type") => identifiers_of(take_until(after_name, |tree| is_punct(tree, ';'))),
+            Some("const" | "static") => {
+                identifiers_of(take_until(after_name, |tree| is_punct(tree, '=')))
+            }
             Some("mod") => Vec::new(),
             _ => return,
         };
@@ -269,11 +269,11 @@ impl Reader<'_> {
 }
 
 /// Whether an item may begin after `before`: elsewhere `impl` stands for a type.
-fn opens_item(before: &[TokenTree]) -> bool {
-    match before.last() {
+fn opens_item(preceding: &[TokenTree]) -> bool {
+    match preceding.last() {
         None => true,
         Some(TokenTree::Group(group)) => group.delimiter() != Delimiter::Parenthesis,
-        Some(other) => is_punct(other, ';') || word(other).as_deref() == Some("unsafe"),
+        Some(other) => is_punct(other, ';') || identifier(other).as_deref() == Some("unsafe"),
     }
 }
 
@@ -290,7 +290,7 @@ fn implemented_type(header: &[TokenTree]) -> Option<String> {
         }
         after_dash = is_punct(tree, '-');
         if depth == 0
-            && let Some(name) = word(tree)
+            && let Some(name) = identifier(tree)
         {
             match name.as_str() {
                 "where" => break,
@@ -304,19 +304,19 @@ fn implemented_type(header: &[TokenTree]) -> Option<String> {
 
 /// Names in a struct's generics and in the types of its public fields.
 fn fields_signature(after_name: &[TokenTree]) -> Vec<String> {
-    let header = until(after_name, |tree| is_brace(tree) || is_punct(tree, ';'));
+    let header = take_until(after_name, |tree| is_brace(tree) || is_punct(tree, ';'));
     let body = after_name.get(header.len()).filter(|tree| is_brace(tree));
     let mut signature = Vec::new();
     for tree in header.iter().chain(body) {
         match tree {
             TokenTree::Group(fields) => {
                 let trees: Vec<TokenTree> = fields.stream().into_iter().collect();
-                let of_fields = trees.split(|tree| is_punct(tree, ','));
-                for field in of_fields.filter(|field| is_public(field)) {
-                    signature.extend(words_of(field));
+                let field_tokens = trees.split(|tree| is_punct(tree, ','));
+                for field in field_tokens.filter(|field| is_public(field)) {
+                    signature.extend(identifiers_of(field));
                 }
             }
-            other => signature.extend(word(other)),
+            other => signature.extend(identifier(other)),
         }
     }
     signature
@@ -328,7 +328,7 @@ fn is_public(field: &[TokenTree]) -> bool {
     field.iter().enumerate().any(|(position, tree)| {
         let is_restricted = matches!(field.get(position + 1), Some(TokenTree::Group(group))
             if group.delimiter() == Delimiter::Parenthesis);
-        word(tree).as_deref() == Some("pub") && !is_restricted
+        identifier(tree).as_deref() == Some("pub") && !is_restricted
     })
 }
 

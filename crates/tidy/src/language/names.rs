@@ -13,17 +13,18 @@ fn words(list: &'static str) -> WordSet {
     list.split_whitespace().collect()
 }
 
-static ODD: LazyLock<WordSet> = LazyLock::new(|| words(include_str!("odd_names.txt")));
-static MORE_ODD: LazyLock<WordSet> = LazyLock::new(|| words(include_str!("more_odd_names.txt")));
-static NOUNS: LazyLock<WordSet> = LazyLock::new(|| words(include_str!("nouns.txt")));
+static ODD_NAMES: LazyLock<WordSet> = LazyLock::new(|| words(include_str!("odd_names.txt")));
+static MORE_ODD_NAMES: LazyLock<WordSet> =
+    LazyLock::new(|| words(include_str!("more_odd_names.txt")));
+static NOUN_NAMES: LazyLock<WordSet> = LazyLock::new(|| words(include_str!("nouns.txt")));
 
 /// The rule that a type's name breaks.
 fn rule_for_name(name: &str) -> Option<&'static str> {
     let is_single_word = !name[1..].contains(|character: char| !character.is_ascii_lowercase());
     let is_participle = is_single_word && (name.ends_with("ed") || name.ends_with("ing"));
-    if ODD.contains(name) {
+    if ODD_NAMES.contains(name) {
         Some("odd-type")
-    } else if MORE_ODD.contains(name) || (is_participle && !NOUNS.contains(name)) {
+    } else if MORE_ODD_NAMES.contains(name) || (is_participle && !NOUN_NAMES.contains(name)) {
         Some("participle-type")
     } else {
         None
@@ -60,10 +61,7 @@ impl TypeNames {
 
     /// Every definition of a name that its crate defines more than once.
     pub(super) fn twins(self) -> impl Iterator<Item = Finding> {
-        self.definitions
-            .into_values()
-            .filter(|definitions| definitions.len() > 1)
-            .flatten()
+        self.definitions.into_values().filter(|definitions| definitions.len() > 1).flatten()
     }
 }
 

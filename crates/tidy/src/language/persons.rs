@@ -30,8 +30,7 @@ fn is_capitalized(word: &str, list: &[&str]) -> bool {
         return false;
     };
     let rest = &word[1..];
-    list.iter()
-        .any(|entry| entry.starts_with(first.to_ascii_lowercase()) && entry[1..] == *rest)
+    list.iter().any(|entry| entry.starts_with(first.to_ascii_lowercase()) && entry[1..] == *rest)
 }
 
 fn has_person(text: &str) -> bool {

@@ -5,10 +5,7 @@ use expect_test::expect;
 use super::*;
 
 fn file(path: &str, text: &str) -> File {
-    File {
-        path: path.to_owned(),
-        text: text.to_owned(),
-    }
+    File { path: path.to_owned(), text: text.to_owned() }
 }
 
 #[test]
@@ -36,7 +33,7 @@ fn a_survey_has_the_findings_of_all_rules() {
     assert_eq!(survey.doc_count, 1);
     let measured = |name: &str| {
         let rule = RULES.iter().find(|rule| rule.name == name).unwrap();
-        survey.measured(rule)
+        survey.measure(rule)
     };
     assert_eq!(measured("odd-type"), 50.0);
     assert_eq!(measured("short-doc"), 100.0);

@@ -10,10 +10,7 @@ fn table(text: &str) -> Table {
 
 /// Sorted: whether a TOML table keeps its order depends on what else is built with it.
 fn subjects(findings: &[Finding]) -> Vec<&str> {
-    let mut subjects: Vec<&str> = findings
-        .iter()
-        .map(|finding| finding.subject.as_str())
-        .collect();
+    let mut subjects: Vec<&str> = findings.iter().map(|finding| finding.subject.as_str()).collect();
     subjects.sort_unstable();
     subjects
 }
@@ -33,11 +30,8 @@ fn an_edge_that_is_not_allowed_is_found_whatever_its_kind() {
         ]},
         {"name": "egret-stranger", "dependencies": []},
     ]});
-    let layers: &[(&str, &[&str])] = &[
-        ("egret-base", &[]),
-        ("egret-queue", &["egret-base"]),
-        ("egret-gone", &[]),
-    ];
+    let layers: &[(&str, &[&str])] =
+        &[("egret-base", &[]), ("egret-queue", &["egret-base"]), ("egret-gone", &[])];
     assert_eq!(
         subjects(&check_layers(&metadata, layers)),
         [
@@ -86,10 +80,8 @@ fn a_crate_takes_its_dependencies_from_the_workspace() {
         "#,
     );
     let findings = check_crate("crates/a/Cargo.toml", &manifest);
-    let names: Vec<&str> = subjects(&findings)
-        .iter()
-        .filter_map(|subject| subject.split(':').next())
-        .collect();
+    let names: Vec<&str> =
+        subjects(&findings).iter().filter_map(|subject| subject.split(':').next()).collect();
     assert_eq!(names, ["bare", "own"]);
 }
 

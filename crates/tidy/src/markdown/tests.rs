@@ -3,14 +3,11 @@
 use super::*;
 
 fn page(path: &str, text: &str) -> File {
-    File {
-        path: path.to_owned(),
-        text: text.to_owned(),
-    }
+    File { path: path.to_owned(), text: text.to_owned() }
 }
 
 fn shown(text: &str) -> Vec<String> {
-    commands(text)
+    shell_commands(text)
         .iter()
         .map(|command| format!("{}: {}", command.line, command.words.join(" ")))
         .collect()
@@ -30,20 +27,10 @@ fn links_resolve_to_files_and_headings() {
         page("README.md", "# Egret\n"),
     ];
     let broken = check_links(&start, &pages, |path| path == "docs/pictures/a.png");
-    let targets: Vec<&str> = broken
-        .iter()
-        .map(|finding| finding.subject.as_str())
-        .collect();
+    let targets: Vec<&str> = broken.iter().map(|finding| finding.subject.as_str()).collect();
     assert_eq!(
         targets,
-        [
-            "../README.md",
-            "gone.md",
-            "other.md#gone",
-            "#gone",
-            "../../out.md",
-            "pictures/b.png"
-        ]
+        ["../README.md", "gone.md", "other.md#gone", "#gone", "../../out.md", "pictures/b.png"]
     );
     assert_eq!(broken[5].line, 6);
     let readme = page("README.md", "[start](docs/start.md)");
@@ -59,19 +46,13 @@ fn pages_of_the_book_are_in_its_summary() {
         page("README.md", "# Egret\n"),
     ];
     let unlisted = check_summary(&pages);
-    let paths: Vec<&str> = unlisted
-        .iter()
-        .map(|finding| finding.path.as_str())
-        .collect();
+    let paths: Vec<&str> = unlisted.iter().map(|finding| finding.path.as_str()).collect();
     assert_eq!(paths, ["docs/guide/b.md"]);
 }
 
 #[test]
 fn equal_headings_get_numbers() {
-    assert_eq!(
-        anchors("# A b\n## A b\n```sh\n# A b\n```\n#no\n"),
-        ["a-b", "a-b-1"]
-    );
+    assert_eq!(heading_anchors("# A b\n## A b\n```sh\n# A b\n```\n#no\n"), ["a-b", "a-b-1"]);
 }
 
 #[test]
@@ -100,10 +81,7 @@ fn make_targets_exist() {
     let makefile = "run: toolchain ## x\n\ntest:\n\techo a: b\n";
     let text = "Use `make run` or `make fly`.\n```sh\nmake test\nmake -j2 swim\n```\n`make` alone is fine.\n";
     let findings = check_make_targets(&page("README.md", text), makefile);
-    let subjects: Vec<&str> = findings
-        .iter()
-        .map(|finding| finding.subject.as_str())
-        .collect();
+    let subjects: Vec<&str> = findings.iter().map(|finding| finding.subject.as_str()).collect();
     assert_eq!(subjects, ["swim", "fly"]);
 }
 

@@ -3,10 +3,7 @@
 use super::*;
 
 fn file(path: &str, text: &str) -> File {
-    File {
-        path: path.to_owned(),
-        text: text.to_owned(),
-    }
+    File { path: path.to_owned(), text: text.to_owned() }
 }
 
 #[test]
@@ -23,10 +20,7 @@ fn every_promise_names_tests_that_exist() {
         file("crates/egret/tests/it/attack/tokens.rs", "fn it_ends() {}"),
         file("crates/server/src/gone.rs", "fn gone() {}"),
     ];
-    let found: Vec<String> = check(&page, &files)
-        .iter()
-        .map(Finding::to_string)
-        .collect();
+    let found: Vec<String> = check(&page, &files).iter().map(Finding::to_string).collect();
     assert_eq!(
         found,
         [

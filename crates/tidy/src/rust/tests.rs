@@ -5,10 +5,7 @@ use expect_test::{Expect, expect};
 use super::*;
 
 fn check_text(path: &str, text: &str, expected: Expect) {
-    let file = File {
-        path: path.to_owned(),
-        text: text.to_owned(),
-    };
+    let file = File { path: path.to_owned(), text: text.to_owned() };
     let lines: Vec<String> = check(&file).iter().map(Finding::to_string).collect();
     expected.assert_eq(&lines.join("\n"));
 }
@@ -39,11 +36,7 @@ fn functions_and_files_have_a_length() {
         expect!["a.rs:5: long-function: long"],
     );
     let body = "    work();\n".repeat(68);
-    check_text(
-        "a.rs",
-        &format!("//! A file.\nfn fits() {{\n{body}}}\n"),
-        expect![""],
-    );
+    check_text("a.rs", &format!("//! A file.\nfn fits() {{\n{body}}}\n"), expect![""]);
     check_text(
         "a.rs",
         &format!("//! A file.\n{}", "const A: u8 = 0;\n".repeat(500)),
@@ -92,11 +85,7 @@ fn nothing_is_left_unfinished_or_ignored() {
 #[test]
 fn unsafe_lives_in_one_crate() {
     let code = "//! Not unsafe.\nfn f() { unsafe { g() } }\n";
-    check_text(
-        "crates/a/src/lib.rs",
-        code,
-        expect!["crates/a/src/lib.rs:2: unsafe: unsafe"],
-    );
+    check_text("crates/a/src/lib.rs", code, expect!["crates/a/src/lib.rs:2: unsafe: unsafe"]);
     check_text("crates/linux/src/lib.rs", code, expect![""]);
 }
 

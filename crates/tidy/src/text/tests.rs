@@ -3,14 +3,8 @@
 use super::*;
 
 fn rules(path: &str, text: &str) -> Vec<(&'static str, usize)> {
-    let file = File {
-        path: path.to_owned(),
-        text: text.to_owned(),
-    };
-    check(&file)
-        .iter()
-        .map(|finding| (finding.rule, finding.line))
-        .collect()
+    let file = File { path: path.to_owned(), text: text.to_owned() };
+    check(&file).iter().map(|finding| (finding.rule, finding.line)).collect()
 }
 
 #[test]

@@ -5,29 +5,26 @@ mod language;
 use std::process::Command;
 use std::sync::LazyLock;
 
-use egret_tidy::exceptions::{EXCEPTIONS, Exception, judge};
+use egret_tidy::exceptions::{EXCEPTIONS, Exception, apply_exceptions};
 use egret_tidy::tree::{self, File};
 use egret_tidy::{Finding, conditions, imports, manifests, markdown, promises, rust, text};
 
-static FILES: LazyLock<Vec<File>> = LazyLock::new(|| tree::files(&tree::root()));
+static FILES: LazyLock<Vec<File>> = LazyLock::new(|| tree::read_files(&tree::checkout_root()));
 
 fn files_ending(end: &str) -> impl Iterator<Item = &'static File> {
     FILES.iter().filter(move |file| file.path.ends_with(end))
 }
 
-fn text_of(path: &str) -> &'static str {
+fn file_text(path: &str) -> &'static str {
     let file = FILES.iter().find(|file| file.path == path);
     &file.unwrap_or_else(|| panic!("{path} is missing")).text
 }
 
 /// `rules` are those this test is about: it alone judges their exceptions.
-fn pass(rules: &[&str], findings: &[Finding]) {
-    let exceptions: Vec<Exception> = EXCEPTIONS
-        .iter()
-        .filter(|exception| rules.contains(&exception.rule))
-        .copied()
-        .collect();
-    let complaints = judge(findings, &exceptions);
+fn assert_passes(rules: &[&str], findings: &[Finding]) {
+    let exceptions: Vec<Exception> =
+        EXCEPTIONS.iter().filter(|exception| rules.contains(&exception.rule)).copied().collect();
+    let complaints = apply_exceptions(findings, &exceptions);
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
 }
 
@@ -49,7 +46,7 @@ fn rust_files_keep_the_rules() {
         .flat_map(rust::check)
         .filter(|finding| RUST_RULES.contains(&finding.rule))
         .collect();
-    pass(&RUST_RULES, &findings);
+    assert_passes(&RUST_RULES, &findings);
 }
 
 #[test]
@@ -58,7 +55,7 @@ fn tests_do_not_sleep() {
         .flat_map(rust::check)
         .filter(|finding| finding.rule == "sleep-in-test")
         .collect();
-    pass(&["sleep-in-test"], &findings);
+    assert_passes(&["sleep-in-test"], &findings);
 }
 
 #[test]
@@ -95,36 +92,23 @@ fn every_exception_names_a_rule_that_exists() {
 fn crates_depend_downwards_only() {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let output = Command::new(cargo)
-        .args([
-            "metadata",
-            "--offline",
-            "--no-deps",
-            "--format-version",
-            "1",
-        ])
-        .current_dir(tree::root())
+        .args(["metadata", "--offline", "--no-deps", "--format-version", "1"])
+        .current_dir(tree::checkout_root())
         .output()
         .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata = serde_json::from_slice(&output.stdout).unwrap();
-    pass(
-        &["layer"],
-        &manifests::check_layers(&metadata, manifests::LAYERS),
-    );
+    assert_passes(&["layer"], &manifests::check_layers(&metadata, manifests::LAYERS));
 }
 
 #[test]
 fn files_import_downwards_and_in_no_large_circle() {
-    pass(&["import-circle"], &imports::check(&FILES));
+    assert_passes(&["import-circle"], &imports::check(&FILES));
 }
 
 #[test]
 fn dependencies_are_declared_once() {
-    let workspace: toml::Table = text_of("Cargo.toml").parse().unwrap();
+    let workspace: toml::Table = file_text("Cargo.toml").parse().unwrap();
     let crates: Vec<(&str, toml::Table)> = files_ending("/Cargo.toml")
         .filter(|file| file.path.starts_with("crates/"))
         .map(|file| (file.path.as_str(), file.text.parse().unwrap()))
@@ -135,7 +119,7 @@ fn dependencies_are_declared_once() {
     }
     let tables: Vec<toml::Table> = crates.into_iter().map(|(_, manifest)| manifest).collect();
     findings.extend(manifests::check_unused(&workspace, &tables));
-    pass(&["dependency"], &findings);
+    assert_passes(&["dependency"], &findings);
 }
 
 #[test]
@@ -147,46 +131,43 @@ fn every_crate_has_its_page() {
         .collect();
     assert!(missing.is_empty(), "missing: {missing:?}");
     for page in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE"] {
-        assert!(!text_of(page).trim().is_empty(), "{page} is empty");
+        assert!(!file_text(page).trim().is_empty(), "{page} is empty");
     }
 }
 
 #[test]
 fn pages_keep_their_length() {
-    let findings: Vec<Finding> = files_ending(".md")
-        .filter_map(markdown::check_length)
-        .collect();
-    pass(&["long-page"], &findings);
+    let findings: Vec<Finding> = files_ending(".md").filter_map(markdown::check_length).collect();
+    assert_passes(&["long-page"], &findings);
 }
 
 #[test]
 fn links_lead_somewhere() {
-    let root = tree::root();
+    let root = tree::checkout_root();
     let findings: Vec<Finding> = files_ending(".md")
         .flat_map(|file| markdown::check_links(file, &FILES, |path| root.join(path).exists()))
         .collect();
-    pass(&["broken-link"], &findings);
+    assert_passes(&["broken-link"], &findings);
 }
 
 #[test]
 fn pages_are_in_the_summary() {
-    pass(&["unlisted-page"], &markdown::check_summary(&FILES));
+    assert_passes(&["unlisted-page"], &markdown::check_summary(&FILES));
 }
 
 #[test]
 fn make_targets_in_the_docs_exist() {
-    let makefile = text_of("Makefile");
-    let findings: Vec<Finding> = files_ending(".md")
-        .flat_map(|file| markdown::check_make_targets(file, makefile))
-        .collect();
-    pass(&["no-such-target"], &findings);
+    let makefile = file_text("Makefile");
+    let findings: Vec<Finding> =
+        files_ending(".md").flat_map(|file| markdown::check_make_targets(file, makefile)).collect();
+    assert_passes(&["no-such-target"], &findings);
 }
 
 #[test]
 fn promises_of_the_threat_model_are_tested() {
     let page = FILES.iter().find(|file| file.path == promises::PAGE);
     let findings = promises::check(page.expect("the threat model is kept"), &FILES);
-    pass(&["untested-promise", "no-such-test"], &findings);
+    assert_passes(&["untested-promise", "no-such-test"], &findings);
 }
 
 #[test]
@@ -196,18 +177,13 @@ fn conditions_are_listed() {
     let is_own = |path: &str| {
         path.starts_with("crates/base/src/condition") || path.starts_with("crates/tidy/")
     };
-    let sources: Vec<&File> = files_ending(".rs")
-        .filter(|file| !is_own(&file.path))
-        .collect();
+    let sources: Vec<&File> = files_ending(".rs").filter(|file| !is_own(&file.path)).collect();
     let findings = conditions::check(page.expect("conditions are listed"), &sources);
-    pass(
-        &["condition-name", "unlisted-condition", "no-such-condition"],
-        &findings,
-    );
+    assert_passes(&["condition-name", "unlisted-condition", "no-such-condition"], &findings);
 }
 
 #[test]
 fn nothing_names_one_machine_or_one_registry() {
     let findings: Vec<Finding> = FILES.iter().flat_map(text::check).collect();
-    pass(&["registry-host", "machine-path"], &findings);
+    assert_passes(&["registry-host", "machine-path"], &findings);
 }

@@ -20,7 +20,7 @@ fn self_signed(end_year: i32) -> rcgen::Certificate {
 }
 
 fn verifier(trusted: &str) -> CertificateVerifier {
-    let mut certificates = TrustedCertificates::none();
+    let mut certificates = TrustedCertificates::empty();
     certificates.add_pem(trusted.as_bytes()).unwrap();
     CertificateVerifier::new(certificates).unwrap()
 }
@@ -44,25 +44,15 @@ fn a_self_signed_certificate_of_an_authority_is_accepted_where_it_is_trusted() {
     let strict = verifier(&trusted.pem());
     assert_eq!(verify(&strict, trusted.der(), HOST), Ok(()));
     let error = verify(&strict, trusted.der(), "other.example.net").unwrap_err();
-    assert!(
-        matches!(error, CertificateError::NotValidForNameContext { .. }),
-        "{error:?}"
-    );
-    assert!(!is_of_authority(&error));
+    assert!(matches!(error, CertificateError::NotValidForNameContext { .. }), "{error:?}");
+    assert!(!is_ca_used_as_end_entity(&error));
     let lenient = verifier(&trusted.pem()).accept_any_host();
     assert_eq!(verify(&lenient, trusted.der(), "other.example.net"), Ok(()));
     let error = verify(&lenient, other.der(), HOST).unwrap_err();
-    assert!(is_of_authority(&error), "{error:?}");
+    assert!(is_ca_used_as_end_entity(&error), "{error:?}");
     let expired = self_signed(2001);
-    let error = verify(
-        &verifier(&expired.pem()).accept_any_host(),
-        expired.der(),
-        HOST,
-    );
-    assert!(
-        matches!(error, Err(CertificateError::ExpiredContext { .. })),
-        "{error:?}"
-    );
+    let error = verify(&verifier(&expired.pem()).accept_any_host(), expired.der(), HOST);
+    assert!(matches!(error, Err(CertificateError::ExpiredContext { .. })), "{error:?}");
 }
 
 #[test]
@@ -79,17 +69,12 @@ fn what_a_trusted_authority_signed_is_accepted() {
     let key = KeyPair::generate().unwrap();
     let issuer = CertifiedIssuer::self_signed(authority(4000), key).unwrap();
     let params = CertificateParams::new(vec![HOST.to_owned()]).unwrap();
-    let shown = params
-        .signed_by(&KeyPair::generate().unwrap(), &issuer)
-        .unwrap();
+    let shown = params.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap();
     assert_eq!(verify(&verifier(&issuer.pem()), shown.der(), HOST), Ok(()));
     // The other authority has the same name.
     let error = verify(&verifier(&self_signed(4000).pem()), shown.der(), HOST);
     assert!(
-        matches!(
-            error,
-            Err(CertificateError::UnknownIssuer | CertificateError::BadSignature)
-        ),
+        matches!(error, Err(CertificateError::UnknownIssuer | CertificateError::BadSignature)),
         "{error:?}"
     );
 }
@@ -97,7 +82,7 @@ fn what_a_trusted_authority_signed_is_accepted() {
 #[test]
 fn what_cannot_be_trusted_is_said() {
     let add = |pem: &str| {
-        let error = TrustedCertificates::none().add_pem(pem.as_bytes());
+        let error = TrustedCertificates::empty().add_pem(pem.as_bytes());
         error.unwrap_err().to_string()
     };
     assert_eq!(add(""), "it holds no certificate");
@@ -105,6 +90,6 @@ fn what_cannot_be_trusted_is_said() {
     assert_eq!(add(broken), "it is not PEM");
     let unreadable = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     assert_eq!(add(unreadable), "a certificate in it cannot be read");
-    let error = CertificateVerifier::new(TrustedCertificates::none()).unwrap_err();
+    let error = CertificateVerifier::new(TrustedCertificates::empty()).unwrap_err();
     assert!(error.to_string().contains("ca-certificates"), "{error}");
 }

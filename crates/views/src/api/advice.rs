@@ -2,7 +2,7 @@
 
 use crate::error::ViewsError;
 use crate::model::{Advice, Mode, ViewReport};
-use crate::store::advice::of_view;
+use crate::store::advice::advise_view;
 use crate::store::registry;
 use crate::worker::refresh_worker::ViewRefreshWorker;
 use crate::worker::session::Session;
@@ -29,11 +29,11 @@ async fn find_advice(
     }
     let mut session = worker.session().await?;
     let Session { client, statements } = &mut session;
-    let Some(record) = registry::find(client, statements, &report.name).await? else {
+    let Some(record) = registry::find_record(client, statements, &report.name).await? else {
         return Ok(None);
     };
     let view = worker.load_view(client, record.id).await?;
-    let advice = of_view(client, &view).await?;
+    let advice = advise_view(client, &view).await?;
     worker.return_session(session);
     Ok(Some(advice))
 }

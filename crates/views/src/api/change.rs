@@ -18,26 +18,22 @@ impl Views {
     /// whole.
     pub async fn alter(
         &self,
-        at: &ViewRef,
+        view_ref: &ViewRef,
         alteration: Alteration,
         readable: ReadableViews,
     ) -> Result<ViewReport, ViewsError> {
         let mut permit = self.admit().await?;
-        let found = self.find(at).await?;
-        self.check_following(&found.record, &alteration)?;
-        let of_refreshes = Alteration {
-            kept: None,
-            queue: None,
-            ..alteration.clone()
-        };
-        let report = if of_refreshes != Alteration::default() {
-            let altering = self.alter_refreshes(found, of_refreshes, readable, &mut permit);
-            altering.await?
+        let handle = self.find(view_ref).await?;
+        self.check_following(&handle.record, &alteration)?;
+        let refresh_alteration = Alteration { retention: None, queue: None, ..alteration.clone() };
+        let report = if refresh_alteration != Alteration::default() {
+            let altered = self.alter_refreshes(handle, refresh_alteration, readable, &mut permit);
+            altered.await?
         } else {
-            self.report_changed(found).await?
+            self.report_changed(handle).await?
         };
-        if alteration.kept.is_some() || alteration.queue.is_some() {
-            self.alter_retention(at, &alteration).await
+        if alteration.retention.is_some() || alteration.queue.is_some() {
+            self.alter_retention(view_ref, &alteration).await
         } else {
             Ok(report)
         }
@@ -45,38 +41,34 @@ impl Views {
 
     async fn alter_refreshes(
         &self,
-        mut found: ViewHandle,
+        mut handle: ViewHandle,
         alteration: Alteration,
         readable: ReadableViews,
         permit: &mut SessionPermit,
     ) -> Result<ViewReport, ViewsError> {
-        let before = found.record.mode;
-        let mode = alteration.mode.unwrap_or(before);
-        let alteration = match (before, mode) {
+        let old_mode = handle.record.mode;
+        let mode = alteration.mode.unwrap_or(old_mode);
+        let alteration = match (old_mode, mode) {
             // A view in mode immediate has no schedule: remove the one that it had.
-            (_, Mode::Immediate) if alteration.schedule.is_none() => Alteration {
-                schedule: Some(None),
-                ..alteration
-            },
+            (_, Mode::Immediate) if alteration.schedule.is_none() => {
+                Alteration { schedule: Some(None), ..alteration }
+            }
             _ => alteration,
         };
         let schedule = alteration.schedule.as_ref().and_then(Option::as_ref);
         check_schedule(mode, schedule)?;
         let is_resumed = mode == Mode::Immediate && alteration.is_active == Some(true);
-        if before != mode && [before, mode].contains(&Mode::Immediate) || is_resumed {
-            let rights = MakerRights {
-                grants: Grants::Nothing,
-                readable,
-            };
-            let remaking = self.rebuild(found, Some(&alteration), &rights, permit);
-            return remaking.await;
+        if old_mode != mode && [old_mode, mode].contains(&Mode::Immediate) || is_resumed {
+            let rights = MakerRights { grants: Grants::Nothing, readable };
+            let rebuilt = self.rebuild(handle, Some(&alteration), &rights, permit);
+            return rebuilt.await;
         }
-        let client = &mut found.session.client;
+        let client = &mut handle.session.client;
         if let Some(mode) = alteration.mode {
-            explain::check_mode(client, &found.record, mode).await?;
+            explain::check_can_use_mode(client, &handle.record, mode).await?;
         }
-        registry::alter(client, found.record.id, &alteration).await?;
-        self.report_changed(found).await
+        registry::store_alteration(client, handle.record.id, &alteration).await?;
+        self.report_changed(handle).await
     }
 
     /// Rebuilds the storage of a view from its query, fills it, and ends any suspension.
@@ -85,35 +77,32 @@ impl Views {
     /// Those of [`Self::create`] and [`Self::show`].
     pub async fn repair(
         &self,
-        at: &ViewRef,
+        view_ref: &ViewRef,
         rights: &MakerRights,
     ) -> Result<ViewReport, ViewsError> {
         let mut permit = self.admit().await?;
-        let found = self.find(at).await?;
-        self.rebuild(found, None, rights, &mut permit).await
+        let handle = self.find(view_ref).await?;
+        self.rebuild(handle, None, rights, &mut permit).await
     }
 
     async fn rebuild(
         &self,
-        mut found: ViewHandle,
+        mut handle: ViewHandle,
         alteration: Option<&Alteration>,
         rights: &MakerRights,
         permit: &mut SessionPermit,
     ) -> Result<ViewReport, ViewsError> {
-        found
-            .worker
-            .adopt_restored(&mut found.session.client)
-            .await?;
-        let recording = self.context().config.recording();
-        let client = &mut found.session.client;
-        let retries = found.worker.lock_retry_policy();
-        let record = &found.record;
-        repair::repair(client, record, alteration, rights, recording, retries).await?;
-        found.worker.unload(found.record.id);
-        found.worker.discard_costs(found.record.id);
-        let record = registry::record_of(&found.session.client, found.record.id).await?;
-        let worker = found.worker;
-        worker.return_session(found.session);
+        handle.worker.adopt_restored(&mut handle.session.client).await?;
+        let capture_options = self.context().config.capture_options();
+        let client = &mut handle.session.client;
+        let retries = handle.worker.lock_retry_policy();
+        let record = &handle.record;
+        repair::repair_view(client, record, alteration, rights, capture_options, retries).await?;
+        handle.worker.unload(handle.record.id);
+        handle.worker.discard_costs(handle.record.id);
+        let record = registry::read_record(&handle.session.client, handle.record.id).await?;
+        let worker = handle.worker;
+        worker.return_session(handle.session);
         if record.state != State::Suspended {
             let refreshing = worker.refresh_record(&record, RefreshOptions::default());
             permit.yield_during(refreshing).await?;

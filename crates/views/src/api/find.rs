@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use egret_base::condition;
 use egret_postgres::PostgresError;
-use egret_postgres::databases::is_gone;
+use egret_postgres::databases::is_database_missing;
 
 use super::{ViewRef, Views};
 use crate::error::ViewsError;
@@ -23,9 +23,12 @@ pub(super) struct ViewHandle {
 
 impl Views {
     /// Reports a view after an alteration, and discards what its worker has cached of it.
-    pub(super) async fn report_changed(&self, found: ViewHandle) -> Result<ViewReport, ViewsError> {
-        found.worker.return_session(found.session);
-        self.report_changed_view(&found.worker, &found.record).await
+    pub(super) async fn report_changed(
+        &self,
+        handle: ViewHandle,
+    ) -> Result<ViewReport, ViewsError> {
+        handle.worker.return_session(handle.session);
+        self.report_changed_view(&handle.worker, &handle.record).await
     }
 
     /// Reports a view whose session was given back already; like [`Self::report_changed`].
@@ -36,41 +39,41 @@ impl Views {
     ) -> Result<ViewReport, ViewsError> {
         worker.unload(record.id);
         worker.announce_change();
-        self.show_of(worker, &record.name).await
+        self.report_view(worker, &record.name).await
     }
 
     /// The views of a database, or of all databases in which sessions can be opened, in order.
     pub async fn list(&self, database: Option<&str>) -> Result<Vec<ViewReport>, ViewsError> {
-        Ok(self.list_known(database).await?.0)
+        Ok(self.list_with_completeness(database).await?.0)
     }
 
     /// The views as [`Self::list`] has them, and whether every database could be looked into.
     ///
     /// # Errors
     /// Those of [`Self::list`].
-    pub async fn list_known(
+    pub async fn list_with_completeness(
         &self,
         database: Option<&str>,
     ) -> Result<(Vec<ViewReport>, bool), ViewsError> {
         let _permit = self.admit().await?;
-        let mut all = Vec::new();
-        let (workers, are_all) = self.installed(database).await?;
+        let mut reports = Vec::new();
+        let (workers, is_complete) = self.list_installed_workers(database).await?;
         for worker in workers {
             let session = worker.session().await?;
-            all.extend(
-                report::reports(&session.client, &worker.database, |view| {
-                    worker.latest(view)
+            reports.extend(
+                report::list_reports(&session.client, &worker.database, |view| {
+                    worker.latest_report(view)
                 })
                 .await?,
             );
             worker.return_session(session);
         }
-        Ok((all, are_all))
+        Ok((reports, is_complete))
     }
 
     /// The workers of databases with views, or of the named one, and whether every database could
     /// be looked into.
-    pub(super) async fn installed(
+    pub(super) async fn list_installed_workers(
         &self,
         database: Option<&str>,
     ) -> Result<(Vec<Arc<ViewRefreshWorker>>, bool), ViewsError> {
@@ -79,18 +82,18 @@ impl Views {
             Some(name) => vec![databases.choose(Some(name)).await?],
             None => databases.names().await?,
         };
-        let mut are_known = database.is_some() || databases.closed().await?.is_empty();
+        let mut is_complete = database.is_some() || databases.closed_names().await?.is_empty();
         let mut all = Vec::new();
         for name in names {
             let worker = self.worker(&name);
             match worker.inspect().await {
                 Ok(true) => all.push(worker),
                 Ok(false) => {}
-                Err(ViewsError::Postgres(error)) if is_gone(&error) => {}
+                Err(ViewsError::Postgres(error)) if is_database_missing(&error) => {}
                 Err(ViewsError::Postgres(PostgresError::NoSession { .. }))
                     if database.is_none() =>
                 {
-                    are_known = false;
+                    is_complete = false;
                 }
                 // A schema `egret` that Egret did not create is not read: it holds no view of
                 // Egret's.
@@ -104,94 +107,97 @@ impl Views {
                 Err(error) => return Err(error),
             }
         }
-        Ok((all, are_known))
+        Ok((all, is_complete))
     }
 
     /// The cached record of a view; none unless exactly one installed database comes into question.
-    pub(super) fn cached(&self, at: &ViewRef) -> Option<(Arc<ViewRefreshWorker>, Record)> {
-        let workers = self.inner.workers.installed(at.database.as_deref());
+    pub(super) fn cached_record(
+        &self,
+        view_ref: &ViewRef,
+    ) -> Option<(Arc<ViewRefreshWorker>, Record)> {
+        let workers = self.inner.workers.installed_workers(view_ref.database.as_deref());
         let [worker] = &workers[..] else {
             return None;
         };
-        let record = worker.catalog.view_named(&at.name)?;
+        let record = worker.catalog.cached_view(&view_ref.name)?;
         Some((worker.clone(), record))
     }
 
-    pub(super) async fn find(&self, at: &ViewRef) -> Result<ViewHandle, ViewsError> {
+    pub(super) async fn find(&self, view_ref: &ViewRef) -> Result<ViewHandle, ViewsError> {
         // Databases that are known to have views come first: their sessions are open.
-        let known = self.inner.workers.installed(at.database.as_deref());
-        let is_named = at.database.is_some();
-        let (mut all, mut are_known) = find_in(known, &at.name, is_named).await?;
-        if all.is_empty() {
+        let known_workers = self.inner.workers.installed_workers(view_ref.database.as_deref());
+        let is_named = view_ref.database.is_some();
+        let (mut handles, mut is_complete) =
+            find_in_databases(known_workers, &view_ref.name, is_named).await?;
+        if handles.is_empty() {
             // A database in which no session can be opened may have a view of this name.
-            let (installed, are_all) = self.installed(at.database.as_deref()).await?;
-            let (found, are_reached) = find_in(installed, &at.name, is_named).await?;
-            (all, are_known) = (found, are_known && are_all && are_reached);
+            let (installed, are_all_inspected) =
+                self.list_installed_workers(view_ref.database.as_deref()).await?;
+            let (found_handles, are_all_searched) =
+                find_in_databases(installed, &view_ref.name, is_named).await?;
+            (handles, is_complete) =
+                (found_handles, is_complete && are_all_inspected && are_all_searched);
         }
-        let name = at.name.to_string();
-        match (all.pop(), all.is_empty()) {
+        let name = view_ref.name.to_string();
+        match (handles.pop(), handles.is_empty()) {
             (Some(found), true) => Ok(found),
             (Some(last), false) => {
-                let all = all.iter().chain([&last]);
-                let databases = all.map(|found| found.worker.database.clone()).collect();
+                let all = handles.iter().chain([&last]);
+                let databases = all.map(|handle| handle.worker.database.clone()).collect();
                 Err(ViewsError::Ambiguous { name, databases })
             }
-            (None, _) if are_known => Err(ViewsError::NotFound { name }),
-            (None, _) => Err(ViewsError::NotKnown { name }),
+            (None, _) if is_complete => Err(ViewsError::NotFound { name }),
+            (None, _) => Err(ViewsError::DatabaseUnreachable { name }),
         }
     }
 }
 
 /// The views of this name in databases, and whether all of these could be looked into. An error of
 /// a database that `is_named` is returned.
-async fn find_in(
+async fn find_in_databases(
     workers: Vec<Arc<ViewRefreshWorker>>,
     name: &ViewName,
     is_named: bool,
 ) -> Result<(Vec<ViewHandle>, bool), ViewsError> {
-    let mut all = Vec::new();
-    let mut are_reached = true;
+    let mut handles = Vec::new();
+    let mut is_complete = true;
     for worker in workers {
         let mut session = match worker.session().await {
-            Err(ViewsError::Postgres(error)) if is_gone(&error) => {
+            Err(ViewsError::Postgres(error)) if is_database_missing(&error) => {
                 worker.close().await;
                 continue;
             }
             // The view may be in another database.
             Err(ViewsError::Postgres(PostgresError::NoSession { .. })) if !is_named => {
-                are_reached = false;
+                is_complete = false;
                 continue;
             }
             session => session?,
         };
-        let found = match worker.catalog.table() {
+        let cached_record = match worker.catalog.cached_registry_oid() {
             Some(table) => {
                 let Session { client, statements } = &mut session;
-                let found = registry::find_in(client, statements, table, name).await;
+                let result = registry::find_record_in_table(client, statements, table, name).await;
                 // An error means that the table is gone, which the inspection below establishes.
-                found.ok().flatten()
+                result.ok().flatten()
             }
             None => None,
         };
-        let found = match found {
+        let found = match cached_record {
             Some(found) => found,
-            None if worker.catalog.inspect(&session.client).await?.is_none() => {
+            None if worker.catalog.check_registry(&session.client).await?.is_none() => {
                 worker.close().await;
                 continue;
             }
             None => {
                 let Session { client, statements } = &mut session;
-                registry::find(client, statements, name).await?
+                registry::find_record(client, statements, name).await?
             }
         };
         match found {
-            Some(record) => all.push(ViewHandle {
-                worker,
-                session,
-                record,
-            }),
+            Some(record) => handles.push(ViewHandle { worker, session, record }),
             None => worker.return_session(session),
         }
     }
-    Ok((all, are_reached))
+    Ok((handles, is_complete))
 }

@@ -12,16 +12,16 @@ use crate::store::change_sets::{self, FollowUpdate};
 use crate::store::follow::{FollowPosition, NextChanges, delete_expired};
 use crate::store::record::Record;
 use crate::store::registry;
-use crate::worker::change_notifier::LOOK_AGAIN;
+use crate::worker::change_notifier::POLL_INTERVAL;
 use crate::worker::refresh_worker::ViewRefreshWorker;
 
 /// Whether following a view starts the retention of its change sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FollowMode {
     /// Retention starts with this follower, if it is off.
-    Yes,
+    StartRetention,
     /// Following fails with [`ViewsError::NotFollowed`] if retention is off.
-    No,
+    RequireRetention,
 }
 
 /// A subscription to the change sets of a view, with its position.
@@ -30,7 +30,7 @@ pub struct Follower {
     view: i64,
     name: String,
     position: FollowPosition,
-    changes: watch::Receiver<()>,
+    change_signal: watch::Receiver<()>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -42,53 +42,47 @@ impl Views {
     /// [`ViewsError::Unsupported`] of a view in mode immediate, [`ViewsError::TooManyFollowers`].
     pub async fn follow(
         &self,
-        at: &ViewRef,
+        view_ref: &ViewRef,
         after: Option<i64>,
-        begins: FollowMode,
+        follow_mode: FollowMode,
     ) -> Result<Follower, ViewsError> {
         let context = self.context();
         let permit = self.inner.followers.clone().try_acquire_owned();
-        let permit = permit.map_err(|_| ViewsError::TooManyFollowers {
-            max: context.config.followers_max,
-        })?;
+        let permit = permit
+            .map_err(|_| ViewsError::TooManyFollowers { max: context.config.followers_max })?;
         let session_permit = self.admit().await?;
-        let mut found = self.find(at).await?;
-        if !found.record.is_followed() {
-            change_sets::check_mode(&found.record)?;
-            if begins == FollowMode::No {
-                return Err(ViewsError::NotFollowed {
-                    name: found.record.name.to_string(),
-                });
+        let mut handle = self.find(view_ref).await?;
+        if !handle.record.is_followed() {
+            change_sets::check_can_be_followed(&handle.record)?;
+            if follow_mode == FollowMode::RequireRetention {
+                return Err(ViewsError::NotFollowed { name: handle.record.name.to_string() });
             }
-            let kept = context.config.change_sets_kept;
+            let retention = context.config.change_sets_kept;
             let update = FollowUpdate {
-                kept_ms: Some(Some(milliseconds(kept))),
+                retention_ms: Some(Some(whole_milliseconds(retention))),
                 queue: None,
             };
-            let client = &mut found.session.client;
+            let client = &mut handle.session.client;
             change_sets::set_retention(
                 client,
-                &found.record,
+                &handle.record,
                 update,
-                found.worker.lock_retry_policy(),
+                handle.worker.lock_retry_policy(),
             )
             .await?;
-            found.worker.unload(found.record.id);
-            found.worker.announce_change();
+            handle.worker.unload(handle.record.id);
+            handle.worker.announce_change();
         }
-        let client = &found.session.client;
-        let record = registry::record_of(client, found.record.id).await?;
-        found.worker.return_session(found.session);
+        let client = &handle.session.client;
+        let record = registry::read_record(client, handle.record.id).await?;
+        handle.worker.return_session(handle.session);
         drop(session_permit);
         let follower = Follower {
-            changes: found.worker.notifier.subscribe(),
-            worker: found.worker,
+            change_signal: handle.worker.notifier.subscribe(),
+            worker: handle.worker,
             view: record.id,
             name: record.name.to_string(),
-            position: FollowPosition {
-                sequence: after.unwrap_or(record.sequence),
-                rows: 0,
-            },
+            position: FollowPosition { sequence: after.unwrap_or(record.sequence), rows: 0 },
             _permit: permit,
         };
         follower.worker.context.metrics.followers.inc();
@@ -104,16 +98,13 @@ impl Views {
         alteration: &Alteration,
     ) -> Result<(), ViewsError> {
         let queue = alteration.queue.as_ref().unwrap_or(&record.queue);
-        let is_kept = alteration
-            .kept
-            .map_or(record.is_followed(), |kept| kept.is_some());
-        if alteration.mode.unwrap_or(record.mode) == Mode::Immediate && (is_kept || queue.is_some())
+        let has_retention =
+            alteration.retention.map_or(record.is_followed(), |retention| retention.is_some());
+        if alteration.mode.unwrap_or(record.mode) == Mode::Immediate
+            && (has_retention || queue.is_some())
         {
             let mode = Mode::Immediate;
-            return change_sets::check_mode(&Record {
-                mode,
-                ..record.clone()
-            });
+            return change_sets::check_can_be_followed(&Record { mode, ..record.clone() });
         }
         match alteration.queue.as_ref().and_then(Option::as_ref) {
             Some(queue) => self.context().check_queue(queue),
@@ -124,33 +115,33 @@ impl Views {
     /// Applies retention and queue of an alteration to the change sets of a view.
     pub(super) async fn alter_retention(
         &self,
-        at: &ViewRef,
+        view_ref: &ViewRef,
         alteration: &Alteration,
     ) -> Result<ViewReport, ViewsError> {
-        let mut found = self.find(at).await?;
-        let default = self.context().config.change_sets_kept;
+        let mut handle = self.find(view_ref).await?;
+        let default_retention = self.context().config.change_sets_kept;
         // Change sets must be retained to become tasks.
-        let is_fed = matches!(alteration.queue, Some(Some(_)));
-        let kept = match alteration.kept {
-            None if is_fed && !found.record.is_followed() => Some(Some(default)),
+        let sets_queue = matches!(alteration.queue, Some(Some(_)));
+        let retention = match alteration.retention {
+            None if sets_queue && !handle.record.is_followed() => Some(Some(default_retention)),
             kept => kept,
         };
         let update = FollowUpdate {
-            kept_ms: kept.map(|kept| kept.map(milliseconds)),
+            retention_ms: retention.map(|kept| kept.map(whole_milliseconds)),
             queue: alteration.queue.as_ref().map(Option::as_deref),
         };
-        let retries = found.worker.lock_retry_policy();
-        let client = &mut found.session.client;
-        change_sets::set_retention(client, &found.record, update, retries).await?;
+        let retries = handle.worker.lock_retry_policy();
+        let client = &mut handle.session.client;
+        change_sets::set_retention(client, &handle.record, update, retries).await?;
         let bytes_max = self.context().config.change_sets_size_max.bytes();
         delete_expired(client, i64::try_from(bytes_max).unwrap_or(i64::MAX)).await?;
-        found.worker.notifier.notify();
-        self.report_changed(found).await
+        handle.worker.notifier.notify();
+        self.report_changed(handle).await
     }
 }
 
 /// Duration in whole milliseconds, at most `i64::MAX`.
-pub fn milliseconds(span: ConfigDuration) -> i64 {
+pub(crate) fn whole_milliseconds(span: ConfigDuration) -> i64 {
     i64::try_from(span.duration().as_millis()).unwrap_or(i64::MAX)
 }
 
@@ -182,7 +173,7 @@ impl Follower {
     /// [`ViewsError::ChangesGone`]; [`ViewsError::NotFound`] where the view was dropped.
     pub async fn next(&mut self) -> Result<ChangePage, ViewsError> {
         loop {
-            self.changes.borrow_and_update();
+            self.change_signal.borrow_and_update();
             if let Some(page) = self.read_next().await? {
                 self.position = if page.has_more {
                     FollowPosition {
@@ -190,22 +181,17 @@ impl Follower {
                         ..self.position
                     }
                 } else {
-                    FollowPosition {
-                        sequence: page.sequence,
-                        rows: 0,
-                    }
+                    FollowPosition { sequence: page.sequence, rows: 0 }
                 };
                 return Ok(page);
             }
             // The sender is in the worker, which this follower holds: it cannot be gone.
-            _ = tokio::time::timeout(LOOK_AGAIN, self.changes.changed()).await;
+            _ = tokio::time::timeout(POLL_INTERVAL, self.change_signal.changed()).await;
         }
     }
 
     async fn read_next(&self) -> Result<Option<ChangePage>, ViewsError> {
-        let next = self
-            .worker
-            .read_changes(self.view, &self.name, self.position);
+        let next = self.worker.read_changes(self.view, &self.name, self.position);
         match next.await? {
             NextChanges::Nothing => Ok(None),
             NextChanges::Page(page) => Ok(Some(page)),

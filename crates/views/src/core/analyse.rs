@@ -33,14 +33,14 @@ use std::rc::Rc;
 
 use self::ctes::Cte;
 use self::dependent_join::DecorrelationDomain;
-pub use self::equalities::{Side, equal_part, equalities};
+pub use self::equalities::{Side, equalities, equality_conjuncts};
 pub(crate) use self::explicit_equality::with_explicit_equalities;
-pub use self::expressions::{parse_expression, text};
+pub use self::expressions::{parse_expression, print_expression};
 use self::facts::Facts;
 use self::parse::parse;
 use self::select::QueryRows;
-pub(crate) use self::select_list::unordered;
-use super::expression::{ColumnId, Expression, stage_column};
+pub(crate) use self::select_list::remove_order_by;
+use super::expression::{ColumnId, Expression, stage_column_name};
 use super::refusal::Refusal;
 use super::tree::{Aggregate, Node, Plan, Presentation, Source, Stage, StageContents};
 
@@ -56,16 +56,16 @@ pub(crate) fn analyse(sql: &str, facts: &Facts) -> Result<Plan, Refusal> {
         next_column: 0,
         stages: Vec::new(),
         depth: 0,
-        nulls: Vec::new(),
-        typed: Vec::new(),
-        compared: Vec::new(),
-        ctes: Vec::new(),
-        given: None,
-        of_each: None,
-        nested: 0,
+        null_keys: Vec::new(),
+        typed_like: Vec::new(),
+        lookup_keys: Vec::new(),
+        analysed_ctes: Vec::new(),
+        next_domain: None,
+        next_group_domain: None,
+        nesting_depth: 0,
     };
     let rows = analysis.select(&query, &Default::default())?;
-    Ok(analysis.finish(rows))
+    Ok(analysis.into_plan(rows))
 }
 
 /// Refuses SQL with the names that stand for columns in expressions. Even within a string they
@@ -80,31 +80,22 @@ fn refuse_reserved_names(sql: &str) -> Result<(), Refusal> {
 
 /// The plan of a query of which only the columns are known: it stores all rows. `table` is the
 /// index of the query among the view's tables.
-pub fn whole(table: usize, columns: impl Iterator<Item = String>) -> Plan {
+pub(crate) fn plan_whole_query(table: usize, columns: impl Iterator<Item = String>) -> Plan {
     let columns: Vec<(ColumnId, String)> = (1..).map(ColumnId).zip(columns).collect();
     let ids: Vec<ColumnId> = columns.iter().map(|(id, _)| *id).collect();
-    let kept = ids.iter().map(|id| (*id, stage_column(*id)));
+    let stored_columns = ids.iter().map(|id| (*id, stage_column_name(*id)));
     Plan {
         presentation: Presentation {
-            node: Node::Scan {
-                source: Source::Stage(0),
-                columns: kept.collect(),
-            },
-            columns: columns
-                .iter()
-                .map(|(id, name)| (name.clone(), *id))
-                .collect(),
+            node: Node::Scan { source: Source::Stage(0), columns: stored_columns.collect() },
+            columns: columns.iter().map(|(id, name)| (name.clone(), *id)).collect(),
             order: Vec::new(),
         },
         stages: vec![Stage {
-            input: Node::Scan {
-                source: Source::Table(table),
-                columns,
-            },
+            input: Node::Scan { source: Source::Table(table), columns },
             contents: StageContents::Rows { columns: ids },
         }],
-        typed: Vec::new(),
-        compared: Vec::new(),
+        typed_like: Vec::new(),
+        lookup_keys: Vec::new(),
     }
 }
 
@@ -118,20 +109,20 @@ struct Analysis<'a> {
     depth: usize,
     /// Columns that are null in the last analysed grouping set, with the keys of other sets that
     /// they stand for.
-    nulls: Vec<(ColumnId, Expression)>,
+    null_keys: Vec<(ColumnId, Expression)>,
     /// Null columns with the column whose type they have, as in [`Plan`].
-    typed: Vec<(ColumnId, ColumnId)>,
+    typed_like: Vec<(ColumnId, ColumnId)>,
     /// Group keys that are looked up, as in [`Plan`].
-    compared: Vec<(ColumnId, bool)>,
+    lookup_keys: Vec<(ColumnId, bool)>,
     /// Queries of WITH that have been analysed, with their rows.
-    ctes: Vec<(Rc<Cte>, QueryRows)>,
+    analysed_ctes: Vec<(Rc<Cte>, QueryRows)>,
     /// Domain of the query that is analysed next, if that is dependent.
-    given: Option<DecorrelationDomain>,
+    next_domain: Option<DecorrelationDomain>,
     /// Domain of the next grouping, which has a group for each value of the domain, even if there
     /// are no rows.
-    of_each: Option<DecorrelationDomain>,
+    next_group_domain: Option<DecorrelationDomain>,
     /// Number of dependent queries around the one that is analysed.
-    nested: usize,
+    nesting_depth: usize,
 }
 
 impl Analysis<'_> {
@@ -141,71 +132,59 @@ impl Analysis<'_> {
     }
 
     /// Adds a stage, and returns a scan of it.
-    fn stage(&mut self, mut stage: Stage) -> Node {
+    fn add_stage(&mut self, mut stage: Stage) -> Node {
         if let StageContents::Groups { keys, aggregates } = &mut stage.contents
             && keys.is_empty()
             && aggregates.is_empty()
         {
             // The one group without keys must have a column to exist.
-            aggregates.push(Aggregate::rows(self.new_column(), None));
+            aggregates.push(Aggregate::count_rows(self.new_column(), None));
         }
         let columns = stage.contents.columns();
         self.stages.push(stage);
         Node::Scan {
             source: Source::Stage(self.stages.len() - 1),
-            columns: columns
-                .into_iter()
-                .map(|id| (id, stage_column(id)))
-                .collect(),
+            columns: columns.into_iter().map(|id| (id, stage_column_name(id))).collect(),
         }
     }
 
-    fn finish(mut self, rows: QueryRows) -> Plan {
-        let shown = rows.columns.iter().map(|(_, id)| *id);
+    fn into_plan(mut self, rows: QueryRows) -> Plan {
+        let visible = rows.columns.iter().map(|(_, id)| *id);
         let order = rows.order.iter().map(|(id, _)| *id);
-        let columns: Vec<ColumnId> = shown.chain(order).collect();
+        let columns: Vec<ColumnId> = visible.chain(order).collect();
         let last = self.stages.len().checked_sub(1);
-        let node = match last.filter(|last| shows(&rows.node, Source::Stage(*last))) {
+        let node = match last.filter(|last| only_reads(&rows.node, Source::Stage(*last))) {
             Some(_) => rows.node,
             None => {
-                let keeps = StageContents::Rows {
-                    columns: distinct(&columns),
-                };
+                let contents = StageContents::Rows { columns: deduplicate(&columns) };
                 let input = rows.node;
-                self.stage(Stage {
-                    input,
-                    contents: keeps,
-                })
+                self.add_stage(Stage { input, contents })
             }
         };
         Plan {
-            typed: self.typed,
-            compared: self.compared,
+            typed_like: self.typed_like,
+            lookup_keys: self.lookup_keys,
             stages: self.stages,
-            presentation: Presentation {
-                node,
-                columns: rows.columns,
-                order: rows.order,
-            },
+            presentation: Presentation { node, columns: rows.columns, order: rows.order },
         }
     }
 }
 
-fn distinct(columns: &[ColumnId]) -> Vec<ColumnId> {
+fn deduplicate(columns: &[ColumnId]) -> Vec<ColumnId> {
     let mut seen = BTreeSet::new();
     let columns = columns.iter().copied();
     columns.filter(|column| seen.insert(*column)).collect()
 }
 
 /// Whether a node only filters and projects the rows of a source.
-fn shows(node: &Node, source: Source) -> bool {
+fn only_reads(node: &Node, source: Source) -> bool {
     match node {
         Node::Scan { source: read, .. } => *read == source,
-        Node::Filter { input, .. } | Node::Project { input, .. } => shows(input, source),
+        Node::Filter { input, .. } | Node::Project { input, .. } => only_reads(input, source),
         // Stored rows are computed already, and do not change with the clock.
         Node::Unit
-        | Node::Recent { .. }
-        | Node::Expand { .. }
+        | Node::TemporalFilter { .. }
+        | Node::FlatMap { .. }
         | Node::Join { .. }
         | Node::UnionAll { .. } => false,
     }

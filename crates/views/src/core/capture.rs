@@ -15,8 +15,8 @@ mod recorder;
 
 pub use recorder::Recorder;
 
-use super::expression::quoted;
-use super::sql::{FRONTIER, WEIGHT};
+use super::expression::quote_identifier;
+use super::sql::{FRONTIER_SNAPSHOT, WEIGHT};
 
 /// The column with the id of the transaction that changed a row.
 pub(crate) const TRANSACTION: &str = "egret_xid";
@@ -81,23 +81,17 @@ pub struct TransitionTable {
 }
 
 /// Transition table of old rows.
-pub const OLD: TransitionTable = TransitionTable {
-    name: "egret_old",
-    weight: "-1",
-};
+pub(crate) const OLD_ROWS: TransitionTable = TransitionTable { name: "egret_old", weight: "-1" };
 /// Transition table of new rows.
-pub const NEW: TransitionTable = TransitionTable {
-    name: "egret_new",
-    weight: "1",
-};
+pub(crate) const NEW_ROWS: TransitionTable = TransitionTable { name: "egret_new", weight: "1" };
 
 /// Events that fire a trigger each.
 const EVENTS: [&str; 4] = ["INSERT", "UPDATE", "DELETE", "TRUNCATE"];
 
 impl CapturedColumn {
     /// The column's definition in a table for changes.
-    fn declared(&self) -> String {
-        let (name, kind) = (quoted(&self.name), &self.recorded_type);
+    fn definition(&self) -> String {
+        let (name, kind) = (quote_identifier(&self.name), &self.recorded_type);
         match &self.collation {
             Some(collation) => format!("{name} {kind} COLLATE {collation}"),
             None => format!("{name} {kind}"),
@@ -105,7 +99,7 @@ impl CapturedColumn {
     }
 
     /// The recorded value, cast to the column's own type.
-    pub fn read(&self, recorded: &str) -> String {
+    pub(crate) fn cast_recorded(&self, recorded: &str) -> String {
         if self.sql_type == self.recorded_type {
             recorded.to_owned()
         } else {
@@ -116,7 +110,7 @@ impl CapturedColumn {
 
 impl Segment {
     /// The segment of a number in the catalogue.
-    pub fn numbered(number: i16) -> Self {
+    pub fn from_number(number: i16) -> Self {
         match number {
             2 => Self::Second,
             _ => Self::First,
@@ -141,60 +135,56 @@ impl Segment {
 }
 
 /// Name of the table for changes; a query of it reads both segments.
-pub fn changes(id: i64) -> String {
+pub(crate) fn changes_table(id: i64) -> String {
     format!("egret.changes_{id}")
 }
 
 /// Name of one segment; for the first, a query must say ONLY.
-pub fn segment(id: i64, segment: Segment) -> String {
+pub(crate) fn segment_table(id: i64, segment: Segment) -> String {
     match segment {
-        Segment::First => changes(id),
-        Segment::Second => format!("{}_second", changes(id)),
+        Segment::First => changes_table(id),
+        Segment::Second => format!("{}_second", changes_table(id)),
     }
 }
 
 /// Name of the function that the triggers of a table call.
-fn function(id: i64) -> String {
+fn trigger_function(id: i64) -> String {
     format!("egret.capture_{id}")
 }
 
 /// First words of the statement that creates a table for changes.
-fn create(is_unlogged: bool) -> &'static str {
-    if is_unlogged {
-        "CREATE UNLOGGED TABLE"
-    } else {
-        "CREATE TABLE"
-    }
+fn create_clause(is_unlogged: bool) -> &'static str {
+    if is_unlogged { "CREATE UNLOGGED TABLE" } else { "CREATE TABLE" }
 }
 
 /// Storage settings of a table for changes.
-const SETTINGS: &str = "WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, \
+const STORAGE_SETTINGS: &str = "WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, \
      autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000)";
 
 /// The index of a table for changes; it contains breaks only, so that finding one is cheap.
-fn index(table: &str) -> String {
+fn create_break_index(table: &str) -> String {
     format!("CREATE INDEX ON {table} ({TRANSACTION}) WHERE {WEIGHT} = 0")
 }
 
 /// The statements that create the second segment.
-pub(crate) fn create_second(id: i64, is_unlogged: bool) -> Vec<String> {
-    let (first, second) = (segment(id, Segment::First), segment(id, Segment::Second));
-    let create = create(is_unlogged);
+pub(crate) fn create_second_segment(id: i64, is_unlogged: bool) -> Vec<String> {
+    let (first, second) = (segment_table(id, Segment::First), segment_table(id, Segment::Second));
+    let create = create_clause(is_unlogged);
     vec![
-        format!("{create} {second} () INHERITS ({first}) {SETTINGS}"),
-        index(&second),
+        format!("{create} {second} () INHERITS ({first}) {STORAGE_SETTINGS}"),
+        create_break_index(&second),
     ]
 }
 
 impl TableCapture {
     /// Name of the table for changes.
-    pub fn changes(&self) -> String {
-        changes(self.id)
+    pub(crate) fn changes_table(&self) -> String {
+        changes_table(self.id)
     }
 
     /// Name of the function that the triggers call.
-    pub fn function(&self) -> String {
-        function(self.id)
+    pub(crate) fn trigger_function(&self) -> String {
+        trigger_function(self.id)
     }
 
     /// The part that generates the trigger function.
@@ -202,37 +192,32 @@ impl TableCapture {
         let columns = self.columns.iter();
         Recorder {
             id: self.id,
-            columns: columns
-                .map(|column| (column.name.clone(), column.type_oid))
-                .collect(),
+            columns: columns.map(|column| (column.name.clone(), column.type_oid)).collect(),
         }
     }
 
     /// The statements that create the table for changes. That of a view in mode immediate is
     /// unlogged: its rows do not outlive the transaction, so a crash loses nothing.
-    pub(crate) fn create_changes(&self, recording: CaptureOptions) -> Vec<String> {
-        let create = create(recording.is_unlogged || self.view.is_some());
-        let columns: String = self
-            .columns
-            .iter()
-            .map(|column| format!(", {}", column.declared()))
-            .collect();
-        let table = self.changes();
+    pub(crate) fn create_changes_table(&self, capture_options: CaptureOptions) -> Vec<String> {
+        let create = create_clause(capture_options.is_unlogged || self.view.is_some());
+        let columns: String =
+            self.columns.iter().map(|column| format!(", {}", column.definition())).collect();
+        let table = self.changes_table();
         vec![
             format!(
-                "{create} {table} ({TRANSACTION} xid8 NOT NULL, {WEIGHT} smallint NOT NULL{columns}) {SETTINGS}"
+                "{create} {table} ({TRANSACTION} xid8 NOT NULL, {WEIGHT} smallint NOT NULL{columns}) {STORAGE_SETTINGS}"
             ),
-            index(&table),
+            create_break_index(&table),
         ]
     }
 
     /// Query of changes with the types that the columns have in the table; `from` follows FROM.
-    pub(crate) fn as_recorded(&self, from: &str) -> String {
+    pub(crate) fn select_recorded(&self, from: &str) -> String {
         let columns = self.columns.iter();
         let list: String = columns
             .map(|column| {
-                let name = quoted(&column.name);
-                format!("{} AS {name}, ", column.read(&name))
+                let name = quote_identifier(&column.name);
+                format!("{} AS {name}, ", column.cast_recorded(&name))
             })
             .collect();
         // A sum over integers is a bigint; over bigints it would be a numeric.
@@ -240,62 +225,48 @@ impl TableCapture {
     }
 
     /// The changes with equal rows merged: their weights are added, and those of weight 0 left out.
-    pub(crate) fn consolidated(&self, from: &str) -> String {
+    pub(crate) fn select_consolidated(&self, from: &str) -> String {
         let mut list = Vec::new();
         let mut keys = Vec::new();
         for column in &self.columns {
-            let name = quoted(&column.name);
+            let name = quote_identifier(&column.name);
             if column.is_exact {
-                list.push(format!("{} AS {name}", column.read(&name)));
+                list.push(format!("{} AS {name}", column.cast_recorded(&name)));
                 keys.push(name);
             } else {
                 keys.push(format!("{name}::text COLLATE \"C\""));
                 let any = format!("any_value({name})");
-                list.push(format!("{} AS {name}", column.read(&any)));
+                list.push(format!("{} AS {name}", column.cast_recorded(&any)));
             }
         }
         list.push(format!("sum({WEIGHT})::bigint AS {WEIGHT}"));
-        let group = if keys.is_empty() {
-            String::new()
-        } else {
-            format!(" GROUP BY {}", keys.join(", "))
-        };
-        format!(
-            "SELECT {} FROM {from}{group} HAVING sum({WEIGHT}) <> 0",
-            list.join(", ")
-        )
+        let group =
+            if keys.is_empty() { String::new() } else { format!(" GROUP BY {}", keys.join(", ")) };
+        format!("SELECT {} FROM {from}{group} HAVING sum({WEIGHT}) <> 0", list.join(", "))
     }
 
     /// Subquery of the changes that the view's snapshot does not see. The planner has no useful
     /// statistics of the table, so the subquery adds `rows` rows that never appear: it is planned
     /// for about as many.
-    pub fn since(&self, rows: u64) -> String {
-        let changes = self.changes();
-        let names: Vec<String> = self
-            .columns
-            .iter()
-            .map(|column| quoted(&column.name))
-            .collect();
-        let nulls = names
-            .iter()
-            .map(|name| format!("(NULL::{changes}).{name}, "));
+    pub(crate) fn select_unapplied(&self, rows: u64) -> String {
+        let changes = self.changes_table();
+        let names: Vec<String> =
+            self.columns.iter().map(|column| quote_identifier(&column.name)).collect();
+        let nulls = names.iter().map(|name| format!("(NULL::{changes}).{name}, "));
         format!(
-            "(SELECT {list}{WEIGHT} FROM {changes} WHERE NOT pg_visible_in_snapshot({TRANSACTION}, {FRONTIER}) \
-             UNION ALL SELECT {nulls}0 FROM generate_series(1, {rows}) WHERE {FRONTIER} IS NULL) AS egret_since",
-            list = names
-                .iter()
-                .map(|name| format!("{name}, "))
-                .collect::<String>(),
+            "(SELECT {list}{WEIGHT} FROM {changes} WHERE NOT pg_visible_in_snapshot({TRANSACTION}, {FRONTIER_SNAPSHOT}) \
+             UNION ALL SELECT {nulls}0 FROM generate_series(1, {rows}) WHERE {FRONTIER_SNAPSHOT} IS NULL) AS egret_since",
+            list = names.iter().map(|name| format!("{name}, ")).collect::<String>(),
             nulls = nulls.collect::<String>(),
         )
     }
 
     /// The rows of transition tables with their weights, in parentheses.
-    pub(crate) fn in_transition(&self, sources: &[TransitionTable]) -> String {
+    pub(crate) fn select_transition_rows(&self, sources: &[TransitionTable]) -> String {
         let names: String = self
             .columns
             .iter()
-            .map(|column| format!("{}, ", quoted(&column.name)))
+            .map(|column| format!("{}, ", quote_identifier(&column.name)))
             .collect();
         let selects = sources.iter().map(|TransitionTable { name, weight }| {
             format!("SELECT {names}{weight} AS {WEIGHT} FROM {name}")
@@ -304,15 +275,15 @@ impl TableCapture {
     }
 
     /// The trigger functions with their argument types.
-    pub fn functions(&self) -> Vec<String> {
-        let before = self.view.map(|view| format!("{}()", before(view)));
-        let after = format!("{}()", self.function());
+    pub(crate) fn function_signatures(&self) -> Vec<String> {
+        let before = self.view.map(|view| format!("{}()", before_function(view)));
+        let after = format!("{}()", self.trigger_function());
         before.into_iter().chain([after]).collect()
     }
 
     /// Number of triggers on a table.
     pub(crate) fn trigger_count(&self) -> i64 {
-        (EVENTS.len() * self.functions().len()) as i64
+        (EVENTS.len() * self.function_signatures().len()) as i64
     }
 
     /// Names of the triggers on a table, not quoted.
@@ -325,15 +296,15 @@ impl TableCapture {
     fn triggers(&self) -> Vec<(&'static str, &'static str, String, String)> {
         let mut all = Vec::new();
         for event in EVENTS {
-            let on = event.to_lowercase();
+            let event_name = event.to_lowercase();
             if let Some(view) = self.view {
                 // Triggers fire in the order of their names: so views are locked in the same order
                 // on every table.
-                let name = format!("egret_before_{on}_{view:012}");
-                all.push(("BEFORE", event, name, before(view)));
+                let name = format!("egret_before_{event_name}_{view:012}");
+                all.push(("BEFORE", event, name, before_function(view)));
             }
-            let name = format!("egret_{on}_{}", self.id);
-            all.push(("AFTER", event, name, self.function()));
+            let name = format!("egret_{event_name}_{}", self.id);
+            all.push(("AFTER", event, name, self.trigger_function()));
         }
         all
     }
@@ -341,73 +312,70 @@ impl TableCapture {
     /// The statements that create the triggers on a table or on one of its partitions. If the role
     /// `may_alter` the table they fire in every session; otherwise they do not fire where
     /// `session_replication_role` is `replica`.
-    pub(crate) fn create_triggers(&self, on: &str, may_alter: bool) -> Vec<String> {
-        let (old, new) = (OLD.name, NEW.name);
-        let mut all = Vec::new();
+    pub(crate) fn create_triggers(&self, table: &str, may_alter: bool) -> Vec<String> {
+        let (old, new) = (OLD_ROWS.name, NEW_ROWS.name);
+        let mut statements = Vec::new();
         for (when, event, name, function) in self.triggers() {
-            let name = quoted(&name);
+            let name = quote_identifier(&name);
             let rows = match (when, event) {
                 ("AFTER", "INSERT") => format!("REFERENCING NEW TABLE AS {new}"),
                 ("AFTER", "UPDATE") => format!("REFERENCING OLD TABLE AS {old} NEW TABLE AS {new}"),
                 ("AFTER", "DELETE") => format!("REFERENCING OLD TABLE AS {old}"),
                 _ => String::new(),
             };
-            all.push(format!(
-                "CREATE OR REPLACE TRIGGER {name} {when} {event} ON {on} {rows} FOR EACH STATEMENT EXECUTE FUNCTION {function}()"
+            statements.push(format!(
+                "CREATE OR REPLACE TRIGGER {name} {when} {event} ON {table} {rows} FOR EACH STATEMENT EXECUTE FUNCTION {function}()"
             ));
             if may_alter {
-                all.push(format!("ALTER TABLE {on} ENABLE ALWAYS TRIGGER {name}"));
+                statements.push(format!("ALTER TABLE {table} ENABLE ALWAYS TRIGGER {name}"));
             }
         }
-        all
+        statements
     }
 
-    pub(crate) fn drop_triggers(&self, on: &str) -> Vec<String> {
+    pub(crate) fn drop_triggers(&self, table: &str) -> Vec<String> {
         let triggers = self.triggers().into_iter();
-        let drop = triggers
-            .map(|(_, _, name, _)| format!("DROP TRIGGER IF EXISTS {} ON {on}", quoted(&name)));
+        let drop = triggers.map(|(_, _, name, _)| {
+            format!("DROP TRIGGER IF EXISTS {} ON {table}", quote_identifier(&name))
+        });
         drop.collect()
     }
 
     /// The statements that create the trigger function, which no other role may call.
-    pub(crate) fn create_functions(&self, recording: CaptureOptions) -> Vec<String> {
+    pub(crate) fn create_functions(&self, capture_options: CaptureOptions) -> Vec<String> {
         let recorder = self.recorder();
         vec![
-            recorder.create_function(Segment::First, recording.size_max),
-            revoke(&format!("{}()", self.function())),
+            recorder.create_function(Segment::First, capture_options.size_max),
+            revoke_execute(&format!("{}()", self.trigger_function())),
         ]
     }
 
     /// The statement that stops recording a column.
     pub(crate) fn drop_column(&self, column: &CapturedColumn) -> String {
-        let (table, name) = (self.changes(), quoted(&column.name));
+        let (table, name) = (self.changes_table(), quote_identifier(&column.name));
         format!("ALTER TABLE {table} DROP COLUMN {name}")
     }
 
     /// The statement that starts recording one more column.
     pub(crate) fn add_column(&self, column: &CapturedColumn) -> String {
-        format!(
-            "ALTER TABLE {} ADD COLUMN {}",
-            self.changes(),
-            column.declared()
-        )
+        format!("ALTER TABLE {} ADD COLUMN {}", self.changes_table(), column.definition())
     }
 }
 
 /// Name of the function that a view in mode immediate has called before each statement on its
 /// tables.
-pub fn before(view: i64) -> String {
+pub(crate) fn before_function(view: i64) -> String {
     format!("egret.before_{view}")
 }
 
 /// Takes the right to call a function from PUBLIC.
-pub fn revoke(function: &str) -> String {
+pub(crate) fn revoke_execute(function: &str) -> String {
     format!("REVOKE ALL ON FUNCTION {function} FROM PUBLIC")
 }
 
 /// Changes as a common table expression. Consolidated ones are materialized: otherwise the planner
 /// may evaluate conditions for rows before opposite ones have cancelled out.
-pub(crate) fn changes_as(name: &str, changes: &str, is_consolidated: bool) -> String {
+pub(crate) fn changes_cte(name: &str, changes: &str, is_consolidated: bool) -> String {
     if is_consolidated {
         format!("{name} AS MATERIALIZED ({changes})")
     } else {

@@ -25,19 +25,15 @@ pub struct ColumnType {
 pub type Types = BTreeMap<ColumnId, ColumnType>;
 
 /// The type of a column, as in CREATE TABLE.
-pub fn declared(types: &Types, column: ColumnId) -> String {
-    let found = &types[&column];
-    match &found.collation {
-        Some(collation) => format!("{} COLLATE {collation}", found.sql),
-        None => found.sql.clone(),
+pub(crate) fn declared_type(types: &Types, column: ColumnId) -> String {
+    let column_type = &types[&column];
+    match &column_type.collation {
+        Some(collation) => format!("{} COLLATE {collation}", column_type.sql),
+        None => column_type.sql.clone(),
     }
 }
 
 /// The expression by which two values of a column look the same.
-pub(crate) fn identity(types: &Types, column: ColumnId, name: &str) -> String {
-    if types[&column].is_exact {
-        name.to_owned()
-    } else {
-        format!("({name})::text COLLATE \"C\"")
-    }
+pub(crate) fn identity_sql(types: &Types, column: ColumnId, name: &str) -> String {
+    if types[&column].is_exact { name.to_owned() } else { format!("({name})::text COLLATE \"C\"") }
 }

@@ -5,62 +5,49 @@ use super::tree::{JoinKind, Node, Source};
 
 /// A node with its inputs as a tree: a line each, indented by two spaces a level. `name` says what
 /// a source is called.
-pub fn operators(node: &Node, name: &impl Fn(Source) -> String) -> String {
+pub(crate) fn render_operators(node: &Node, source_name: &impl Fn(Source) -> String) -> String {
     let mut lines = Vec::new();
-    put(node, 0, name, &mut lines);
+    render_node(node, 0, source_name, &mut lines);
     lines.join("\n")
 }
 
-fn put(node: &Node, level: usize, name: &impl Fn(Source) -> String, lines: &mut Vec<String>) {
+fn render_node(
+    node: &Node,
+    level: usize,
+    source_name: &impl Fn(Source) -> String,
+    lines: &mut Vec<String>,
+) {
     let mut line = |text: String| lines.push(format!("{}{text}", "  ".repeat(level)));
     match node {
         Node::Unit => line("one row".to_owned()),
         Node::Scan { source, columns } => {
-            line(format!(
-                "scan of {}: {} columns",
-                name(*source),
-                columns.len()
-            ));
+            line(format!("scan of {}: {} columns", source_name(*source), columns.len()));
         }
         Node::Filter { input, condition } => {
-            line(format!("filter by {}", condition.shown()));
-            put(input, level + 1, name, lines);
+            line(format!("filter by {}", condition.display_text()));
+            render_node(input, level + 1, source_name, lines);
         }
-        Node::Recent {
-            input,
-            clock,
-            condition,
-            ..
-        } => {
+        Node::TemporalFilter { input, clock, condition, .. } => {
             let now = Expression::constant("now()");
-            let condition = condition.with(*clock, &now).shown();
+            let condition = condition.substitute(*clock, &now).display_text();
             line(format!("filter by {condition}, as time passes"));
-            put(input, level + 1, name, lines);
+            render_node(input, level + 1, source_name, lines);
         }
         Node::Project { input, columns } => {
-            let shown: Vec<String> = columns.iter().map(|(_, one)| one.shown()).collect();
-            line(format!("project {}", shown.join(", ")));
-            put(input, level + 1, name, lines);
+            let expressions: Vec<String> =
+                columns.iter().map(|(_, expression)| expression.display_text()).collect();
+            line(format!("project {}", expressions.join(", ")));
+            render_node(input, level + 1, source_name, lines);
         }
-        Node::Expand {
-            input,
-            call,
-            or_nulls,
-            ..
-        } => {
+        Node::FlatMap { input, call, outer_condition: or_nulls, .. } => {
             let kind = match or_nulls {
                 None => "rows of",
                 Some(_) => "rows, if any, of",
             };
-            line(format!("{kind} {}", call.shown()));
-            put(input, level + 1, name, lines);
+            line(format!("{kind} {}", call.display_text()));
+            render_node(input, level + 1, source_name, lines);
         }
-        Node::Join {
-            kind,
-            left,
-            right,
-            condition,
-        } => {
+        Node::Join { kind, left, right, condition } => {
             let kind = match kind {
                 JoinKind::Inner => "inner",
                 JoinKind::Left => "left",
@@ -68,14 +55,14 @@ fn put(node: &Node, level: usize, name: &impl Fn(Source) -> String, lines: &mut 
                 JoinKind::Semi => "semi",
                 JoinKind::Anti => "anti",
             };
-            line(format!("{kind} join on {}", condition.shown()));
-            put(left, level + 1, name, lines);
-            put(right, level + 1, name, lines);
+            line(format!("{kind} join on {}", condition.display_text()));
+            render_node(left, level + 1, source_name, lines);
+            render_node(right, level + 1, source_name, lines);
         }
         Node::UnionAll { inputs, .. } => {
             line("union all".to_owned());
             for (input, _) in inputs {
-                put(input, level + 1, name, lines);
+                render_node(input, level + 1, source_name, lines);
             }
         }
     }

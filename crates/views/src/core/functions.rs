@@ -3,7 +3,7 @@
 
 /// Stable functions of PostgreSQL's own that depend on nothing but their arguments and settings
 /// such as the time zone. The others read the clock, the session or the catalogue.
-const SETTINGS_ONLY: &[&str] = &[
+const SETTINGS_DEPENDENT_FUNCTIONS: &[&str] = &[
     "anytextcat",
     "array_to_json",
     "array_to_string",
@@ -57,28 +57,26 @@ const SETTINGS_ONLY: &[&str] = &[
 
 /// Functions that return the start time of the transaction. The analysis checks where a query
 /// calls them.
-const CLOCK: [&str; 2] = ["now", "transaction_timestamp"];
+const CLOCK_FUNCTIONS: [&str; 2] = ["now", "transaction_timestamp"];
 
 /// Whether a function of `pg_catalog` returns the start time of the transaction.
-pub(crate) fn is_clock(name: &str) -> bool {
-    CLOCK.contains(&name)
+pub(crate) fn is_clock_function(name: &str) -> bool {
+    CLOCK_FUNCTIONS.contains(&name)
 }
 
 /// Name prefixes of the functions behind operators on dates and times, which depend on the time
 /// zone setting only.
-const SETTINGS_ONLY_OPERATORS: &[&str] = &["timestamptz_", "timestamp_", "date_", "timetz_"];
+const SETTINGS_DEPENDENT_PREFIXES: &[&str] = &["timestamptz_", "timestamp_", "date_", "timetz_"];
 
 /// Why a function cannot be called by a view, if it cannot. `volatility` is that of `pg_proc`.
-pub fn refused(schema: &str, name: &str, volatility: &str) -> Option<&'static str> {
+pub(crate) fn refusal_advice(schema: &str, name: &str, volatility: &str) -> Option<&'static str> {
     match volatility {
         "i" => None,
         "s" if schema == "pg_catalog" => {
-            let depends_on_settings = is_clock(name)
-                || SETTINGS_ONLY.contains(&name)
-                || SETTINGS_ONLY_OPERATORS
-                    .iter()
-                    .any(|beginning| name.starts_with(beginning));
-            (!depends_on_settings)
+            let depends_on_settings_only = is_clock_function(name)
+                || SETTINGS_DEPENDENT_FUNCTIONS.contains(&name)
+                || SETTINGS_DEPENDENT_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+            (!depends_on_settings_only)
                 .then_some("its result may change while no row changes: leave it out")
         }
         "s" => Some(
@@ -95,10 +93,10 @@ mod tests {
 
     #[test]
     fn functions_that_depend_on_more_than_arguments_and_settings_are_refused() {
-        assert_eq!(refused("public", "mine", "i"), None);
-        assert_eq!(refused("pg_catalog", "to_char", "s"), None);
-        assert_eq!(refused("pg_catalog", "now", "s"), None);
-        assert_eq!(refused("pg_catalog", "timestamptz_pl_interval", "s"), None);
+        assert_eq!(refusal_advice("public", "mine", "i"), None);
+        assert_eq!(refusal_advice("pg_catalog", "to_char", "s"), None);
+        assert_eq!(refusal_advice("pg_catalog", "now", "s"), None);
+        assert_eq!(refusal_advice("pg_catalog", "timestamptz_pl_interval", "s"), None);
         for (schema, name, volatility) in [
             ("pg_catalog", "statement_timestamp", "s"),
             ("public", "now", "s"),
@@ -109,10 +107,7 @@ mod tests {
             ("public", "to_char", "s"),
             ("public", "mine", "v"),
         ] {
-            assert!(
-                refused(schema, name, volatility).is_some(),
-                "{schema}.{name}"
-            );
+            assert!(refusal_advice(schema, name, volatility).is_some(), "{schema}.{name}");
         }
     }
 }

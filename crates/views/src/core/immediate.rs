@@ -21,7 +21,8 @@
 use postgres_protocol::escape::escape_literal;
 
 use super::capture::{
-    NEW, OLD, Segment, TRANSACTION, TableCapture, TransitionTable, before, revoke,
+    NEW_ROWS, OLD_ROWS, Segment, TRANSACTION, TableCapture, TransitionTable, before_function,
+    revoke_execute,
 };
 use super::sql::WEIGHT;
 
@@ -38,9 +39,9 @@ pub struct RefreshStatements {
 #[derive(Clone, Debug)]
 pub struct ImmediateSource {
     /// The recorded columns of the table.
-    pub captured: TableCapture,
+    pub capture: TableCapture,
     /// Statements that apply the transition tables of an INSERT, an UPDATE and a DELETE.
-    pub direct: [RefreshStatements; 3],
+    pub transition_statements: [RefreshStatements; 3],
 }
 
 /// Definition of a view in mode immediate, from which its trigger functions are generated.
@@ -61,16 +62,17 @@ pub struct Immediate {
 }
 
 /// Statements with more rows than this are planned anew; with fewer they keep their cached plan.
-const PLANNED_ROWS: u32 = 1_000;
+const CACHED_PLAN_ROWS_MAX: u32 = 1_000;
 
 /// Transition tables of the three kinds of statements, in the order of `direct`.
-pub(crate) const SOURCES: [&[TransitionTable]; 3] = [&[NEW], &[OLD, NEW], &[OLD]];
+pub(crate) const TRANSITION_TABLES: [&[TransitionTable]; 3] =
+    [&[NEW_ROWS], &[OLD_ROWS, NEW_ROWS], &[OLD_ROWS]];
 
 /// Condition that the view has been maintained and is not about to be recomputed: the stamp then
 /// has more than the place. A view for which it is false is only locked, so that a full refresh
 /// waits.
 /// Before a statement `egret.view_is_live` is asked, which also looks into the catalogue.
-fn is_live(view: i64) -> String {
+fn live_condition(view: i64) -> String {
     format!(
         "coalesce((SELECT kept.snapshot IS NOT NULL AND strpos(kept.stamp, ';') > 0 \
          FROM egret.view AS kept WHERE kept.id = {view}), false)"
@@ -78,63 +80,61 @@ fn is_live(view: i64) -> String {
 }
 
 /// Name of the table by which writers lock a view.
-pub fn lock(view: i64) -> String {
+pub fn lock_table(view: i64) -> String {
     format!("egret.lock_{view}")
 }
 
 /// The changes that this transaction has recorded and not applied.
-fn own(changes: &str) -> String {
+fn own_changes(changes: &str) -> String {
     format!("{changes} WHERE {TRANSACTION} = pg_current_xact_id()")
 }
 
 impl RefreshStatements {
     /// The statements as PL/pgSQL, in a function with a variable `egret_done`.
-    fn run(&self, each: impl Fn(&str) -> String) -> String {
+    fn to_plpgsql(&self, render: impl Fn(&str) -> String) -> String {
         let statements = self.statements.iter().map(|sql| {
             format!(
                 "{};\nIF egret_done.wrong > 0 THEN\nRAISE EXCEPTION 'the stored state of the \
                  view does not match the changes';\nELSIF egret_done.wrong < 0 THEN\nRAISE \
                  EXCEPTION 'the changes lead to too many rows';\nEND IF;\n",
-                each(sql)
+                render(sql)
             )
         });
-        let sinks = self
-            .sinks
-            .iter()
-            .map(|sink| format!("DELETE FROM {sink};\n"));
+        let sinks = self.sinks.iter().map(|sink| format!("DELETE FROM {sink};\n"));
         statements.chain(sinks).collect()
     }
 
-    fn planned_once(&self) -> String {
-        self.run(|sql| format!("{sql} INTO egret_done"))
+    fn with_cached_plans(&self) -> String {
+        self.to_plpgsql(|sql| format!("{sql} INTO egret_done"))
     }
 
-    fn planned_each_time(&self) -> String {
-        self.run(|sql| format!("EXECUTE {} INTO egret_done", escape_literal(sql)))
+    fn with_fresh_plans(&self) -> String {
+        self.to_plpgsql(|sql| format!("EXECUTE {} INTO egret_done", escape_literal(sql)))
     }
 }
 
 impl Immediate {
     /// The statements that create the lock table and the functions.
     pub(crate) fn create_functions(&self) -> Vec<String> {
-        let mut all = vec![
-            format!("CREATE TABLE IF NOT EXISTS {} ()", lock(self.view)),
-            self.before(),
-            self.fail(),
-            self.catch_up(),
+        let mut statements = vec![
+            format!("CREATE TABLE IF NOT EXISTS {} ()", lock_table(self.view)),
+            self.before_function(),
+            self.fail_function(),
+            self.catch_up_function(),
         ];
-        all.extend(self.tables.iter().map(|table| self.after(table)));
-        all.extend(functions(self.view).iter().map(|function| revoke(function)));
-        all.extend(
+        statements.extend(self.tables.iter().map(|table| self.after_function(table)));
+        statements
+            .extend(function_signatures(self.view).iter().map(|function| revoke_execute(function)));
+        statements.extend(
             self.tables
                 .iter()
-                .map(|table| revoke(&format!("{}()", table.captured.function()))),
+                .map(|table| revoke_execute(&format!("{}()", table.capture.trigger_function()))),
         );
-        all
+        statements
     }
 
     /// Reads the last step of this transaction into `egret_open` and `egret_pending`.
-    fn last_step(&self) -> String {
+    fn read_last_step(&self) -> String {
         format!(
             "SELECT step.open, step.has_pending INTO egret_open, egret_pending FROM egret.view_statement AS step \
              WHERE step.view = {} AND step.xid = pg_current_xact_id() ORDER BY step.id DESC LIMIT 1;\n",
@@ -142,7 +142,7 @@ impl Immediate {
         )
     }
 
-    fn step(&self, open: &str, has_pending: &str) -> String {
+    fn insert_step(&self, open: &str, has_pending: &str) -> String {
         format!(
             "INSERT INTO egret.view_statement (view, xid, open, has_pending) \
              VALUES ({}, pg_current_xact_id(), {open}, {has_pending});\n",
@@ -150,7 +150,7 @@ impl Immediate {
         )
     }
 
-    fn before(&self) -> String {
+    fn before_function(&self) -> String {
         let view = self.view;
         let message = format!(
             "view {} is refreshed within the transactions that write to its tables, which must \
@@ -167,7 +167,7 @@ impl Immediate {
              IF EXISTS (SELECT FROM egret.view AS kept WHERE kept.id = {view} AND kept.state = 'suspended') THEN\n\
              RETURN NULL;\n\
              END IF;\n\
-             LOCK TABLE {lock} IN EXCLUSIVE MODE;\n\
+             LOCK TABLE {lock_table} IN EXCLUSIVE MODE;\n\
              IF NOT egret.view_is_live({view}) THEN\n{unmaintained}RETURN NULL;\nEND IF;\n\
              {last}\
              IF NOT FOUND THEN\n\
@@ -180,15 +180,13 @@ impl Immediate {
              RETURN NULL;\n\
              END",
             message = escape_literal(&message),
-            lock = lock(view),
+            lock_table = lock_table(view),
             unmaintained = self.note_unmaintained(),
-            last = self.last_step(),
-            step = self.step(
-                "coalesce(egret_open, 0) + 1",
-                "coalesce(egret_pending, false)"
-            ),
+            last = self.read_last_step(),
+            step =
+                self.insert_step("coalesce(egret_open, 0) + 1", "coalesce(egret_pending, false)"),
         );
-        function(&format!("{}() RETURNS trigger", before(view)), &body)
+        create_function(&format!("{}() RETURNS trigger", before_function(view)), &body)
     }
 
     /// Has a view that was maintained until its tables were altered recomputed, even if the
@@ -203,182 +201,174 @@ impl Immediate {
 
     /// The trigger function after a statement. Settings are applied where errors are caught: one
     /// that has become invalid must not fail the statement.
-    fn after(&self, table: &ImmediateSource) -> String {
-        let captured = &table.captured;
-        let direct = ["INSERT", "UPDATE", "DELETE"]
+    fn after_function(&self, table: &ImmediateSource) -> String {
+        let capture = &table.capture;
+        let events = ["INSERT", "UPDATE", "DELETE"]
             .iter()
-            .zip(&table.direct)
-            .zip(SOURCES);
-        let direct: String = direct
-            .map(|((event, work), sources)| self.after_event(captured, event, work, sources))
+            .zip(&table.transition_statements)
+            .zip(TRANSITION_TABLES);
+        let event_branches: String = events
+            .map(|((event, statements), sources)| {
+                self.event_branch(capture, event, statements, sources)
+            })
             .collect();
         let body = format!(
             "DECLARE\negret_open integer;\negret_pending boolean;\negret_done record;\negret_why text;\negret_settings text[];\n\
              BEGIN\n\
              {last}\
              egret_open := egret_open - 1;\n\
-             IF {is_live} THEN\n\
+             IF {live_condition} THEN\n\
              BEGIN\n\
              IF egret_open IS NULL THEN\nRAISE EXCEPTION 'the trigger before the statement did not run';\nEND IF;\n\
              {set}\
-             CASE TG_OP\n{direct}\
-             ELSE\n{record_break}\
+             CASE TG_OP\n{event_branches}\
+             ELSE\n{insert_break}\
              END CASE;\n\
-             IF egret_open = 0 AND egret_pending THEN\nPERFORM {catch_up}();\negret_pending := false;\nEND IF;\n\
+             IF egret_open = 0 AND egret_pending THEN\nPERFORM {catch_up_name}();\negret_pending := false;\nEND IF;\n\
              {reset}\
              EXCEPTION\n\
              WHEN serialization_failure OR deadlock_detected OR lock_not_available THEN\nRAISE;\n\
              WHEN OTHERS THEN\n\
              GET STACKED DIAGNOSTICS egret_why = MESSAGE_TEXT;\n\
-             PERFORM {fail}(egret_why);\negret_pending := false;\n\
+             PERFORM {fail_name}(egret_why);\negret_pending := false;\n\
              END;\n\
              ELSIF egret_pending THEN\n{forget}egret_pending := false;\n\
              END IF;\n\
              IF egret_open IS NOT NULL THEN\n{step}END IF;\n\
              RETURN NULL;\n\
              END",
-            last = self.last_step(),
-            is_live = is_live(self.view),
-            set = self.set(),
-            reset = self.reset(),
-            record_break = record_break(captured),
-            catch_up = catch_up(self.view),
-            fail = fail(self.view),
-            forget = self.forget(),
-            step = self.step("egret_open", "egret_pending AND egret_open > 0"),
+            last = self.read_last_step(),
+            live_condition = live_condition(self.view),
+            set = self.apply_settings(),
+            reset = self.restore_settings(),
+            insert_break = insert_break(capture),
+            catch_up_name = catch_up_name(self.view),
+            fail_name = fail_name(self.view),
+            forget = self.delete_own_changes(),
+            step = self.insert_step("egret_open", "egret_pending AND egret_open > 0"),
         );
-        function(&format!("{}() RETURNS trigger", captured.function()), &body)
+        create_function(&format!("{}() RETURNS trigger", capture.trigger_function()), &body)
     }
 
     /// Applies the settings of the view, and saves the session's own.
-    fn set(&self) -> String {
+    fn apply_settings(&self) -> String {
         if self.settings.is_empty() {
             return String::new();
         }
         let names = self.settings.iter().map(|(name, _)| escape_literal(name));
-        let before: Vec<String> = names
-            .map(|name| format!("current_setting({name})"))
-            .collect();
-        let set: Vec<String> = self
+        let saved_values: Vec<String> =
+            names.map(|name| format!("current_setting({name})")).collect();
+        let assignments: Vec<String> = self
             .settings
             .iter()
             .map(|(name, value)| format!("set_config({}, {value}, true)", escape_literal(name)))
             .collect();
         format!(
             "egret_settings := ARRAY[{}];\nPERFORM {};\n",
-            before.join(", "),
-            set.join(", ")
+            saved_values.join(", "),
+            assignments.join(", ")
         )
     }
 
     /// Restores the settings of the session.
-    fn reset(&self) -> String {
+    fn restore_settings(&self) -> String {
         if self.settings.is_empty() {
             return String::new();
         }
-        let set = self.settings.iter().enumerate().map(|(at, (name, _))| {
-            let (name, place) = (escape_literal(name), at + 1);
-            format!("set_config({name}, egret_settings[{place}], true)")
+        let assignments = self.settings.iter().enumerate().map(|(index, (name, _))| {
+            let (name, position) = (escape_literal(name), index + 1);
+            format!("set_config({name}, egret_settings[{position}], true)")
         });
-        format!("PERFORM {};\n", set.collect::<Vec<_>>().join(", "))
+        format!("PERFORM {};\n", assignments.collect::<Vec<_>>().join(", "))
     }
 
     /// Deletes the changes that this transaction has recorded.
-    fn forget(&self) -> String {
-        let changes = self.tables.iter().map(|table| table.captured.changes());
-        changes
-            .map(|changes| format!("DELETE FROM {};\n", own(&changes)))
-            .collect()
+    fn delete_own_changes(&self) -> String {
+        let changes = self.tables.iter().map(|table| table.capture.changes_table());
+        changes.map(|changes| format!("DELETE FROM {};\n", own_changes(&changes))).collect()
     }
 
-    fn after_event(
+    fn event_branch(
         &self,
-        captured: &TableCapture,
+        capture: &TableCapture,
         event: &str,
-        work: &RefreshStatements,
+        statements: &RefreshStatements,
         sources: &[TransitionTable],
     ) -> String {
         let table = sources[sources.len() - 1].name;
-        let recorder = captured.recorder();
+        let recorder = capture.recorder();
         format!(
             "WHEN '{event}' THEN\n\
              IF NOT EXISTS (SELECT FROM {table}) THEN\n\
              NULL;\n\
-             ELSIF NOT {fits} THEN\n{record_break}\
+             ELSIF NOT {fits} THEN\n{insert_break}\
              {untouched}\
              ELSIF egret_open > 0 OR egret_pending THEN\n{record};\negret_pending := true;\n\
              ELSIF {many} THEN\n{each_time}\
              ELSE\n{once}END IF;\n",
-            fits = recorder.fits(table),
+            fits = recorder.types_match_condition(table),
             untouched = match event {
-                "UPDATE" => format!("ELSIF {} THEN\nNULL;\n", recorder.untouched()),
+                "UPDATE" => format!("ELSIF {} THEN\nNULL;\n", recorder.unchanged_condition()),
                 _ => String::new(),
             },
-            record_break = record_break(captured),
-            record = recorder.record(Segment::First, sources),
-            many = are_many(&format!("SELECT FROM {table}")),
-            each_time = work.planned_each_time(),
-            once = work.planned_once(),
+            insert_break = insert_break(capture),
+            record = recorder.insert_statement(Segment::First, sources),
+            many = many_rows_condition(&format!("SELECT FROM {table}")),
+            each_time = statements.with_fresh_plans(),
+            once = statements.with_cached_plans(),
         )
     }
 
     /// The function that applies all recorded changes.
-    fn catch_up(&self) -> String {
-        let changes: Vec<String> = self
-            .tables
+    fn catch_up_function(&self) -> String {
+        let changes: Vec<String> =
+            self.tables.iter().map(|table| own_changes(&table.capture.changes_table())).collect();
+        let break_conditions: Vec<String> = changes
             .iter()
-            .map(|table| own(&table.captured.changes()))
+            .map(|own_changes| format!("EXISTS (SELECT FROM {own_changes} AND {WEIGHT} = 0)"))
             .collect();
-        let has_break: Vec<String> = changes
-            .iter()
-            .map(|own| format!("EXISTS (SELECT FROM {own} AND {WEIGHT} = 0)"))
-            .collect();
-        let rows: Vec<String> = changes
-            .iter()
-            .map(|own| format!("SELECT FROM {own}"))
-            .collect();
+        let rows: Vec<String> = changes.iter().map(|own| format!("SELECT FROM {own}")).collect();
         let body = format!(
             "DECLARE\negret_done record;\n\
              BEGIN\n\
-             IF {has_break} THEN\n{rebuild}\
+             IF {break_conditions} THEN\n{rebuild}\
              ELSIF {many} THEN\n{each_time}\
              ELSE\n{once}END IF;\n\
              {forget}\
              END",
-            has_break = has_break.join(" OR "),
-            rebuild = self.rebuild.planned_each_time(),
-            many = are_many(&rows.join(" UNION ALL ")),
-            each_time = self.apply.planned_each_time(),
-            once = self.apply.planned_once(),
-            forget = self.forget(),
+            break_conditions = break_conditions.join(" OR "),
+            rebuild = self.rebuild.with_fresh_plans(),
+            many = many_rows_condition(&rows.join(" UNION ALL ")),
+            each_time = self.apply.with_fresh_plans(),
+            once = self.apply.with_cached_plans(),
+            forget = self.delete_own_changes(),
         );
-        function(&format!("{}() RETURNS void", catch_up(self.view)), &body)
+        create_function(&format!("{}() RETURNS void", catch_up_name(self.view)), &body)
     }
 
     /// The function that marks the view as failed.
-    fn fail(&self) -> String {
+    fn fail_function(&self) -> String {
         let body = format!(
             "BEGIN\n\
              {}\
              UPDATE egret.view SET snapshot = NULL, reason = why, \
              state = CASE state WHEN 'active' THEN 'failing' ELSE state END WHERE id = {};\n\
              END",
-            self.forget(),
+            self.delete_own_changes(),
             self.view
         );
-        function(
-            &format!("{}(why text) RETURNS void", fail(self.view)),
-            &body,
-        )
+        create_function(&format!("{}(why text) RETURNS void", fail_name(self.view)), &body)
     }
 }
 
 /// Condition that a query has more rows than statements keep their plan for.
-fn are_many(query: &str) -> String {
-    format!("(SELECT count(*) FROM ({query} LIMIT {PLANNED_ROWS} + 1) AS counted) > {PLANNED_ROWS}")
+fn many_rows_condition(query: &str) -> String {
+    format!(
+        "(SELECT count(*) FROM ({query} LIMIT {CACHED_PLAN_ROWS_MAX} + 1) AS counted) > {CACHED_PLAN_ROWS_MAX}"
+    )
 }
 
-fn function(signature: &str, body: &str) -> String {
+fn create_function(signature: &str, body: &str) -> String {
     format!(
         "CREATE OR REPLACE FUNCTION {signature} LANGUAGE plpgsql SECURITY DEFINER \
          SET search_path = pg_catalog, egret, pg_temp SET jit = off AS {}",
@@ -386,26 +376,26 @@ fn function(signature: &str, body: &str) -> String {
     )
 }
 
-fn record_break(captured: &TableCapture) -> String {
+fn insert_break(capture: &TableCapture) -> String {
     format!(
         "INSERT INTO {} ({TRANSACTION}, {WEIGHT}) VALUES (pg_current_xact_id(), 0);\negret_pending := true;\n",
-        captured.changes()
+        capture.changes_table()
     )
 }
 
-fn catch_up(view: i64) -> String {
+fn catch_up_name(view: i64) -> String {
     format!("egret.catch_up_{view}")
 }
 
-fn fail(view: i64) -> String {
+fn fail_name(view: i64) -> String {
     format!("egret.fail_{view}")
 }
 
 /// The functions of a view with their argument types, without those of its tables.
-pub fn functions(view: i64) -> [String; 3] {
+pub(crate) fn function_signatures(view: i64) -> [String; 3] {
     [
-        format!("{}()", before(view)),
-        format!("{}()", catch_up(view)),
-        format!("{}(text)", fail(view)),
+        format!("{}()", before_function(view)),
+        format!("{}()", catch_up_name(view)),
+        format!("{}(text)", fail_name(view)),
     ]
 }

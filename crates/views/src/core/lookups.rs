@@ -17,106 +17,100 @@ use super::tree::{JoinKind, Node, Source};
 
 /// The input of a stage, and the keys by which its groups are recomputed.
 #[derive(Clone, Debug)]
-pub struct StageInput<'a> {
+pub(crate) struct StageInput<'a> {
     /// The operator whose rows the stage stores.
     pub input: &'a Node,
     /// Keys of groups that are recomputed, without nullable ones: nulls are not looked up by an
     /// index.
-    pub asked: Vec<&'a Expression>,
+    pub recomputed_keys: Vec<&'a Expression>,
 }
 
 /// Facts about a table that decide whether an index helps.
 #[derive(Clone, Debug, Default)]
-pub struct TableFacts {
+pub(crate) struct TableFacts {
     /// Whether it is small enough to be scanned each time.
     pub is_small: bool,
     /// Columns with which a usable index begins.
-    pub indexed: BTreeSet<String>,
+    pub indexed_columns: BTreeSet<String>,
     /// Columns with an index that finds them by their text.
-    pub texts: BTreeSet<String>,
+    pub text_indexed_columns: BTreeSet<String>,
 }
 
 /// An index that is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MissingIndex {
+pub(crate) struct MissingIndex {
     /// The table, by its index in the view's list.
     pub table: usize,
     /// The columns that the index needs.
     pub columns: Vec<String>,
     /// It is used when one of these tables changes, …
-    pub changed: BTreeSet<usize>,
+    pub changed_tables: BTreeSet<usize>,
     /// … when groups are recomputed, …
-    pub is_asked: bool,
+    pub is_for_recomputation: bool,
     /// … and whenever time passes.
-    pub has_clock: bool,
+    pub is_for_clock: bool,
 }
 
 /// The missing indexes of stages over tables. Tables without an entry in `tables` are left out.
-pub fn missing(
+pub(crate) fn find_missing_indexes(
     stages: &[StageInput<'_>],
     tables: &BTreeMap<usize, TableFacts>,
 ) -> Vec<MissingIndex> {
-    let mut search = Search {
-        tables,
-        found: Vec::new(),
-    };
+    let mut search = Search { tables, missing: Vec::new() };
     // The tables below each stage, by its index.
-    let mut below: Vec<BTreeSet<usize>> = Vec::new();
+    let mut tables_below_stages: Vec<BTreeSet<usize>> = Vec::new();
     for stage in stages {
-        let mut shape = JoinGraph::default();
-        let all = shape.add(stage.input);
-        let tables_of = |leaf: usize| match &shape.leaves[leaf] {
+        let mut graph = JoinGraph::default();
+        let scans = graph.add_node(stage.input);
+        let tables_of_scan = |leaf: usize| match &graph.scan_sources[leaf] {
             // It changes together with all the others.
-            Source::Itself => tables_below(&shape.leaves, &below),
-            other => tables_below(std::slice::from_ref(other), &below),
+            Source::Recursion => tables_below(&graph.scan_sources, &tables_below_stages),
+            other => tables_below(std::slice::from_ref(other), &tables_below_stages),
         };
-        for leaf in all.clone() {
-            let why = LookupReason::Changed(tables_of(leaf));
-            let wanted = shape.joined_with(leaf, &all);
-            search.reach(&shape, BTreeSet::from([leaf]), wanted, &[], &why);
-            let matched = shape.matched.iter();
+        for leaf in scans.clone() {
+            let reason = LookupReason::Changed(tables_of_scan(leaf));
+            let targets = graph.joinable_scans(leaf, &scans);
+            search.reach_scans(&graph, BTreeSet::from([leaf]), targets, &[], &reason);
+            let matched = graph.counted_matches.iter();
             for (rows, counted) in matched.filter(|(_, counted)| counted.contains(&leaf)) {
-                search.reach(&shape, rows.clone(), counted.clone(), &[], &why);
+                search.reach_scans(&graph, rows.clone(), counted.clone(), &[], &reason);
             }
         }
-        for (leaf, column) in shape.moments() {
-            search.pass(shape.leaves[leaf], column);
-            let wanted = shape.joined_with(leaf, &all);
-            search.reach(
-                &shape,
+        for (leaf, column) in graph.clock_origins() {
+            search.check_clock_lookup(graph.scan_sources[leaf], column);
+            let wanted = graph.joinable_scans(leaf, &scans);
+            search.reach_scans(
+                &graph,
                 BTreeSet::from([leaf]),
                 wanted,
                 &[],
-                &LookupReason::Passed,
+                &LookupReason::TimePassed,
             );
         }
-        if !stage.asked.is_empty() {
-            let keys: Vec<ColumnId> = stage
-                .asked
-                .iter()
-                .filter_map(|key| key.as_column())
-                .collect();
-            search.reach(
-                &shape,
+        if !stage.recomputed_keys.is_empty() {
+            let keys: Vec<ColumnId> =
+                stage.recomputed_keys.iter().filter_map(|key| key.as_column()).collect();
+            search.reach_scans(
+                &graph,
                 BTreeSet::new(),
-                all.clone(),
+                scans.clone(),
                 &keys,
-                &LookupReason::Asked,
+                &LookupReason::Recomputation,
             );
         }
-        below.push(all.into_iter().flat_map(tables_of).collect());
+        tables_below_stages.push(scans.into_iter().flat_map(tables_of_scan).collect());
     }
-    search.found
+    search.missing
 }
 
 /// The tables of sources, those below stages included.
 fn tables_below(sources: &[Source], below: &[BTreeSet<usize>]) -> BTreeSet<usize> {
-    let of = |source: &Source| match *source {
+    let source_tables = |source: &Source| match *source {
         Source::Table(table) => BTreeSet::from([table]),
         Source::Stage(stage) => below[stage].clone(),
-        Source::Itself => BTreeSet::new(),
+        Source::Recursion => BTreeSet::new(),
     };
-    sources.iter().flat_map(of).collect()
+    sources.iter().flat_map(source_tables).collect()
 }
 
 /// Scans of a node, by their order in it.
@@ -124,262 +118,243 @@ type ScanSet = BTreeSet<usize>;
 
 enum LookupReason {
     Changed(BTreeSet<usize>),
-    Asked,
-    Passed,
+    Recomputation,
+    TimePassed,
 }
 
 /// Scans of a tree of operators, and the conditions that relate them.
 #[derive(Default)]
 struct JoinGraph {
-    leaves: Vec<Source>,
+    scan_sources: Vec<Source>,
     /// Scan and name of the source columns that a column copies.
     columns: BTreeMap<ColumnId, Vec<(usize, String)>>,
-    equal: Vec<(Side, Side)>,
+    equalities: Vec<(Side, Side)>,
     /// Columns that are compared with the clock.
-    passing: Vec<ColumnId>,
+    clock_columns: Vec<ColumnId>,
     /// Sides of outer, semi and anti joins whose rows depend on the number of matches, with the
     /// side in which matches are counted.
-    matched: Vec<(ScanSet, ScanSet)>,
+    counted_matches: Vec<(ScanSet, ScanSet)>,
     /// Scans of each input of the unions: scans of different inputs are not joined.
-    apart: Vec<Vec<ScanSet>>,
+    union_inputs: Vec<Vec<ScanSet>>,
 }
 
 impl JoinGraph {
-    fn add(&mut self, node: &Node) -> ScanSet {
+    fn add_node(&mut self, node: &Node) -> ScanSet {
         match node {
             Node::Unit => ScanSet::new(),
             Node::Scan { source, columns } => {
-                let leaf = self.leaves.len();
-                self.leaves.push(*source);
+                let leaf = self.scan_sources.len();
+                self.scan_sources.push(*source);
                 for (id, name) in columns {
-                    let places = self.columns.entry(*id).or_default();
-                    places.push((leaf, name.clone()));
+                    let origins = self.columns.entry(*id).or_default();
+                    origins.push((leaf, name.clone()));
                 }
                 ScanSet::from([leaf])
             }
             Node::Filter { input, condition } => {
-                self.equal.extend(equalities(condition));
-                self.add(input)
+                self.equalities.extend(equalities(condition));
+                self.add_node(input)
             }
-            Node::Recent { input, moments, .. } => {
+            Node::TemporalFilter { input, predicates: moments, .. } => {
                 let columns = moments.iter().map(|moment| moment.value.as_column());
-                self.passing.extend(columns.flatten());
-                self.add(input)
+                self.clock_columns.extend(columns.flatten());
+                self.add_node(input)
             }
             Node::Project { input, columns } => {
-                let all = self.add(input);
+                let scans = self.add_node(input);
                 for (id, expression) in columns {
-                    self.rename(*id, expression.as_column());
+                    self.add_origins(*id, expression.as_column());
                 }
-                all
+                scans
             }
-            Node::Expand { input, .. } => self.add(input),
-            Node::Join {
-                kind,
-                left,
-                right,
-                condition,
-            } => {
-                self.equal.extend(equalities(condition));
-                let (left, right) = (self.add(left), self.add(right));
+            Node::FlatMap { input, .. } => self.add_node(input),
+            Node::Join { kind, left, right, condition } => {
+                self.equalities.extend(equalities(condition));
+                let (left, right) = (self.add_node(left), self.add_node(right));
                 if *kind != JoinKind::Inner {
-                    self.matched.push((left.clone(), right.clone()));
+                    self.counted_matches.push((left.clone(), right.clone()));
                 }
                 if *kind == JoinKind::Full {
-                    self.matched.push((right.clone(), left.clone()));
+                    self.counted_matches.push((right.clone(), left.clone()));
                 }
                 left.into_iter().chain(right).collect()
             }
             Node::UnionAll { inputs, columns } => {
-                let mut apart = Vec::new();
+                let mut input_scans = Vec::new();
                 for (input, mapped) in inputs {
-                    apart.push(self.add(input));
+                    input_scans.push(self.add_node(input));
                     for (id, from) in columns.iter().zip(mapped) {
-                        self.rename(*id, Some(*from));
+                        self.add_origins(*id, Some(*from));
                     }
                 }
-                let all = apart.iter().flatten().copied().collect();
-                self.apart.push(apart);
+                let all = input_scans.iter().flatten().copied().collect();
+                self.union_inputs.push(input_scans);
                 all
             }
         }
     }
 
-    fn rename(&mut self, id: ColumnId, from: Option<ColumnId>) {
-        let places = from.and_then(|from| self.columns.get(&from)).cloned();
-        let known = self.columns.entry(id).or_default();
-        known.extend(places.unwrap_or_default());
+    fn add_origins(&mut self, id: ColumnId, from: Option<ColumnId>) {
+        let origins = from.and_then(|from| self.columns.get(&from)).cloned();
+        let existing = self.columns.entry(id).or_default();
+        existing.extend(origins.unwrap_or_default());
     }
 
     /// Source columns that are compared with the clock.
-    fn moments(&self) -> impl Iterator<Item = (usize, &str)> {
-        let places = self
-            .passing
-            .iter()
-            .filter_map(|id| self.columns.get(id))
-            .flatten();
-        places.map(|(leaf, name)| (*leaf, name.as_str()))
+    fn clock_origins(&self) -> impl Iterator<Item = (usize, &str)> {
+        let origins = self.clock_columns.iter().filter_map(|id| self.columns.get(id)).flatten();
+        origins.map(|(leaf, name)| (*leaf, name.as_str()))
     }
 
     /// The leaves among these that rows of one are joined with.
-    fn joined_with(&self, leaf: usize, all: &ScanSet) -> ScanSet {
-        let unions = self.apart.iter();
-        let around = unions.filter(|inputs| inputs.iter().any(|input| input.contains(&leaf)));
-        let others: ScanSet = around
-            .flatten()
-            .filter(|input| !input.contains(&leaf))
-            .flatten()
-            .copied()
-            .collect();
-        all.difference(&others).copied().collect()
+    fn joinable_scans(&self, leaf: usize, scans: &ScanSet) -> ScanSet {
+        let unions = self.union_inputs.iter();
+        let enclosing = unions.filter(|inputs| inputs.iter().any(|input| input.contains(&leaf)));
+        let others: ScanSet =
+            enclosing.flatten().filter(|input| !input.contains(&leaf)).flatten().copied().collect();
+        scans.difference(&others).copied().collect()
     }
 
     /// Whether the value of a side can be computed from the rows of these scans.
-    fn is_known(&self, side: &Side, reached: &ScanSet) -> bool {
+    fn is_computable(&self, side: &Side, reached: &ScanSet) -> bool {
         let is_known = |id: &ColumnId| {
-            let mut places = self.columns.get(id).into_iter().flatten();
-            places.any(|(leaf, _)| reached.contains(leaf))
+            let mut origins = self.columns.get(id).into_iter().flatten();
+            origins.any(|(leaf, _)| reached.contains(leaf))
         };
         !side.columns.is_empty() && side.columns.iter().all(is_known)
     }
 
     /// The name of the column that one side is in a leaf, and whether it is cast.
-    fn column_in(&self, leaf: usize, side: &Side) -> Option<(&str, bool)> {
-        let mut places = self.columns.get(&side.column?)?.iter();
-        let found = places.find(|(place, _)| *place == leaf);
-        found.map(|(_, name)| (name.as_str(), side.is_text))
+    fn column_in_scan(&self, leaf: usize, side: &Side) -> Option<(&str, bool)> {
+        let mut origins = self.columns.get(&side.column?)?.iter();
+        let origin = origins.find(|(place, _)| *place == leaf);
+        origin.map(|(_, name)| (name.as_str(), side.is_text))
     }
 }
 
 struct Search<'a> {
     tables: &'a BTreeMap<usize, TableFacts>,
-    found: Vec<MissingIndex>,
+    missing: Vec<MissingIndex>,
 }
 
 impl Search<'_> {
     /// Looks up the wanted scans one after the other, from the reached ones and from values of the
     /// `given` columns. Adds an index for each lookup that has none.
-    fn reach(
+    fn reach_scans(
         &mut self,
-        shape: &JoinGraph,
+        graph: &JoinGraph,
         mut reached: ScanSet,
-        wanted: ScanSet,
-        given: &[ColumnId],
-        why: &LookupReason,
+        targets: ScanSet,
+        known_columns: &[ColumnId],
+        reason: &LookupReason,
     ) {
-        let mut left: ScanSet = wanted.difference(&reached).copied().collect();
-        while !left.is_empty() {
-            let compared: Vec<(usize, Vec<String>)> = left
+        let mut remaining: ScanSet = targets.difference(&reached).copied().collect();
+        while !remaining.is_empty() {
+            let lookups: Vec<(usize, Vec<String>)> = remaining
                 .iter()
-                .map(|leaf| (*leaf, self.compared(shape, *leaf, &reached, given)))
+                .map(|leaf| (*leaf, self.lookup_columns(graph, *leaf, &reached, known_columns)))
                 .collect();
-            let mut by_column = compared.iter().filter(|(_, columns)| !columns.is_empty());
-            let looked_up = by_column
+            let mut by_column = lookups.iter().filter(|(_, columns)| !columns.is_empty());
+            let cheap_lookup = by_column
                 .clone()
-                .find(|(leaf, columns)| self.is_found(shape.leaves[*leaf], columns, why));
-            let next = match (looked_up, by_column.next()) {
+                .find(|(leaf, columns)| self.has_index(graph.scan_sources[*leaf], columns, reason));
+            let next = match (cheap_lookup, by_column.next()) {
                 (Some((leaf, _)), _) => *leaf,
                 (None, Some((leaf, columns))) => {
-                    self.miss(shape.leaves[*leaf], columns, why);
+                    self.add_missing_index(graph.scan_sources[*leaf], columns, reason);
                     *leaf
                 }
                 // No index would help.
-                (None, None) => compared[0].0,
+                (None, None) => lookups[0].0,
             };
             reached.insert(next);
-            left.remove(&next);
+            remaining.remove(&next);
         }
     }
 
     /// Looks rows of a source up as time passes.
-    fn pass(&mut self, source: Source, column: &str) {
+    fn check_clock_lookup(&mut self, source: Source, column: &str) {
         let columns = [column.to_owned()];
-        if !self.is_found(source, &columns, &LookupReason::Passed) {
-            self.miss(source, &columns, &LookupReason::Passed);
+        if !self.has_index(source, &columns, &LookupReason::TimePassed) {
+            self.add_missing_index(source, &columns, &LookupReason::TimePassed);
         }
     }
 
     /// The columns of a leaf by which it can be looked up from those that are reached.
-    fn compared(
+    fn lookup_columns(
         &self,
-        shape: &JoinGraph,
+        graph: &JoinGraph,
         leaf: usize,
         reached: &ScanSet,
-        given: &[ColumnId],
+        known_columns: &[ColumnId],
     ) -> Vec<String> {
-        let source = shape.leaves[leaf];
-        let sides = shape
-            .equal
-            .iter()
-            .flat_map(|(one, other)| [(one, other), (other, one)]);
+        let source = graph.scan_sources[leaf];
+        let sides =
+            graph.equalities.iter().flat_map(|(left, right)| [(left, right), (right, left)]);
         let by_sides = sides
-            .filter(|(_, other)| shape.is_known(other, reached))
-            .filter_map(|(one, _)| shape.column_in(leaf, one))
-            .filter(|(name, is_text)| !is_text || self.is_text(source, name))
+            .filter(|(_, other)| graph.is_computable(other, reached))
+            .filter_map(|(one, _)| graph.column_in_scan(leaf, one))
+            .filter(|(name, is_text)| !is_text || self.has_text_index(source, name))
             .map(|(name, _)| name);
-        let places = given
-            .iter()
-            .filter_map(|id| shape.columns.get(id))
-            .flatten();
-        let by_keys = places
-            .filter(|(place, _)| *place == leaf)
-            .map(|(_, name)| name.as_str());
+        let origins = known_columns.iter().filter_map(|id| graph.columns.get(id)).flatten();
+        let by_keys = origins.filter(|(place, _)| *place == leaf).map(|(_, name)| name.as_str());
         let mut columns: Vec<String> = Vec::new();
         for name in by_sides.chain(by_keys) {
-            if !columns.iter().any(|known| known == name) {
+            if !columns.iter().any(|column| column == name) {
                 columns.push(name.to_owned());
             }
         }
         columns
     }
 
-    fn facts(&self, source: Source) -> Option<(usize, &TableFacts)> {
+    fn table_facts(&self, source: Source) -> Option<(usize, &TableFacts)> {
         match source {
             Source::Table(table) => Some((table, self.tables.get(&table)?)),
-            Source::Stage(_) | Source::Itself => None,
+            Source::Stage(_) | Source::Recursion => None,
         }
     }
 
-    fn is_text(&self, source: Source, column: &str) -> bool {
-        let facts = self.facts(source);
-        facts.is_none_or(|(_, facts)| facts.texts.contains(column))
+    fn has_text_index(&self, source: Source, column: &str) -> bool {
+        let facts = self.table_facts(source);
+        facts.is_none_or(|(_, facts)| facts.text_indexed_columns.contains(column))
     }
 
     /// Whether rows of a source are found by one of these columns at little cost, with the indexes
     /// that are missing.
-    fn is_found(&mut self, source: Source, columns: &[String], why: &LookupReason) -> bool {
-        let Some((table, facts)) = self.facts(source) else {
+    fn has_index(&mut self, source: Source, columns: &[String], reason: &LookupReason) -> bool {
+        let Some((table, facts)) = self.table_facts(source) else {
             return true;
         };
-        if facts.is_small || columns.iter().any(|name| facts.indexed.contains(name)) {
+        if facts.is_small || columns.iter().any(|name| facts.indexed_columns.contains(name)) {
             return true;
         }
-        let mut found = self.found.iter_mut();
-        let known = found.find(|one| one.table == table && columns.contains(&one.columns[0]));
-        known.map(|one| one.add(why)).is_some()
+        let mut missing = self.missing.iter_mut();
+        let existing =
+            missing.find(|index| index.table == table && columns.contains(&index.columns[0]));
+        existing.map(|one| one.add_reason(reason)).is_some()
     }
 
-    fn miss(&mut self, source: Source, columns: &[String], why: &LookupReason) {
+    fn add_missing_index(&mut self, source: Source, columns: &[String], reason: &LookupReason) {
         if let Source::Table(table) = source {
-            let mut one = MissingIndex {
+            let mut index = MissingIndex {
                 table,
                 columns: columns.to_vec(),
-                changed: BTreeSet::new(),
-                is_asked: false,
-                has_clock: false,
+                changed_tables: BTreeSet::new(),
+                is_for_recomputation: false,
+                is_for_clock: false,
             };
-            one.add(why);
-            self.found.push(one);
+            index.add_reason(reason);
+            self.missing.push(index);
         }
     }
 }
 
 impl MissingIndex {
-    fn add(&mut self, why: &LookupReason) {
-        match why {
-            LookupReason::Changed(tables) => self.changed.extend(tables),
-            LookupReason::Asked => self.is_asked = true,
-            LookupReason::Passed => self.has_clock = true,
+    fn add_reason(&mut self, reason: &LookupReason) {
+        match reason {
+            LookupReason::Changed(tables) => self.changed_tables.extend(tables),
+            LookupReason::Recomputation => self.is_for_recomputation = true,
+            LookupReason::TimePassed => self.is_for_clock = true,
         }
     }
 }

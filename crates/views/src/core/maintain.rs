@@ -17,9 +17,13 @@ pub(crate) mod statement;
 pub(crate) mod table;
 mod top;
 
-pub use self::aggregates::{AggregateMaintenance, carried};
+pub use self::aggregates::AggregateMaintenance;
+pub(crate) use self::aggregates::choose_maintenance;
 pub use self::groups::ReduceStage;
-pub use self::partitions::{WindowStage, computed, read};
-pub use self::recursion::{RecursionStage, side};
+pub use self::partitions::WindowStage;
+pub(crate) use self::partitions::input_columns;
+pub(crate) use self::partitions::select_with_windows;
+pub use self::recursion::RecursionStage;
+pub(crate) use self::recursion::recursion_side;
 pub use self::rows::RowStage;
 pub use self::top::TopKStage;

@@ -17,7 +17,7 @@ pub(crate) mod prune;
 pub mod refusal;
 pub mod renumber;
 pub(crate) mod rule_tree;
-pub mod scales;
+pub(crate) mod scales;
 pub(crate) mod scheduling;
 pub mod size;
 pub mod sql;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::expression::{ColumnId, Expression, column_of_stage};
+use super::expression::{ColumnId, Expression, parse_stage_column};
 use super::tree::{Node, Plan, Source, StageContents};
 
 /// Prunes unused columns. Those of `keys` are kept: they identify the rows of stages.
@@ -14,21 +14,16 @@ pub(crate) fn prune(plan: &mut Plan, keys: &[Option<Vec<ColumnId>>]) {
     prune_node(&mut plan.presentation.node, &mut used);
     for stage in plan.stages.iter_mut().rev() {
         match &mut stage.contents {
-            StageContents::Rows { columns } => retain(columns, &mut used),
+            StageContents::Rows { columns } => prune_columns(columns, &mut used),
             // Rows of a recursion, and their number, may depend on any column.
             StageContents::Recursion { columns, .. } => used.extend(columns.iter()),
-            StageContents::Top { order, columns, .. } => {
+            StageContents::TopK { order, columns, .. } => {
                 used.extend(order.iter().map(|(id, _)| *id));
-                retain(columns, &mut used);
+                prune_columns(columns, &mut used);
             }
-            StageContents::Partitions {
-                by,
-                windows,
-                filter,
-                columns,
-            } => {
+            StageContents::Partitions { partition_columns: by, windows, filter, columns } => {
                 used.extend(by.iter());
-                retain(columns, &mut used);
+                prune_columns(columns, &mut used);
                 used.extend(filter.iter().flat_map(Expression::columns));
                 windows.retain(|(id, _)| used.contains(id));
                 used.extend(windows.iter().flat_map(|(_, call)| call.columns()));
@@ -38,11 +33,7 @@ pub(crate) fn prune(plan: &mut Plan, keys: &[Option<Vec<ColumnId>>]) {
                 used.extend(first.map(|aggregate| aggregate.column));
                 aggregates.retain(|aggregate| used.contains(&aggregate.column));
                 used.extend(keys.iter().flat_map(|(_, key)| key.columns()));
-                used.extend(
-                    aggregates
-                        .iter()
-                        .flat_map(|aggregate| aggregate.call.columns()),
-                );
+                used.extend(aggregates.iter().flat_map(|aggregate| aggregate.call.columns()));
             }
         }
         prune_node(&mut stage.input, &mut used);
@@ -50,7 +41,7 @@ pub(crate) fn prune(plan: &mut Plan, keys: &[Option<Vec<ColumnId>>]) {
 }
 
 /// Prunes unused columns of a node. Of rows that are only counted one column is kept.
-fn retain(columns: &mut Vec<ColumnId>, used: &mut BTreeSet<ColumnId>) {
+fn prune_columns(columns: &mut Vec<ColumnId>, used: &mut BTreeSet<ColumnId>) {
     if columns.iter().all(|id| !used.contains(id)) {
         used.extend(columns.first());
     }
@@ -63,13 +54,10 @@ fn prune_node(node: &mut Node, used: &mut BTreeSet<ColumnId>) {
         Node::Scan { source, columns } => {
             columns.retain(|(id, _)| used.contains(id));
             if !matches!(source, Source::Table(_)) {
-                used.extend(columns.iter().filter_map(|(_, name)| column_of_stage(name)));
+                used.extend(columns.iter().filter_map(|(_, name)| parse_stage_column(name)));
             }
         }
-        Node::Filter { input, condition }
-        | Node::Recent {
-            input, condition, ..
-        } => {
+        Node::Filter { input, condition } | Node::TemporalFilter { input, condition, .. } => {
             used.extend(condition.columns());
             prune_node(input, used);
         }
@@ -78,35 +66,25 @@ fn prune_node(node: &mut Node, used: &mut BTreeSet<ColumnId>) {
             used.extend(columns.iter().flat_map(|(_, column)| column.columns()));
             prune_node(input, used);
         }
-        Node::Expand {
-            input,
-            call,
-            or_nulls,
-            ..
-        } => {
+        Node::FlatMap { input, call, outer_condition: or_nulls, .. } => {
             let used_here = or_nulls.iter().chain(Some(&*call));
             used.extend(used_here.flat_map(Expression::columns));
             prune_node(input, used);
         }
-        Node::Join {
-            left,
-            right,
-            condition,
-            ..
-        } => {
+        Node::Join { left, right, condition, .. } => {
             used.extend(condition.columns());
             prune_node(left, used);
             prune_node(right, used);
         }
         Node::UnionAll { inputs, columns } => {
-            let kept: Vec<bool> = columns.iter().map(|id| used.contains(id)).collect();
-            let keep = |all: &mut Vec<ColumnId>| {
-                let mut kept = kept.iter();
-                all.retain(|_| *kept.next().expect("as many columns in every input"));
+            let used_flags: Vec<bool> = columns.iter().map(|id| used.contains(id)).collect();
+            let retain_used = |all: &mut Vec<ColumnId>| {
+                let mut flags = used_flags.iter();
+                all.retain(|_| *flags.next().expect("as many columns in every input"));
             };
-            keep(columns);
+            retain_used(columns);
             for (input, mapped) in inputs {
-                keep(mapped);
+                retain_used(mapped);
                 used.extend(mapped.iter().copied());
                 prune_node(input, used);
             }

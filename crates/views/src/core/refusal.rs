@@ -10,7 +10,7 @@ pub struct Refusal {
     /// What the caller can write instead.
     pub advice: String,
     /// Whether a view in mode full is refused as well.
-    pub is_of_every_mode: bool,
+    pub applies_to_every_mode: bool,
 }
 
 impl Refusal {
@@ -20,12 +20,12 @@ impl Refusal {
             construct: construct.into(),
             position: usize::try_from(offset).ok().map(|offset| offset + 1),
             advice: advice.into(),
-            is_of_every_mode: false,
+            applies_to_every_mode: false,
         }
     }
 
     /// A refusal that holds in every mode.
-    pub(crate) fn of_every_mode(
+    pub(crate) fn in_every_mode(
         construct: impl Into<String>,
         position: Option<usize>,
         advice: impl Into<String>,
@@ -34,22 +34,22 @@ impl Refusal {
             construct: construct.into(),
             position,
             advice: advice.into(),
-            is_of_every_mode: true,
+            applies_to_every_mode: true,
         }
     }
 }
 
 impl std::fmt::Display for Refusal {
-    fn fmt(&self, into: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(into, "{}", self.construct)?;
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.construct)?;
         if let Some(position) = self.position {
-            write!(into, " at position {position}")?;
+            write!(f, " at position {position}")?;
         }
-        let refused = if self.is_of_every_mode {
+        let consequence = if self.applies_to_every_mode {
             "cannot be in a view"
         } else {
             "is not maintained incrementally"
         };
-        write!(into, " {refused}: {}", self.advice)
+        write!(f, " {consequence}: {}", self.advice)
     }
 }

@@ -6,172 +6,146 @@
 
 use std::collections::BTreeMap;
 
-use super::expression::{ColumnId, Expression, column_of_stage, stage_column};
+use super::expression::{ColumnId, Expression, parse_stage_column, stage_column_name};
 use super::tree::{Node, Plan, Source, StageContents};
 
 /// Renumbers the columns of a plan from 1: first those that stages store, then the others. `keys`
 /// is renumbered likewise.
 pub fn renumber(plan: &mut Plan, keys: &mut [Option<Vec<ColumnId>>]) {
-    let kept = plan
-        .stages
-        .iter()
-        .flat_map(|stage| stage.contents.columns());
-    let mut used: Vec<ColumnId> = kept.collect();
-    visit(plan, &mut |id| used.push(*id));
-    let mut to = BTreeMap::new();
+    let stored_columns = plan.stages.iter().flat_map(|stage| stage.contents.columns());
+    let mut used: Vec<ColumnId> = stored_columns.collect();
+    visit_columns(plan, &mut |id| used.push(*id));
+    let mut renumbered = BTreeMap::new();
     for id in used {
-        let next = u32::try_from(to.len() + 1).expect("the columns already have such numbers");
-        to.entry(id).or_insert(ColumnId(next));
+        let next =
+            u32::try_from(renumbered.len() + 1).expect("the columns already have such numbers");
+        renumbered.entry(id).or_insert(ColumnId(next));
     }
-    let mut rename = |id: &mut ColumnId| *id = to[id];
-    visit(plan, &mut rename);
+    let mut rename = |id: &mut ColumnId| *id = renumbered[id];
+    visit_columns(plan, &mut rename);
     keys.iter_mut().flatten().flatten().for_each(rename);
 }
 
 /// Copies a node with new column ids, so that it can be joined with the original. Also returns the
 /// new id of each old one.
-pub(crate) fn afresh(
+pub(crate) fn with_new_columns(
     node: &Node,
     mut next: impl FnMut() -> ColumnId,
 ) -> (Node, BTreeMap<ColumnId, ColumnId>) {
     let mut node = node.clone();
-    let mut to = BTreeMap::new();
-    let mut rename = |id: &mut ColumnId| *id = *to.entry(*id).or_insert_with(&mut next);
-    visit_node(&mut node, &mut rename, false);
-    (node, to)
+    let mut renamed = BTreeMap::new();
+    let mut rename = |id: &mut ColumnId| *id = *renamed.entry(*id).or_insert_with(&mut next);
+    visit_node_columns(&mut node, &mut rename, false);
+    (node, renamed)
 }
 
-type Each<'a> = dyn FnMut(&mut ColumnId) + 'a;
+type ColumnVisitor<'a> = dyn FnMut(&mut ColumnId) + 'a;
 
 /// Calls `each` for every column id in a plan.
-fn visit(plan: &mut Plan, each: &mut Each<'_>) {
+fn visit_columns(plan: &mut Plan, visitor: &mut ColumnVisitor<'_>) {
     for stage in &mut plan.stages {
-        visit_node(&mut stage.input, each, true);
+        visit_node_columns(&mut stage.input, visitor, true);
         match &mut stage.contents {
             StageContents::Rows { columns } | StageContents::Recursion { columns, .. } => {
-                columns.iter_mut().for_each(&mut *each)
+                columns.iter_mut().for_each(&mut *visitor)
             }
-            StageContents::Top { order, columns, .. } => {
+            StageContents::TopK { order, columns, .. } => {
                 let order = order.iter_mut().map(|(id, _)| id);
-                order.chain(columns).for_each(&mut *each);
+                order.chain(columns).for_each(&mut *visitor);
             }
-            StageContents::Partitions {
-                by,
-                windows,
-                filter,
-                columns,
-            } => {
-                by.iter_mut().chain(columns).for_each(&mut *each);
+            StageContents::Partitions { partition_columns: by, windows, filter, columns } => {
+                by.iter_mut().chain(columns).for_each(&mut *visitor);
                 for (id, call) in windows {
-                    each(id);
-                    visit_expression(call, each);
+                    visitor(id);
+                    visit_expression_columns(call, visitor);
                 }
-                filter
-                    .iter_mut()
-                    .for_each(|one| visit_expression(one, each));
+                filter.iter_mut().for_each(|one| visit_expression_columns(one, visitor));
             }
             StageContents::Groups { keys, aggregates } => {
                 for (id, key) in keys {
-                    each(id);
-                    visit_expression(key, each);
+                    visitor(id);
+                    visit_expression_columns(key, visitor);
                 }
                 for aggregate in aggregates {
-                    each(&mut aggregate.column);
-                    visit_expression(&mut aggregate.call, each);
+                    visitor(&mut aggregate.column);
+                    visit_expression_columns(&mut aggregate.call, visitor);
                     let others = aggregate.argument.iter_mut().chain(&mut aggregate.filter);
-                    others.for_each(|expression| visit_expression(expression, each));
+                    others.for_each(|expression| visit_expression_columns(expression, visitor));
                 }
             }
         }
     }
-    visit_node(&mut plan.presentation.node, each, true);
+    visit_node_columns(&mut plan.presentation.node, visitor, true);
     for (_, id) in &mut plan.presentation.columns {
-        each(id);
+        visitor(id);
     }
     for (id, _) in &mut plan.presentation.order {
-        each(id);
+        visitor(id);
     }
     // Columns that are not read are left out.
-    plan.compared.iter_mut().for_each(|(id, _)| each(id));
-    for (id, like) in &mut plan.typed {
-        each(id);
-        each(like);
+    plan.lookup_keys.iter_mut().for_each(|(id, _)| visitor(id));
+    for (id, like) in &mut plan.typed_like {
+        visitor(id);
+        visitor(like);
     }
 }
 
 /// Calls `each` for every column id in a node; with `of_stages`, also for the ids in the names of
 /// stage columns.
-fn visit_node(node: &mut Node, each: &mut Each<'_>, of_stages: bool) {
+fn visit_node_columns(node: &mut Node, visitor: &mut ColumnVisitor<'_>, includes_stored: bool) {
     match node {
         Node::Unit => {}
         Node::Scan { source, columns } => {
             for (id, name) in columns {
-                each(id);
-                let is_kept = of_stages && !matches!(source, Source::Table(_));
-                if let Some(mut kept) = column_of_stage(name).filter(|_| is_kept) {
-                    each(&mut kept);
-                    *name = stage_column(kept);
+                visitor(id);
+                let is_stored = includes_stored && !matches!(source, Source::Table(_));
+                if let Some(mut stored) = parse_stage_column(name).filter(|_| is_stored) {
+                    visitor(&mut stored);
+                    *name = stage_column_name(stored);
                 }
             }
         }
         Node::Filter { input, condition } => {
-            visit_node(input, each, of_stages);
-            visit_expression(condition, each);
+            visit_node_columns(input, visitor, includes_stored);
+            visit_expression_columns(condition, visitor);
         }
-        Node::Recent {
-            input,
-            clock,
-            condition,
-            moments,
-        } => {
-            visit_node(input, each, of_stages);
-            each(clock);
-            visit_expression(condition, each);
+        Node::TemporalFilter { input, clock, condition, predicates: moments } => {
+            visit_node_columns(input, visitor, includes_stored);
+            visitor(clock);
+            visit_expression_columns(condition, visitor);
             for moment in moments {
-                visit_expression(&mut moment.value, each);
-                visit_expression(&mut moment.clock, each);
+                visit_expression_columns(&mut moment.value, visitor);
+                visit_expression_columns(&mut moment.clock, visitor);
             }
         }
         Node::Project { input, columns } => {
-            visit_node(input, each, of_stages);
+            visit_node_columns(input, visitor, includes_stored);
             for (id, expression) in columns {
-                each(id);
-                visit_expression(expression, each);
+                visitor(id);
+                visit_expression_columns(expression, visitor);
             }
         }
-        Node::Expand {
-            input,
-            call,
-            columns,
-            or_nulls,
-        } => {
-            visit_node(input, each, of_stages);
-            visit_expression(call, each);
-            columns.iter_mut().for_each(|(id, _)| each(id));
-            or_nulls
-                .iter_mut()
-                .for_each(|one| visit_expression(one, each));
+        Node::FlatMap { input, call, columns, outer_condition: or_nulls } => {
+            visit_node_columns(input, visitor, includes_stored);
+            visit_expression_columns(call, visitor);
+            columns.iter_mut().for_each(|(id, _)| visitor(id));
+            or_nulls.iter_mut().for_each(|one| visit_expression_columns(one, visitor));
         }
-        Node::Join {
-            left,
-            right,
-            condition,
-            ..
-        } => {
-            visit_node(left, each, of_stages);
-            visit_node(right, each, of_stages);
-            visit_expression(condition, each);
+        Node::Join { left, right, condition, .. } => {
+            visit_node_columns(left, visitor, includes_stored);
+            visit_node_columns(right, visitor, includes_stored);
+            visit_expression_columns(condition, visitor);
         }
         Node::UnionAll { inputs, columns } => {
             for (input, mapped) in inputs {
-                visit_node(input, each, of_stages);
-                mapped.iter_mut().for_each(&mut *each);
+                visit_node_columns(input, visitor, includes_stored);
+                mapped.iter_mut().for_each(&mut *visitor);
             }
-            columns.iter_mut().for_each(each);
+            columns.iter_mut().for_each(visitor);
         }
     }
 }
 
-fn visit_expression(expression: &mut Expression, each: &mut Each<'_>) {
-    expression.columns_mut().for_each(each);
+fn visit_expression_columns(expression: &mut Expression, visitor: &mut ColumnVisitor<'_>) {
+    expression.columns_mut().for_each(visitor);
 }

@@ -60,8 +60,7 @@ impl BareEqualities {
     /// Adds an expression with an operator.
     fn add_operator(&mut self, expression: &Tree) {
         self.operators.extend(expression.number("opno"));
-        self.types
-            .extend(expression.list("args").filter_map(type_of));
+        self.types.extend(expression.list("args").filter_map(type_of));
     }
 
     /// Adds the comparisons of CASE with a value.

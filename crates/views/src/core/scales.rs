@@ -11,19 +11,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use pg_query::NodeEnum;
 use pg_query::protobuf::{AConst, AExpr, AExprKind, FuncCall, Node as Parsed, TypeName, a_const};
 
-use super::analyse::{parse_expression, text};
+use super::analyse::{parse_expression, print_expression};
 use super::column_types::Types;
-use super::expression::{ColumnId, Expression, column_of_stage};
+use super::expression::{ColumnId, Expression, parse_stage_column};
 use super::tree::{Node, Source, Stage, StageContents};
 
 /// The possible scales of a column's values, by column; an empty set if all values are null.
-pub type Scales = BTreeMap<ColumnId, BTreeSet<u32>>;
+pub(crate) type Scales = BTreeMap<ColumnId, BTreeSet<u32>>;
 
 /// Largest scale that is tracked: PostgreSQL limits the scale of results.
 pub(crate) const SCALE_MAX: u32 = 500;
 
 /// Stands for the scale of infinite numbers. Results computed from these have no known scale.
-const INFINITE: u32 = SCALE_MAX + 1;
+const INFINITE_SCALE: u32 = SCALE_MAX + 1;
 
 /// Fields that `EXTRACT` returns as whole numbers for dates and times (`timestamp_part_common` in
 /// PostgreSQL's `timestamp.c`).
@@ -31,150 +31,138 @@ const WHOLE_FIELDS: [&str; 7] = ["dow", "doy", "isodow", "minute", "month", "qua
 
 /// Fields that are whole numbers too, except for infinite values, where the result is infinite
 /// (`NonFiniteTimestampTzPart` and `NonFiniteIntervalPart` there).
-const INFINITE_FIELDS: [&str; 7] = [
-    "century",
-    "day",
-    "decade",
-    "hour",
-    "isoyear",
-    "millennium",
-    "year",
-];
+const INFINITE_FIELDS: [&str; 7] =
+    ["century", "day", "decade", "hour", "isoyear", "millennium", "year"];
 
 /// Adds what is known of the columns of a stage, and of those that it reads. Decimal numbers of one
 /// scale that are equal look the same.
 pub(crate) fn add_scales(stage: &Stage, types: &mut Types, scales: &mut Scales) {
-    add_of_stage(stage, types, scales);
-    let has_one =
-        |found: &BTreeSet<u32>| found.iter().filter(|one| **one <= SCALE_MAX).count() == 1;
-    for (id, _) in scales.iter().filter(|(_, found)| has_one(found)) {
-        if let Some(one) = types.get_mut(id).filter(|one| one.sql == "numeric") {
-            one.is_exact = true;
+    add_stage_scales(stage, types, scales);
+    let has_one_scale =
+        |found: &BTreeSet<u32>| found.iter().filter(|scale| **scale <= SCALE_MAX).count() == 1;
+    for (id, _) in scales.iter().filter(|(_, found)| has_one_scale(found)) {
+        if let Some(column_type) = types.get_mut(id).filter(|one| one.sql == "numeric") {
+            column_type.is_exact = true;
         }
     }
 }
 
-fn add_of_stage(stage: &Stage, types: &Types, scales: &mut Scales) {
-    add_of_node(&stage.input, types, scales);
+fn add_stage_scales(stage: &Stage, types: &Types, scales: &mut Scales) {
+    add_node_scales(&stage.input, types, scales);
     let StageContents::Groups { keys, aggregates } = &stage.contents else {
         return;
     };
     let keys = keys.iter().map(|(id, key)| (*id, Some(key)));
-    let chosen = aggregates.iter().map(|one| {
-        let is_one = matches!(one.function.as_deref(), Some("sum" | "min" | "max"));
-        (one.column, one.argument.as_ref().filter(|_| is_one))
+    let arguments = aggregates.iter().map(|aggregate| {
+        let keeps_scale = matches!(aggregate.function.as_deref(), Some("sum" | "min" | "max"));
+        (aggregate.column, aggregate.argument.as_ref().filter(|_| keeps_scale))
     });
-    for (id, value) in keys.chain(chosen) {
-        if let Some(found) = value.and_then(|value| of_expression(value, scales)) {
-            scales.insert(id, found);
+    for (id, value) in keys.chain(arguments) {
+        if let Some(value_scales) = value.and_then(|value| expression_scales(value, scales)) {
+            scales.insert(id, value_scales);
         }
     }
 }
 
-fn add_of_node(node: &Node, types: &Types, scales: &mut Scales) {
+fn add_node_scales(node: &Node, types: &Types, scales: &mut Scales) {
     for input in node.inputs() {
-        add_of_node(input, types, scales);
+        add_node_scales(input, types, scales);
     }
     match node {
         Node::Scan { source, columns } => {
             let is_stage = matches!(source, Source::Stage(_));
             for (id, name) in columns {
-                let kept = column_of_stage(name).filter(|_| is_stage);
-                let of_stage = kept.and_then(|kept| scales.get(&kept));
-                let of_type = || types.get(id).and_then(|one| of_type(&one.sql));
-                let found = of_stage
-                    .cloned()
-                    .or_else(|| Some(BTreeSet::from([of_type()?])));
-                if let (Some(found), false) = (found, scales.contains_key(id)) {
+                let stored = parse_stage_column(name).filter(|_| is_stage);
+                let stored_scales = stored.and_then(|kept| scales.get(&kept));
+                let declared_scale =
+                    || types.get(id).and_then(|column_type| type_scale(&column_type.sql));
+                let column_scales =
+                    stored_scales.cloned().or_else(|| Some(BTreeSet::from([declared_scale()?])));
+                if let (Some(found), false) = (column_scales, scales.contains_key(id)) {
                     scales.insert(*id, found);
                 }
             }
         }
         Node::Project { columns, .. } => {
             for (id, expression) in columns {
-                if let Some(found) = of_expression(expression, scales) {
+                if let Some(found) = expression_scales(expression, scales) {
                     scales.insert(*id, found);
                 }
             }
         }
         Node::UnionAll { inputs, columns } => {
-            for (at, id) in columns.iter().enumerate() {
-                let each: Option<Vec<&BTreeSet<u32>>> = inputs
-                    .iter()
-                    .map(|(_, mapped)| scales.get(&mapped[at]))
-                    .collect();
-                if let Some(each) = each {
-                    let all = each.into_iter().flatten().copied().collect();
-                    scales.insert(*id, all);
+            for (index, id) in columns.iter().enumerate() {
+                let side_scales: Option<Vec<&BTreeSet<u32>>> =
+                    inputs.iter().map(|(_, mapped)| scales.get(&mapped[index])).collect();
+                if let Some(each) = side_scales {
+                    let union_scales = each.into_iter().flatten().copied().collect();
+                    scales.insert(*id, union_scales);
                 }
             }
         }
         Node::Unit
         | Node::Filter { .. }
-        | Node::Recent { .. }
-        | Node::Expand { .. }
+        | Node::TemporalFilter { .. }
+        | Node::FlatMap { .. }
         | Node::Join { .. } => {}
     }
 }
 
 /// The possible scales of an expression's result, if they are known.
-pub(crate) fn of_expression(expression: &Expression, scales: &Scales) -> Option<BTreeSet<u32>> {
+pub(crate) fn expression_scales(expression: &Expression, scales: &Scales) -> Option<BTreeSet<u32>> {
     if let Some(column) = expression.as_column() {
         return scales.get(&column).cloned();
     }
-    of_node(&parse_expression(&expression.marked()).ok()?, scales)
+    node_scales(&parse_expression(&expression.to_internal_text()).ok()?, scales)
 }
 
 /// The scale that a type declares, if it does.
-fn of_type(sql: &str) -> Option<u32> {
+fn type_scale(sql: &str) -> Option<u32> {
     match sql {
         "smallint" | "integer" | "bigint" => Some(0),
         _ => {
-            let (_, scale) = sql
-                .strip_prefix("numeric(")?
-                .strip_suffix(')')?
-                .split_once(',')?;
+            let (_, scale) = sql.strip_prefix("numeric(")?.strip_suffix(')')?.split_once(',')?;
             scale.parse().ok()
         }
     }
 }
 
-fn of_node(node: &Parsed, scales: &Scales) -> Option<BTreeSet<u32>> {
-    let of = |one: &Option<Box<Parsed>>| of_node(one.as_deref()?, scales);
+fn node_scales(node: &Parsed, scales: &Scales) -> Option<BTreeSet<u32>> {
+    let operand_scales = |operand: &Option<Box<Parsed>>| node_scales(operand.as_deref()?, scales);
     match node.node.as_ref()? {
-        NodeEnum::AConst(constant) => of_constant(constant),
+        NodeEnum::AConst(constant) => constant_scales(constant),
         NodeEnum::ColumnRef(_) => {
-            let mark = text(node).ok()?;
-            let column = Expression::read(&mark).as_column()?;
+            let mark = print_expression(node).ok()?;
+            let column = Expression::from_internal_text(&mark).as_column()?;
             scales.get(&column).cloned()
         }
-        NodeEnum::TypeCast(cast) => match named(cast.type_name.as_ref()?)?.as_str() {
+        NodeEnum::TypeCast(cast) => match builtin_type_name(cast.type_name.as_ref()?)?.as_str() {
             "int2" | "int4" | "int8" => Some(BTreeSet::from([0])),
-            "numeric" => of(&cast.arg),
+            "numeric" => operand_scales(&cast.arg),
             _ => None,
         },
         NodeEnum::AExpr(expr) if expr.kind == AExprKind::AexprOp as i32 => {
-            of_operation(expr, scales)
+            operation_scales(expr, scales)
         }
         NodeEnum::CaseExpr(case) => {
             let results = case.args.iter().map(|when| match &when.node {
-                Some(NodeEnum::CaseWhen(when)) => of(&when.result),
+                Some(NodeEnum::CaseWhen(when)) => operand_scales(&when.result),
                 _ => None,
             });
-            let mut all = BTreeSet::new();
+            let mut result_scales = BTreeSet::new();
             for result in results {
-                all.extend(result?);
+                result_scales.extend(result?);
             }
             if case.defresult.is_some() {
-                all.extend(of(&case.defresult)?);
+                result_scales.extend(operand_scales(&case.defresult)?);
             }
-            Some(all)
+            Some(result_scales)
         }
-        NodeEnum::FuncCall(call) => of_call(call),
+        NodeEnum::FuncCall(call) => call_scales(call),
         NodeEnum::CoalesceExpr(expr) => {
             let mut all = BTreeSet::new();
             for arg in &expr.args {
-                all.extend(of_node(arg, scales)?);
+                all.extend(node_scales(arg, scales)?);
             }
             Some(all)
         }
@@ -182,29 +170,29 @@ fn of_node(node: &Parsed, scales: &Scales) -> Option<BTreeSet<u32>> {
     }
 }
 
-fn of_operation(expr: &AExpr, scales: &Scales) -> Option<BTreeSet<u32>> {
-    let of = |one: &Option<Box<Parsed>>| of_node(one.as_deref()?, scales);
+fn operation_scales(expr: &AExpr, scales: &Scales) -> Option<BTreeSet<u32>> {
+    let operand_scales = |operand: &Option<Box<Parsed>>| node_scales(operand.as_deref()?, scales);
     let [name] = &expr.name[..] else {
         return None;
     };
     let Some(NodeEnum::String(name)) = &name.node else {
         return None;
     };
-    let right = of(&expr.rexpr)?;
+    let right = operand_scales(&expr.rexpr)?;
     if expr.lexpr.is_none() {
         return matches!(&name.sval[..], "-" | "+").then_some(right);
     }
-    let left = of(&expr.lexpr)?;
+    let left = operand_scales(&expr.lexpr)?;
     match &name.sval[..] {
-        "+" | "-" => pairs(&left, &right, |one, other| one.max(other)),
-        "*" => pairs(&left, &right, |one, other| one + other),
+        "+" | "-" => combine_scales(&left, &right, |one, other| one.max(other)),
+        "*" => combine_scales(&left, &right, |one, other| one + other),
         _ => None,
     }
 }
 
 /// Of function calls only EXTRACT has a known scale: the server prints it as `pg_catalog.extract`,
 /// which no user's function can shadow.
-fn of_call(call: &FuncCall) -> Option<BTreeSet<u32>> {
+fn call_scales(call: &FuncCall) -> Option<BTreeSet<u32>> {
     let names = call.funcname.iter().map(|name| match &name.node {
         Some(NodeEnum::String(name)) => name.sval.as_str(),
         _ => "",
@@ -221,12 +209,12 @@ fn of_call(call: &FuncCall) -> Option<BTreeSet<u32>> {
     let field = field.sval.to_ascii_lowercase();
     match field.as_str() {
         field if WHOLE_FIELDS.contains(&field) => Some(BTreeSet::from([0])),
-        field if INFINITE_FIELDS.contains(&field) => Some(BTreeSet::from([0, INFINITE])),
+        field if INFINITE_FIELDS.contains(&field) => Some(BTreeSet::from([0, INFINITE_SCALE])),
         _ => None,
     }
 }
 
-fn of_constant(constant: &AConst) -> Option<BTreeSet<u32>> {
+fn constant_scales(constant: &AConst) -> Option<BTreeSet<u32>> {
     let digits = match &constant.val {
         None if constant.isnull => return Some(BTreeSet::new()),
         // Zero is written as nothing.
@@ -235,13 +223,13 @@ fn of_constant(constant: &AConst) -> Option<BTreeSet<u32>> {
         Some(a_const::Val::Sval(text)) => &text.sval,
         _ => return None,
     };
-    let behind = match digits.strip_prefix('-').unwrap_or(digits).split_once('.') {
+    let fraction = match digits.strip_prefix('-').unwrap_or(digits).split_once('.') {
         Some((before, behind)) if is_digits(before) => behind,
         None if is_digits(digits) => "",
         _ => return None,
     };
-    let scale = u32::try_from(behind.len()).ok()?;
-    is_digits(behind).then(|| BTreeSet::from([scale]))
+    let scale = u32::try_from(fraction.len()).ok()?;
+    is_digits(fraction).then(|| BTreeSet::from([scale]))
 }
 
 fn is_digits(text: &str) -> bool {
@@ -249,11 +237,11 @@ fn is_digits(text: &str) -> bool {
 }
 
 /// The name of a type of PostgreSQL's own, without modifiers.
-fn named(name: &TypeName) -> Option<String> {
+fn builtin_type_name(name: &TypeName) -> Option<String> {
     if !name.typmods.is_empty() || !name.array_bounds.is_empty() {
         return None;
     }
-    let names = name.names.iter().filter_map(|one| match &one.node {
+    let names = name.names.iter().filter_map(|part| match &part.node {
         Some(NodeEnum::String(name)) => Some(name.sval.as_str()),
         _ => None,
     });
@@ -263,16 +251,14 @@ fn named(name: &TypeName) -> Option<String> {
     }
 }
 
-fn pairs(
-    some: &BTreeSet<u32>,
-    others: &BTreeSet<u32>,
-    of: fn(u32, u32) -> u32,
+fn combine_scales(
+    left: &BTreeSet<u32>,
+    right: &BTreeSet<u32>,
+    combine: fn(u32, u32) -> u32,
 ) -> Option<BTreeSet<u32>> {
-    let all: BTreeSet<u32> = some
-        .iter()
-        .flat_map(|one| others.iter().map(move |other| of(*one, *other)))
-        .collect();
-    all.iter().all(|scale| *scale <= SCALE_MAX).then_some(all)
+    let combined: BTreeSet<u32> =
+        left.iter().flat_map(|one| right.iter().map(move |other| combine(*one, *other))).collect();
+    combined.iter().all(|scale| *scale <= SCALE_MAX).then_some(combined)
 }
 
 #[cfg(test)]
@@ -281,24 +267,15 @@ mod tests {
 
     #[test]
     fn sums_have_the_larger_scale_and_products_both() {
-        let scales = Scales::from([
-            (ColumnId(1), BTreeSet::from([2])),
-            (ColumnId(2), BTreeSet::from([0])),
-        ]);
+        let scales =
+            Scales::from([(ColumnId(1), BTreeSet::from([2])), (ColumnId(2), BTreeSet::from([0]))]);
         let check = |text: &str, expected: Option<&[u32]>| {
-            let found = of_expression(&Expression::read(text), &scales);
-            assert_eq!(
-                found,
-                expected.map(|all| all.iter().copied().collect()),
-                "{text}"
-            );
+            let scales_found = expression_scales(&Expression::from_internal_text(text), &scales);
+            assert_eq!(scales_found, expected.map(|all| all.iter().copied().collect()), "{text}");
         };
         check("\"egret$1\"", Some(&[2]));
         check("\"egret$1\" * (1::numeric - \"egret$1\")", Some(&[4]));
-        check(
-            "\"egret$1\" * ('0.125'::numeric + \"egret$2\"::numeric)",
-            Some(&[5]),
-        );
+        check("\"egret$1\" * ('0.125'::numeric + \"egret$2\"::numeric)", Some(&[5]));
         check("- \"egret$1\" * 100.00", Some(&[4]));
         check(
             "CASE WHEN \"egret$2\" > 0 THEN \"egret$1\" * \"egret$1\" ELSE 0::numeric END",
@@ -309,7 +286,7 @@ mod tests {
         check("\"egret$1\" / 2::numeric", None);
         check("\"egret$3\" + 1::numeric", None);
         check("EXTRACT ('month' FROM \"egret$3\")", Some(&[0]));
-        check("EXTRACT ('year' FROM \"egret$3\")", Some(&[0, INFINITE]));
+        check("EXTRACT ('year' FROM \"egret$3\")", Some(&[0, INFINITE_SCALE]));
         check("EXTRACT ('year' FROM \"egret$3\") + 1", None);
         check("extract(second FROM \"egret$3\")", None);
         check("round(\"egret$1\")", None);

@@ -32,9 +32,9 @@ pub(crate) struct RefreshTiming {
 /// The components; in each, a view comes after those that it reads.
 pub fn components(members: &[Member]) -> Vec<Vec<&Member>> {
     let mut root: BTreeMap<i64, i64> = BTreeMap::new();
-    fn find(root: &BTreeMap<i64, i64>, mut view: i64) -> i64 {
-        while let Some(up) = root.get(&view).filter(|up| **up != view) {
-            view = *up;
+    fn find_root(root: &BTreeMap<i64, i64>, mut view: i64) -> i64 {
+        while let Some(parent) = root.get(&view).filter(|up| **up != view) {
+            view = *parent;
         }
         view
     }
@@ -42,15 +42,13 @@ pub fn components(members: &[Member]) -> Vec<Vec<&Member>> {
         root.entry(member.view).or_insert(member.view);
         for read in &member.reads {
             root.entry(*read).or_insert(*read);
-            let (one, other) = (find(&root, member.view), find(&root, *read));
-            root.insert(one.max(other), one.min(other));
+            let (left, right) = (find_root(&root, member.view), find_root(&root, *read));
+            root.insert(left.max(right), left.min(right));
         }
     }
     let mut all: BTreeMap<i64, Vec<&Member>> = BTreeMap::new();
     for member in members {
-        all.entry(find(&root, member.view))
-            .or_default()
-            .push(member);
+        all.entry(find_root(&root, member.view)).or_default().push(member);
     }
     let mut all: Vec<Vec<&Member>> = all.into_values().collect();
     for component in &mut all {
@@ -61,32 +59,32 @@ pub fn components(members: &[Member]) -> Vec<Vec<&Member>> {
 
 impl RefreshTiming {
     /// The timing of a component, by the schedules of its views.
-    pub(crate) fn of(component: &[&Member], default_lag: Duration) -> Self {
-        let mut pace = Self::default();
+    pub(crate) fn from_component(component: &[&Member], default_lag: Duration) -> Self {
+        let mut timing = Self::default();
         let mut has_schedule = false;
         for member in component {
             has_schedule |= member.schedule.is_some();
             match &member.schedule {
                 Some(Schedule::Lag(lag)) => {
                     let lag = lag.duration();
-                    pace.lag = Some(pace.lag.map_or(lag, |other| other.min(lag)));
+                    timing.lag = Some(timing.lag.map_or(lag, |other| other.min(lag)));
                 }
-                Some(Schedule::Cron(cron)) => pace.crons.push(cron.clone()),
+                Some(Schedule::Cron(cron)) => timing.crons.push(cron.clone()),
                 Some(Schedule::Manual) | None => {}
             }
         }
         if !has_schedule {
-            pace.lag = Some(default_lag);
+            timing.lag = Some(default_lag);
         }
-        pace
+        timing
     }
 
     /// How long after the start of a refresh the next one starts, by the lag: a commit just after
     /// the start of a refresh is visible at the end of the next one.
-    pub(crate) fn wait(&self, took: Duration) -> Option<Duration> {
+    pub(crate) fn next_delay(&self, took: Duration) -> Option<Duration> {
         let lag = self.lag?;
-        let room = lag.saturating_sub(took * 2);
-        Some(room.mul_f64(0.8).max(lag / 8))
+        let remaining = lag.saturating_sub(took * 2);
+        Some(remaining.mul_f64(0.8).max(lag / 8))
     }
 }
 

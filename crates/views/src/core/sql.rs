@@ -22,38 +22,38 @@
 
 mod inner;
 mod outer;
-mod recent;
 mod semi;
+mod temporal_filter;
 
 use std::collections::BTreeMap;
 
-pub use self::inner::APART_MAX;
-use self::recent::{BEFORE, NOW, asked_at};
-use super::expression::{ColumnId, Expression, Names, quoted, stage_column};
+pub use self::inner::SEPARATE_PAIRS_MAX;
+use self::temporal_filter::{CURRENT_TIME, PREVIOUS_TIME, filter_at};
+use super::expression::{ColumnId, Expression, Names, quote_identifier, stage_column_name};
 use super::tree::{FunctionColumn, JoinKind, Node, Source};
 
 /// Column with the weight of a row.
 pub(crate) const WEIGHT: &str = "egret_weight";
 
 /// Name of a view's refresh point in its statements.
-pub(crate) const FRONTIER: &str = "(SELECT snapshot FROM egret_frontier)";
+pub(crate) const FRONTIER_SNAPSHOT: &str = "(SELECT snapshot FROM egret_frontier)";
 
 /// The common table expression with the refresh point, from the two parameters of every statement
 /// of a refresh.
-pub(crate) const FRONTIERS: &str =
+pub(crate) const FRONTIER_CTE: &str =
     "egret_frontier AS (SELECT $1::text::pg_snapshot AS snapshot, $2::text::timestamptz AS clock)";
 
 /// Up to this many rows the planner needs no estimate: whatever it assumes, rows are found by their
 /// keys.
-const EXPECTED_MIN: u64 = 4_097;
+const PADDED_ROWS_MIN: u64 = 4_097;
 
 /// Rows that never exist, but that the planner counts: without statistics of the changes, it would
 /// estimate less than one row for all of them. Follows a SELECT with this list of columns.
-pub fn expecting(rows: u64, list: &[String]) -> String {
+pub(crate) fn planner_padding(rows: u64, list: &[String]) -> String {
     match rows {
-        ..EXPECTED_MIN => String::new(),
+        ..PADDED_ROWS_MIN => String::new(),
         _ => format!(
-            " UNION ALL SELECT {} FROM generate_series(1, {rows}) WHERE {FRONTIER} IS NULL",
+            " UNION ALL SELECT {} FROM generate_series(1, {rows}) WHERE {FRONTIER_SNAPSHOT} IS NULL",
             list.join(", ")
         ),
     }
@@ -67,11 +67,11 @@ pub struct SourceSql {
     /// Subquery of the changes, with the same columns and [`WEIGHT`]; none if there are none.
     pub changes: Option<String>,
     /// Estimated number of changes; 0 where that is not known.
-    pub expected: u64,
+    pub expected_changes: u64,
     /// Whether no two changes are of the same row.
     pub is_consolidated: bool,
     /// The column with the number of copies of a row; none if each row is there once.
-    pub count: Option<&'static str>,
+    pub count_column: Option<&'static str>,
 }
 
 /// Generates the SQL of operators.
@@ -91,13 +91,8 @@ pub struct Block {
 }
 
 impl Block {
-    fn of(item: String, names: Names, weight: Option<String>) -> Self {
-        Self {
-            from: vec![item],
-            filters: Vec::new(),
-            names,
-            weights: weight.into_iter().collect(),
-        }
+    fn new(item: String, names: Names, weight: Option<String>) -> Self {
+        Self { from: vec![item], filters: Vec::new(), names, weights: weight.into_iter().collect() }
     }
 
     /// Names of columns within the block.
@@ -107,11 +102,7 @@ impl Block {
 
     /// The weight of a row, in SQL.
     pub fn weight(&self) -> String {
-        if self.weights.is_empty() {
-            "1::bigint".to_owned()
-        } else {
-            self.weights.join(" * ")
-        }
+        if self.weights.is_empty() { "1::bigint".to_owned() } else { self.weights.join(" * ") }
     }
 
     /// Whether rows may have a weight other than 1.
@@ -134,15 +125,13 @@ impl Block {
     }
 
     /// The SELECT with these expressions, in which a row is repeated as often as its weight says.
-    pub(crate) fn select_each(mut self, expressions: &[String]) -> String {
+    pub(crate) fn select_repeated(mut self, expressions: &[String]) -> String {
         let weight = self.weight();
-        self.from.push(format!(
-            "LATERAL generate_series(1, {weight}) AS egret_times"
-        ));
+        self.from.push(format!("LATERAL generate_series(1, {weight}) AS egret_times"));
         self.select(expressions)
     }
 
-    fn and(mut self, other: Self) -> Self {
+    fn cross_join(mut self, other: Self) -> Self {
         self.from.extend(other.from);
         self.filters.extend(other.filters);
         self.names.extend(other.names);
@@ -150,15 +139,15 @@ impl Block {
         self
     }
 
-    fn filtered(mut self, condition: &Expression) -> Self {
-        let condition = condition.operand(&self.names);
+    fn with_filter(mut self, condition: &Expression) -> Self {
+        let condition = condition.to_operand(&self.names);
         if condition != "(true)" {
             self.filters.push(condition);
         }
         self
     }
 
-    fn negated(mut self) -> Self {
+    fn negate(mut self) -> Self {
         self.weights.push("-1".to_owned());
         self
     }
@@ -174,52 +163,38 @@ struct NamedSubquery {
 
 impl<'a> Generator<'a> {
     pub(crate) fn new(sources: &'a BTreeMap<Source, SourceSql>) -> Self {
-        Self {
-            sources,
-            next_alias: 0,
-        }
+        Self { sources, next_alias: 0 }
     }
 
-    fn alias(&mut self) -> String {
+    fn new_alias(&mut self) -> String {
         self.next_alias += 1;
         format!("t{}", self.next_alias)
     }
 
-    fn source(&self, source: Source) -> &'a SourceSql {
-        self.sources
-            .get(&source)
-            .expect("every source of a view is described")
+    fn source_sql(&self, source: Source) -> &'a SourceSql {
+        self.sources.get(&source).expect("every source of a view is described")
     }
 
     /// Whether a source below has changes.
-    pub(crate) fn is_changed(&self, node: &Node) -> bool {
+    pub(crate) fn has_changes(&self, node: &Node) -> bool {
         let mut sources = node.sources().into_iter();
-        node.has_clock() || sources.any(|source| self.source(source).changes.is_some())
+        node.has_clock() || sources.any(|source| self.source_sql(source).changes.is_some())
     }
 
     /// The current rows of an operator.
     pub(crate) fn rows(&mut self, node: &Node) -> Vec<Block> {
         match node {
-            Node::Unit => vec![unit()],
+            Node::Unit => vec![unit_block()],
             Node::Scan { source, columns } => {
-                let source = self.source(*source);
-                let alias = self.alias();
-                let names = qualified(&alias, columns);
-                let weight = source.count.map(|count| format!("{alias}.{count}"));
-                vec![Block::of(
-                    format!("{} AS {alias}", source.rows),
-                    names,
-                    weight,
-                )]
+                let source = self.source_sql(*source);
+                let alias = self.new_alias();
+                let names = qualified_names(&alias, columns);
+                let weight = source.count_column.map(|count| format!("{alias}.{count}"));
+                vec![Block::new(format!("{} AS {alias}", source.rows), names, weight)]
             }
-            Node::Join {
-                kind: JoinKind::Inner,
-                left,
-                right,
-                condition,
-            } => {
-                let (left, right) = (self.rows_once(left), self.rows_once(right));
-                vec![left.and(right).filtered(condition)]
+            Node::Join { kind: JoinKind::Inner, left, right, condition } => {
+                let (left, right) = (self.rows_as_block(left), self.rows_as_block(right));
+                vec![left.cross_join(right).with_filter(condition)]
             }
             Node::Join {
                 kind: kind @ (JoinKind::Semi | JoinKind::Anti),
@@ -227,77 +202,71 @@ impl<'a> Generator<'a> {
                 right,
                 condition,
             } => self.semi_rows(*kind, left, right, condition),
-            Node::Join {
-                kind,
-                left,
-                right,
-                condition,
-            } => vec![self.outer_rows(*kind, left, right, condition)],
-            Node::Recent { input, .. } => asked_at(self.rows(input), node, NOW),
-            _ => self.through(node, &mut |this, input| this.rows(input)),
+            Node::Join { kind, left, right, condition } => {
+                vec![self.outer_rows(*kind, left, right, condition)]
+            }
+            Node::TemporalFilter { input, .. } => filter_at(self.rows(input), node, CURRENT_TIME),
+            _ => self.map_linear(node, &mut |this, input| this.rows(input)),
         }
     }
 
     /// The rows before the changes. Rows and their negation may both be among them.
     pub(crate) fn rows_before(&mut self, node: &Node) -> Vec<Block> {
-        if !self.is_changed(node) {
+        if !self.has_changes(node) {
             return self.rows(node);
         }
         match node {
             Node::Scan { source, columns } => {
-                let source = self.source(*source);
+                let source = self.source_sql(*source);
                 let changes = source.changes.as_deref().unwrap_or(&source.rows);
-                let alias = self.alias();
+                let alias = self.new_alias();
                 let list = |weight: &str| {
-                    let names = columns.iter().map(|(_, name)| quoted(name));
+                    let names = columns.iter().map(|(_, name)| quote_identifier(name));
                     let weight = format!("{weight} AS {WEIGHT}");
                     names.chain([weight]).collect::<Vec<_>>().join(", ")
                 };
                 let item = format!(
                     "(SELECT {} FROM {} AS {alias} UNION ALL SELECT {} FROM {changes} AS {alias}) AS {alias}",
-                    list(source.count.unwrap_or("1::bigint")),
+                    list(source.count_column.unwrap_or("1::bigint")),
                     source.rows,
                     list(&format!("-{WEIGHT}")),
                 );
                 let weight = format!("{alias}.{WEIGHT}");
-                vec![Block::of(item, qualified(&alias, columns), Some(weight))]
+                vec![Block::new(item, qualified_names(&alias, columns), Some(weight))]
             }
-            Node::Join {
-                kind: JoinKind::Inner,
-                left,
-                right,
-                condition,
-            } => {
+            Node::Join { kind: JoinKind::Inner, left, right, condition } => {
                 let left = self.rows_before(left);
                 let right = self.rows_before(right);
-                let (left, right) = (self.once(left), self.once(right));
-                vec![left.and(right).filtered(condition)]
+                let (left, right) = (self.merge_blocks(left), self.merge_blocks(right));
+                vec![left.cross_join(right).with_filter(condition)]
             }
             Node::Unit | Node::Join { .. } => {
-                let mut all = self.rows(node);
-                all.extend(self.changes(node).into_iter().map(Block::negated));
-                all
+                let mut blocks = self.rows(node);
+                blocks.extend(self.changes(node).into_iter().map(Block::negate));
+                blocks
             }
-            Node::Recent { input, .. } => asked_at(self.rows_before(input), node, BEFORE),
-            _ => self.through(node, &mut |this, input| this.rows_before(input)),
+            Node::TemporalFilter { input, .. } => {
+                filter_at(self.rows_before(input), node, PREVIOUS_TIME)
+            }
+            _ => self.map_linear(node, &mut |this, input| this.rows_before(input)),
         }
     }
 
     /// The changes. A row may be among them several times, with weights that cancel each other out.
     pub(crate) fn changes(&mut self, node: &Node) -> Vec<Block> {
-        if !self.is_changed(node) {
+        if !self.has_changes(node) {
             return Vec::new();
         }
         match node {
             Node::Unit => Vec::new(),
             Node::Scan { source, columns } => {
-                let source = self.source(*source);
+                let source = self.source_sql(*source);
                 let changes = source.changes.as_deref().unwrap_or(&source.rows);
-                let alias = self.alias();
-                let names = qualified(&alias, columns);
+                let alias = self.new_alias();
+                let names = qualified_names(&alias, columns);
                 let weight = format!("{alias}.{WEIGHT}");
                 let item = format!("{changes} AS {alias}");
-                vec![Block::of(item, names, Some(weight))]
+                vec![Block::new(item, names, Some(weight))]
             }
             Node::Join {
                 kind: kind @ (JoinKind::Semi | JoinKind::Anti),
@@ -305,133 +274,123 @@ impl<'a> Generator<'a> {
                 right,
                 condition,
             } => self.changes_of_semi(*kind, left, right, condition),
-            Node::Join {
-                kind,
-                left,
-                right,
-                condition,
-            } => {
-                let mut all = self.changes_of_matches(left, right, condition);
+            Node::Join { kind, left, right, condition } => {
+                let mut blocks = self.changes_of_matches(left, right, condition);
                 if *kind != JoinKind::Inner {
-                    all.extend(self.changes_of_unmatched(left, right, condition));
+                    blocks.extend(self.changes_of_unmatched(left, right, condition));
                 }
                 if *kind == JoinKind::Full {
-                    all.extend(self.changes_of_unmatched(right, left, condition));
+                    blocks.extend(self.changes_of_unmatched(right, left, condition));
                 }
-                all
+                blocks
             }
-            Node::Recent { input, .. } => self.changes_of_recent(input, node),
-            _ => self.through(node, &mut |this, input| this.changes(input)),
+            Node::TemporalFilter { input, .. } => self.changes_of_temporal_filter(input, node),
+            _ => self.map_linear(node, &mut |this, input| this.changes(input)),
         }
     }
 
     /// Operators that are applied to changes as to rows.
-    fn through(
+    fn map_linear(
         &mut self,
         node: &Node,
-        below: &mut dyn FnMut(&mut Self, &Node) -> Vec<Block>,
+        generate_input: &mut dyn FnMut(&mut Self, &Node) -> Vec<Block>,
     ) -> Vec<Block> {
         match node {
             Node::Filter { input, condition } => {
-                let blocks = below(self, input).into_iter();
-                blocks.map(|block| block.filtered(condition)).collect()
+                let blocks = generate_input(self, input).into_iter();
+                blocks.map(|block| block.with_filter(condition)).collect()
             }
             Node::Project { input, columns } => {
                 let project = |mut block: Block| {
-                    let new: Vec<_> = columns
+                    let projected: Vec<_> = columns
                         .iter()
-                        .map(|(id, expression)| (*id, expression.operand(&block.names)))
+                        .map(|(id, expression)| (*id, expression.to_operand(&block.names)))
                         .collect();
-                    block.names.extend(new);
+                    block.names.extend(projected);
                     block
                 };
-                below(self, input).into_iter().map(project).collect()
+                generate_input(self, input).into_iter().map(project).collect()
             }
-            Node::Expand {
-                input,
-                call,
-                columns,
-                or_nulls,
-            } => {
-                let blocks = below(self, input).into_iter();
-                let expand = |block: Block| self.expanded(block, call, columns, or_nulls.as_ref());
+            Node::FlatMap { input, call, columns, outer_condition: or_nulls } => {
+                let blocks = generate_input(self, input).into_iter();
+                let expand =
+                    |block: Block| self.join_function(block, call, columns, or_nulls.as_ref());
                 blocks.map(expand).collect()
             }
             Node::UnionAll { inputs, columns } => {
                 let mut all = Vec::new();
                 for (input, mapped) in inputs {
-                    for mut block in below(self, input) {
+                    for mut block in generate_input(self, input) {
                         let names = columns.iter().zip(mapped);
-                        block.names = names
-                            .map(|(id, from)| (*id, block.names[from].clone()))
-                            .collect();
+                        block.names =
+                            names.map(|(id, from)| (*id, block.names[from].clone())).collect();
                         all.push(block);
                     }
                 }
                 all
             }
-            Node::Unit | Node::Scan { .. } | Node::Recent { .. } | Node::Join { .. } => {
-                below(self, node)
+            Node::Unit | Node::Scan { .. } | Node::TemporalFilter { .. } | Node::Join { .. } => {
+                generate_input(self, node)
             }
         }
     }
 
     /// Each row with the rows that a function computes from it.
-    fn expanded(
+    fn join_function(
         &mut self,
         mut block: Block,
         call: &Expression,
         columns: &[FunctionColumn],
-        or_nulls: Option<&Expression>,
+        outer_condition: Option<&Expression>,
     ) -> Block {
-        let alias = self.alias();
-        let call = call.sql(&block.names);
+        let alias = self.new_alias();
+        let call = call.to_sql(&block.names);
         let mut list = Vec::new();
-        for (id, defined) in columns {
-            let name = match defined {
-                Some((name, _)) => quoted(name),
-                None => stage_column(*id),
+        for (id, declaration) in columns {
+            let name = match declaration {
+                Some((name, _)) => quote_identifier(name),
+                None => stage_column_name(*id),
             };
             block.names.insert(*id, format!("{alias}.{name}"));
-            list.push(match defined {
+            list.push(match declaration {
                 Some((_, kind)) => format!("{name} {kind}"),
                 None => name,
             });
         }
-        let given = format!("{call} AS {alias}({})", list.join(", "));
-        block.from.push(match or_nulls {
-            None => format!("LATERAL {given}"),
+        let function_item = format!("{call} AS {alias}({})", list.join(", "));
+        block.from.push(match outer_condition {
+            None => format!("LATERAL {function_item}"),
             Some(condition) => format!(
-                "LATERAL (SELECT {alias}.* FROM (SELECT) AS egret_row LEFT JOIN LATERAL {given} ON {}) AS {alias}",
-                condition.operand(&block.names)
+                "LATERAL (SELECT {alias}.* FROM (SELECT) AS egret_row LEFT JOIN LATERAL {function_item} ON {}) AS {alias}",
+                condition.to_operand(&block.names)
             ),
         });
         block
     }
 
-    fn rows_once(&mut self, node: &Node) -> Block {
+    fn rows_as_block(&mut self, node: &Node) -> Block {
         let blocks = self.rows(node);
-        self.once(blocks)
+        self.merge_blocks(blocks)
     }
 
     /// Unions several blocks to one.
-    fn once(&mut self, blocks: Vec<Block>) -> Block {
+    fn merge_blocks(&mut self, blocks: Vec<Block>) -> Block {
         if let [block] = &blocks[..] {
             return block.clone();
         }
-        let named = self.named(&blocks);
-        Block::of(named.item, named.names, Some(named.weight))
+        let named = self.add_subquery(&blocks);
+        Block::new(named.item, named.names, Some(named.weight))
     }
 
     /// The blocks as a subquery, whose columns are named by their ids.
-    fn named(&mut self, blocks: &[Block]) -> NamedSubquery {
-        let alias = self.alias();
+    fn add_subquery(&mut self, blocks: &[Block]) -> NamedSubquery {
+        let alias = self.new_alias();
         let ids: Vec<ColumnId> = match blocks.first() {
             Some(first) => first.names.keys().copied().collect(),
             None => Vec::new(),
         };
-        let item = format!("({}) AS {alias}", union(blocks, &ids));
-        let name = |id: &ColumnId| (*id, format!("{alias}.{}", stage_column(*id)));
+        let item = format!("({}) AS {alias}", union_all(blocks, &ids));
+        let name = |id: &ColumnId| (*id, format!("{alias}.{}", stage_column_name(*id)));
         NamedSubquery {
             item,
             names: ids.iter().map(name).collect(),
@@ -441,7 +400,10 @@ impl<'a> Generator<'a> {
 }
 
 /// All rows of blocks, repeated by their weights. `list` gives the columns of a block.
-pub fn each(blocks: &[Block], list: impl Fn(&Block) -> Vec<String>) -> String {
+pub(crate) fn select_repeated_rows(
+    blocks: &[Block],
+    list: impl Fn(&Block) -> Vec<String>,
+) -> String {
     let is_weighted = blocks.iter().any(Block::is_weighted);
     let selects = blocks.iter().map(|block| {
         let mut columns = list(block);
@@ -459,11 +421,11 @@ pub fn each(blocks: &[Block], list: impl Fn(&Block) -> Vec<String>) -> String {
 }
 
 /// All rows of blocks, with these columns and their weight.
-pub fn union(blocks: &[Block], columns: &[ColumnId]) -> String {
+pub fn union_all(blocks: &[Block], columns: &[ColumnId]) -> String {
     let selects = blocks.iter().map(|block| {
         let columns = columns.iter();
         let mut list: Vec<String> = columns
-            .map(|id| format!("{} AS {}", block.names[id], stage_column(*id)))
+            .map(|id| format!("{} AS {}", block.names[id], stage_column_name(*id)))
             .collect();
         list.push(format!("{} AS {WEIGHT}", block.weight()));
         block.select(&list)
@@ -471,17 +433,13 @@ pub fn union(blocks: &[Block], columns: &[ColumnId]) -> String {
     selects.collect::<Vec<_>>().join(" UNION ALL ")
 }
 
-fn unit() -> Block {
-    Block {
-        from: Vec::new(),
-        filters: Vec::new(),
-        names: Names::new(),
-        weights: Vec::new(),
-    }
+fn unit_block() -> Block {
+    Block { from: Vec::new(), filters: Vec::new(), names: Names::new(), weights: Vec::new() }
 }
 
-fn qualified(alias: &str, columns: &[(ColumnId, String)]) -> Names {
-    let name = |(id, name): &(ColumnId, String)| (*id, format!("{alias}.{}", quoted(name)));
+fn qualified_names(alias: &str, columns: &[(ColumnId, String)]) -> Names {
+    let name =
+        |(id, name): &(ColumnId, String)| (*id, format!("{alias}.{}", quote_identifier(name)));
     columns.iter().map(name).collect()
 }
 

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use crate::model::Mode;
 
 /// Durations that are kept of each strategy.
-const REMEMBERED: usize = 16;
+const SAMPLES_MAX: usize = 16;
 
 /// A full refresh must be estimated to take less than this part of an incremental one, so that
 /// noise does not alternate the choice.
-const MARGIN: f64 = 0.9;
+const FULL_MARGIN: f64 = 0.9;
 
 /// Estimate without samples: fixed duration of an incremental refresh, in milliseconds.
 const BASE_MS: f64 = 2.0;
@@ -18,13 +18,13 @@ const BASE_MS: f64 = 2.0;
 const CHANGE_MS: f64 = 0.002;
 
 /// A strategy with fewer samples than this is tried again.
-const TRIALS: usize = 3;
+const SAMPLES_MIN: usize = 3;
 
 /// A strategy that was not used for this many refreshes is tried again.
-const TRIED_AGAIN: u32 = 32;
+const RETRY_REFRESHES: u32 = 32;
 
 /// A strategy is not tried again if it is estimated to take more than this many times as long.
-const LOSS_MAX: f64 = 3.0;
+const SLOWDOWN_MAX: f64 = 3.0;
 
 /// How a view is refreshed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,37 +47,42 @@ impl RefreshStrategy {
 
 /// Durations of the refreshes of a view, from which its next ones are estimated.
 #[derive(Clone, Debug, Default)]
-pub struct CostModel {
+pub(crate) struct CostModel {
     /// Changes and milliseconds of incremental refreshes.
     incremental: VecDeque<(i64, f64)>,
     /// Milliseconds of full refreshes.
     full: VecDeque<f64>,
     /// Full refreshes since the last incremental one.
-    full_since: u32,
+    full_since_incremental: u32,
     /// Incremental refreshes that failed.
-    failed: usize,
+    failed_incremental: usize,
     /// Whether the last refresh had changes to apply.
-    was_busy: bool,
+    had_changes: bool,
     /// Whether the changes could not be computed in the last attempt.
-    pub is_barred: bool,
+    pub is_incremental_barred: bool,
 }
 
 impl CostModel {
     /// Adds the duration of a refresh.
-    pub fn learn(&mut self, way: RefreshStrategy, changes: i64, took_ms: f64) {
-        self.was_busy = true;
-        match way {
+    pub(crate) fn record_duration(
+        &mut self,
+        strategy: RefreshStrategy,
+        changes: i64,
+        took_ms: f64,
+    ) {
+        self.had_changes = true;
+        match strategy {
             RefreshStrategy::Incremental => {
-                self.full_since = 0;
+                self.full_since_incremental = 0;
                 self.incremental.push_back((changes, took_ms));
-                if self.incremental.len() > REMEMBERED {
+                if self.incremental.len() > SAMPLES_MAX {
                     self.incremental.pop_front();
                 }
             }
             RefreshStrategy::Full => {
-                self.full_since += 1;
+                self.full_since_incremental += 1;
                 self.full.push_back(took_ms);
-                if self.full.len() > REMEMBERED {
+                if self.full.len() > SAMPLES_MAX {
                     self.full.pop_front();
                 }
             }
@@ -85,19 +90,19 @@ impl CostModel {
     }
 
     /// Counts a failed refresh as an incremental one.
-    pub fn fail(&mut self) {
-        self.failed += 1;
-        self.full_since = 0;
+    pub(crate) fn record_failure(&mut self) {
+        self.failed_incremental += 1;
+        self.full_since_incremental = 0;
     }
 
     /// Notes that a refresh had nothing to do.
-    pub fn rest(&mut self) {
-        self.was_busy = false;
+    pub(crate) fn record_idle(&mut self) {
+        self.had_changes = false;
     }
 
     /// Whether the next refresh will probably have changes to apply.
-    pub(crate) fn expects(&self) -> bool {
-        self.was_busy
+    pub(crate) fn expects_changes(&self) -> bool {
+        self.had_changes
     }
 
     /// Estimate for a full refresh in milliseconds: the median; none without samples.
@@ -109,60 +114,56 @@ impl CostModel {
     /// median slope between any two samples (Theil–Sen estimator), which is robust against outliers
     /// such as lock waits and first executions. Neither slope nor intercept is negative.
     pub(crate) fn incremental_ms(&self, changes: i64) -> f64 {
-        let wanted = changes as f64;
-        let seen: Vec<(f64, f64)> = self
-            .incremental
-            .iter()
-            .map(|(changes, took_ms)| (*changes as f64, *took_ms))
-            .collect();
-        if seen.is_empty() {
-            return BASE_MS + CHANGE_MS * wanted;
+        let change_count = changes as f64;
+        let samples: Vec<(f64, f64)> =
+            self.incremental.iter().map(|(changes, took_ms)| (*changes as f64, *took_ms)).collect();
+        if samples.is_empty() {
+            return BASE_MS + CHANGE_MS * change_count;
         }
         let mut slopes = Vec::new();
-        for (at, one) in seen.iter().enumerate() {
-            for other in &seen[at + 1..] {
+        for (index, sample) in samples.iter().enumerate() {
+            for other_sample in &samples[index + 1..] {
                 // Samples with nearly as many changes say nothing of the slope.
-                if (one.0 - other.0).abs() > 0.1 * one.0.max(other.0) {
-                    slopes.push((one.1 - other.1) / (one.0 - other.0));
+                if (sample.0 - other_sample.0).abs() > 0.1 * sample.0.max(other_sample.0) {
+                    slopes.push((sample.1 - other_sample.1) / (sample.0 - other_sample.0));
                 }
             }
         }
-        let usual = |of: fn(&(f64, f64)) -> f64| median(seen.iter().map(of).collect());
+        let median_of = |value: fn(&(f64, f64)) -> f64| median(samples.iter().map(value).collect());
         let slope = match median(slopes) {
             Some(slope) => slope.max(0.0),
             // All samples are alike: a line through the origin and through them, above the base
             // cost.
-            None => match (usual(|one| one.0), usual(|one| one.1)) {
+            None => match (median_of(|one| one.0), median_of(|one| one.1)) {
                 (Some(changes), Some(took_ms)) if changes > 0.0 => {
                     (took_ms - BASE_MS).max(0.0) / changes
                 }
                 _ => 0.0,
             },
         };
-        let rests = seen
-            .iter()
-            .map(|(changes, took_ms)| took_ms - slope * changes);
-        median(rests.collect()).unwrap_or(0.0).max(0.0) + slope * wanted
+        let intercepts = samples.iter().map(|(changes, took_ms)| took_ms - slope * changes);
+        median(intercepts.collect()).unwrap_or(0.0).max(0.0) + slope * change_count
     }
 
     /// Whether the slower strategy is worth another try: it has few samples, the first of which
     /// includes preparing all statements, or only old ones.
-    fn are_old(&self, incremental_ms: f64, full_ms: f64) -> bool {
-        let is_bearable = incremental_ms <= full_ms * LOSS_MAX;
-        let is_young = self.incremental.len() + self.failed < TRIALS && self.full_since > 0;
-        is_bearable && (is_young || self.full_since >= TRIED_AGAIN)
+    fn is_retry_due(&self, incremental_ms: f64, full_ms: f64) -> bool {
+        let is_affordable = incremental_ms <= full_ms * SLOWDOWN_MAX;
+        let has_few_samples = self.incremental.len() + self.failed_incremental < SAMPLES_MIN
+            && self.full_since_incremental > 0;
+        is_affordable && (has_few_samples || self.full_since_incremental >= RETRY_REFRESHES)
     }
 }
 
 /// The middle value; none of an empty list.
-fn median(mut all: Vec<f64>) -> Option<f64> {
-    all.sort_by(f64::total_cmp);
-    all.get(all.len() / 2).copied()
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
 }
 
 /// Inputs of the choice between strategies.
 #[derive(Clone, Copy, Debug)]
-pub struct CostInputs {
+pub(crate) struct CostInputs {
     /// Mode that the user has set.
     pub mode: Mode,
     /// Recorded change rows; an update counts as two.
@@ -172,12 +173,8 @@ pub struct CostInputs {
 }
 
 /// The strategy, with its reason in words.
-pub fn choose(situation: CostInputs, costs: &CostModel) -> (RefreshStrategy, String) {
-    let CostInputs {
-        mode,
-        changes,
-        rows,
-    } = situation;
+pub(crate) fn choose_strategy(inputs: CostInputs, costs: &CostModel) -> (RefreshStrategy, String) {
+    let CostInputs { mode, changes, rows } = inputs;
     match mode {
         Mode::Incremental => return (RefreshStrategy::Incremental, "mode incremental".to_owned()),
         Mode::Full => return (RefreshStrategy::Full, "mode full".to_owned()),
@@ -192,25 +189,21 @@ pub fn choose(situation: CostInputs, costs: &CostModel) -> (RefreshStrategy, Str
                 format!("{changes} changes of about {rows} rows; neither strategy was timed yet"),
             )
         } else {
-            (
-                RefreshStrategy::Incremental,
-                "a full refresh was not timed yet".to_owned(),
-            )
+            (RefreshStrategy::Incremental, "a full refresh was not timed yet".to_owned())
         };
     };
     // The default estimate without samples is used to choose, but not reported as one for this
     // view.
-    let expected = if costs.incremental.is_empty() {
+    let incremental_estimate = if costs.incremental.is_empty() {
         "not timed yet".to_owned()
     } else {
         format!("{incremental:.1} ms expected")
     };
-    let estimates = format!("{changes} changes: {expected}, full {full:.1} ms");
-    match full < incremental * MARGIN {
-        true if costs.are_old(incremental, full) => (
-            RefreshStrategy::Incremental,
-            format!("{estimates}; tried again"),
-        ),
+    let estimates = format!("{changes} changes: {incremental_estimate}, full {full:.1} ms");
+    match full < incremental * FULL_MARGIN {
+        true if costs.is_retry_due(incremental, full) => {
+            (RefreshStrategy::Incremental, format!("{estimates}; tried again"))
+        }
         true => (RefreshStrategy::Full, estimates),
         false => (RefreshStrategy::Incremental, estimates),
     }

@@ -14,7 +14,7 @@ pub enum Source {
     /// An earlier stage of the same view, by its index.
     Stage(usize),
     /// The stage itself, in a recursion.
-    Itself,
+    Recursion,
 }
 
 /// Kind of a join between two inputs.
@@ -64,7 +64,7 @@ pub enum Node {
         condition: Expression,
     },
     /// `σ_condition(input)` with a condition that depends on the clock (a temporal filter).
-    Recent {
+    TemporalFilter {
         /// The operator that is filtered.
         input: Box<Node>,
         /// Column of the condition that stands for the current time, and is not a column of the
@@ -73,7 +73,7 @@ pub enum Node {
         /// A boolean expression over the input's columns and `clock`.
         condition: Expression,
         /// The comparisons with the clock in the condition.
-        moments: Vec<TemporalPredicate>,
+        predicates: Vec<TemporalPredicate>,
     },
     /// `π(input)`: adds computed columns. The input's columns remain, under their own ids.
     Project {
@@ -83,7 +83,7 @@ pub enum Node {
         columns: Vec<(ColumnId, Expression)>,
     },
     /// Joins each row with the rows that a set-returning function computes from it.
-    Expand {
+    FlatMap {
         /// The operator whose rows are passed to the function.
         input: Box<Node>,
         /// The function call as an item of FROM.
@@ -92,7 +92,7 @@ pub enum Node {
         columns: Vec<FunctionColumn>,
         /// Join condition of a left join: a row for which no result row satisfies it is kept once,
         /// with nulls. None: an inner join.
-        or_nulls: Option<Expression>,
+        outer_condition: Option<Expression>,
     },
     /// `left ⋈_condition right`, or another kind of join.
     Join {
@@ -120,26 +120,22 @@ impl Node {
         match self {
             Self::Unit => Vec::new(),
             Self::Scan { columns, .. } => columns.iter().map(|(id, _)| *id).collect(),
-            Self::Filter { input, .. } | Self::Recent { input, .. } => input.columns(),
+            Self::Filter { input, .. } | Self::TemporalFilter { input, .. } => input.columns(),
             Self::Project { input, columns } => {
                 let mut all = input.columns();
                 all.extend(columns.iter().map(|(id, _)| *id));
                 all
             }
-            Self::Expand { input, columns, .. } => {
+            Self::FlatMap { input, columns, .. } => {
                 let mut all = input.columns();
                 all.extend(columns.iter().map(|(id, _)| *id));
                 all
             }
-            Self::Join {
-                kind: JoinKind::Semi | JoinKind::Anti,
-                left,
-                ..
-            } => left.columns(),
+            Self::Join { kind: JoinKind::Semi | JoinKind::Anti, left, .. } => left.columns(),
             Self::Join { left, right, .. } => {
-                let mut all = left.columns();
-                all.extend(right.columns());
-                all
+                let mut all_columns = left.columns();
+                all_columns.extend(right.columns());
+                all_columns
             }
             Self::UnionAll { columns, .. } => columns.clone(),
         }
@@ -153,65 +149,51 @@ impl Node {
 
     /// Whether all expressions use only columns of their own inputs, and none of an outer query.
     pub fn is_closed(&self) -> bool {
-        let are_own = |expression: &Expression, columns: &[ColumnId]| {
+        let uses_only = |expression: &Expression, columns: &[ColumnId]| {
             let mut used = expression.columns().into_iter();
             used.all(|id| columns.contains(&id))
         };
         match self {
             Self::Unit | Self::Scan { .. } => true,
             Self::Filter { input, condition } => {
-                input.is_closed() && are_own(condition, &input.columns())
+                input.is_closed() && uses_only(condition, &input.columns())
             }
-            Self::Recent {
-                input,
-                clock,
-                condition,
-                ..
-            } => {
+            Self::TemporalFilter { input, clock, condition, .. } => {
                 let below = [input.columns(), vec![*clock]].concat();
-                input.is_closed() && are_own(condition, &below)
+                input.is_closed() && uses_only(condition, &below)
             }
             Self::Project { input, columns } => {
                 let below = input.columns();
                 let mut columns = columns.iter();
-                input.is_closed() && columns.all(|(_, expression)| are_own(expression, &below))
+                input.is_closed() && columns.all(|(_, expression)| uses_only(expression, &below))
             }
-            Self::Expand {
-                input,
-                call,
-                or_nulls,
-                ..
-            } => {
-                let mut of_row = or_nulls.iter();
+            Self::FlatMap { input, call, outer_condition: or_nulls, .. } => {
+                let mut row_conditions = or_nulls.iter();
                 input.is_closed()
-                    && are_own(call, &input.columns())
-                    && of_row.all(|condition| are_own(condition, &self.columns()))
+                    && uses_only(call, &input.columns())
+                    && row_conditions.all(|condition| uses_only(condition, &self.columns()))
             }
-            Self::Join {
-                left,
-                right,
-                condition,
-                ..
-            } => {
+            Self::Join { left, right, condition, .. } => {
                 let below = [left.columns(), right.columns()].concat();
-                left.is_closed() && right.is_closed() && are_own(condition, &below)
+                left.is_closed() && right.is_closed() && uses_only(condition, &below)
             }
             Self::UnionAll { inputs, .. } => inputs.iter().all(|(input, _)| input.is_closed()),
         }
     }
 
     /// Whether it only renames columns of one source.
-    pub fn is_plain(&self) -> bool {
+    pub(crate) fn is_column_mapping(&self) -> bool {
         match self {
             Self::Scan { .. } => true,
             Self::Project { input, columns } => {
                 let mut columns = columns.iter();
-                input.is_plain() && columns.all(|(_, expression)| expression.as_column().is_some())
+                input.is_column_mapping()
+                    && columns.all(|(_, expression)| expression.as_column().is_some())
             }
             Self::Unit
             | Self::Filter { .. }
-            | Self::Recent { .. }
-            | Self::Expand { .. }
+            | Self::TemporalFilter { .. }
+            | Self::FlatMap { .. }
             | Self::Join { .. }
             | Self::UnionAll { .. } => false,
         }
@@ -222,9 +204,9 @@ impl Node {
         match self {
             Self::Unit | Self::Scan { .. } => Vec::new(),
             Self::Filter { input, .. }
-            | Self::Recent { input, .. }
+            | Self::TemporalFilter { input, .. }
             | Self::Project { input, .. }
-            | Self::Expand { input, .. } => vec![input],
+            | Self::FlatMap { input, .. } => vec![input],
             Self::Join { left, right, .. } => vec![left, right],
             Self::UnionAll { inputs, .. } => inputs.iter().map(|(input, _)| input).collect(),
         }
@@ -235,9 +217,9 @@ impl Node {
         match self {
             Self::Unit | Self::Scan { .. } => Vec::new(),
             Self::Filter { input, .. }
-            | Self::Recent { input, .. }
+            | Self::TemporalFilter { input, .. }
             | Self::Project { input, .. }
-            | Self::Expand { input, .. } => vec![input],
+            | Self::FlatMap { input, .. } => vec![input],
             Self::Join { left, right, .. } => vec![left, right],
             Self::UnionAll { inputs, .. } => inputs.iter_mut().map(|(input, _)| input).collect(),
         }
@@ -245,28 +227,29 @@ impl Node {
 
     /// Whether the result depends on the clock.
     pub fn has_clock(&self) -> bool {
-        matches!(self, Self::Recent { .. }) || self.inputs().into_iter().any(Self::has_clock)
+        matches!(self, Self::TemporalFilter { .. })
+            || self.inputs().into_iter().any(Self::has_clock)
     }
 
     /// Whether one row of a source may become several rows.
-    pub(crate) fn has_join(&self) -> bool {
-        matches!(self, Self::Join { .. } | Self::Expand { .. })
-            || self.inputs().into_iter().any(Self::has_join)
+    pub(crate) fn can_multiply_rows(&self) -> bool {
+        matches!(self, Self::Join { .. } | Self::FlatMap { .. })
+            || self.inputs().into_iter().any(Self::can_multiply_rows)
     }
 
     /// Collects each scan below, with its source and the columns that it reads.
-    pub fn scans<'a>(&'a self, all: &mut Vec<(Source, &'a [(ColumnId, String)])>) {
+    pub(crate) fn collect_scans<'a>(&'a self, all: &mut Vec<(Source, &'a [(ColumnId, String)])>) {
         if let Self::Scan { source, columns } = self {
             all.push((*source, columns));
         }
-        self.inputs().into_iter().for_each(|input| input.scans(all));
+        self.inputs().into_iter().for_each(|input| input.collect_scans(all));
     }
 
     /// The source of each scan below, with repetitions.
     pub fn sources(&self) -> Vec<Source> {
-        let mut all = Vec::new();
-        self.scans(&mut all);
-        all.into_iter().map(|(source, _)| source).collect()
+        let mut scans = Vec::new();
+        self.collect_scans(&mut scans);
+        scans.into_iter().map(|(source, _)| source).collect()
     }
 }
 
@@ -285,15 +268,15 @@ pub struct Aggregate {
     /// The condition of FILTER, if there is one.
     pub filter: Option<Expression>,
     /// Result over no rows, where it is known.
-    pub of_none: Option<&'static str>,
+    pub empty_value: Option<&'static str>,
 }
 
 impl Aggregate {
     /// `count(*)`, or with a condition `count(*) FILTER (WHERE …)`.
-    pub fn rows(column: ColumnId, filter: Option<Expression>) -> Self {
+    pub fn count_rows(column: ColumnId, filter: Option<Expression>) -> Self {
         let call = match &filter {
             None => Expression::constant("count(*)"),
-            Some(filter) => filter.within("count(*) FILTER (WHERE ", ")"),
+            Some(filter) => filter.wrap("count(*) FILTER (WHERE ", ")"),
         };
         Self {
             column,
@@ -301,33 +284,33 @@ impl Aggregate {
             function: Some("count".to_owned()),
             argument: None,
             filter,
-            of_none: Some("0"),
+            empty_value: Some("0"),
         }
     }
 
     /// `count(of)`: the number of values that are not null.
-    pub fn values(column: ColumnId, of: &Expression) -> Self {
+    pub fn count_values(column: ColumnId, value: &Expression) -> Self {
         Self {
-            call: of.argument_of("count"),
-            argument: Some(of.clone()),
-            ..Self::rows(column, None)
+            call: value.as_argument_of("count"),
+            argument: Some(value.clone()),
+            ..Self::count_rows(column, None)
         }
     }
 
     /// An aggregate of which only the call is known.
-    pub fn asked(column: ColumnId, call: Expression) -> Self {
+    pub(crate) fn recomputed(column: ColumnId, call: Expression) -> Self {
         Self {
             column,
             call,
             function: None,
             argument: None,
             filter: None,
-            of_none: Some("NULL"),
+            empty_value: Some("NULL"),
         }
     }
 
     /// Whether it is a sum or an average, so that the type of its argument matters.
-    pub(crate) fn adds(&self) -> bool {
+    pub(crate) fn is_sum_or_average(&self) -> bool {
         matches!(self.function.as_deref(), Some("sum" | "avg"))
     }
 }
@@ -350,7 +333,7 @@ pub enum StageContents {
     /// Columns of rows, with window functions over their partition.
     Partitions {
         /// The PARTITION BY columns, which are stored.
-        by: Vec<ColumnId>,
+        partition_columns: Vec<ColumnId>,
         /// Calls of window functions with their result columns. Each call reads rows of one
         /// partition only.
         windows: Vec<(ColumnId, Expression)>,
@@ -360,7 +343,7 @@ pub enum StageContents {
         columns: Vec<ColumnId>,
     },
     /// The first rows of an order, and some more, to replace those that are deleted.
-    Top {
+    TopK {
         /// ORDER BY columns, with the direction in SQL.
         order: Vec<(ColumnId, String)>,
         /// Number of rows that must be stored, if there are as many: LIMIT plus OFFSET.
@@ -384,22 +367,21 @@ impl StageContents {
         match self {
             Self::Rows { columns }
             | Self::Partitions { columns, .. }
-            | Self::Top { columns, .. }
+            | Self::TopK { columns, .. }
             | Self::Recursion { columns, .. } => columns.clone(),
             Self::Groups { keys, aggregates } => {
                 let keys = keys.iter().map(|(id, _)| *id);
-                keys.chain(aggregates.iter().map(|one| one.column))
-                    .collect()
+                keys.chain(aggregates.iter().map(|aggregate| aggregate.column)).collect()
             }
         }
     }
 
     /// The columns of rows that are kept, where there may be more of them; none of groups.
-    pub fn rows_mut(&mut self) -> Option<&mut Vec<ColumnId>> {
+    pub(crate) fn row_columns_mut(&mut self) -> Option<&mut Vec<ColumnId>> {
         match self {
             Self::Rows { columns }
             | Self::Partitions { columns, .. }
-            | Self::Top { columns, .. } => Some(columns),
+            | Self::TopK { columns, .. } => Some(columns),
             Self::Groups { .. } | Self::Recursion { .. } => None,
         }
     }
@@ -434,8 +416,8 @@ pub struct Plan {
     /// How the rows of the last stage are presented.
     pub presentation: Presentation,
     /// Columns that are null and have the type of another, which an earlier stage keeps.
-    pub typed: Vec<(ColumnId, ColumnId)>,
+    pub typed_like: Vec<(ColumnId, ColumnId)>,
     /// Group keys by which groups are looked up. Their types must have an equality operator, and a
     /// hash if the flag is set.
-    pub compared: Vec<(ColumnId, bool)>,
+    pub lookup_keys: Vec<(ColumnId, bool)>,
 }

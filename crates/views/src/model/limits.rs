@@ -22,13 +22,10 @@ impl Limits {
     ///
     /// # Errors
     /// [`ViewsError::FuseBlown`] with more changes than allowed.
-    pub fn check(&self, changes: i64) -> Result<(), ViewsError> {
+    pub fn check_changes(&self, changes: i64) -> Result<(), ViewsError> {
         let changes_max = self.fuse_changes;
         if changes_max > 0 && changes.unsigned_abs() > changes_max {
-            Err(ViewsError::FuseBlown {
-                changes,
-                changes_max,
-            })
+            Err(ViewsError::FuseBlown { changes, changes_max })
         } else {
             Ok(())
         }

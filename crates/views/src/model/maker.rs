@@ -10,7 +10,7 @@ use super::ViewName;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grants {
     /// The role is given SELECT on what the query reads: an administrator creates the view.
-    Reads,
+    SelectOnSources,
     /// The role is given nothing, and a query that reads more than it may is refused.
     Nothing,
 }
@@ -26,11 +26,8 @@ pub struct MakerRights {
 
 impl MakerRights {
     /// The rights of an administrator.
-    pub fn all() -> Self {
-        Self {
-            grants: Grants::Reads,
-            readable: ReadableViews::All,
-        }
+    pub fn administrator() -> Self {
+        Self { grants: Grants::SelectOnSources, readable: ReadableViews::All }
     }
 }
 
@@ -48,7 +45,7 @@ pub enum ReadableViews {
 
 impl ReadableViews {
     /// Whether the caller may read the view of this name.
-    pub fn covers(&self, name: &ViewName) -> bool {
+    pub fn allows(&self, name: &ViewName) -> bool {
         match self {
             Self::All => true,
             Self::Matching(filter) => filter(name),

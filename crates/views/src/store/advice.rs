@@ -6,7 +6,7 @@ use egret_postgres::tokio_postgres::GenericClient;
 
 use super::materialized_view::MaterializedView;
 use super::refreshable::{Refreshable, ViewSource};
-use crate::core::lookups::{MissingIndex, TableFacts, missing};
+use crate::core::lookups::{MissingIndex, TableFacts, find_missing_indexes};
 use crate::core::tree::Source;
 use crate::error::ViewsError;
 use crate::model::Advice;
@@ -15,7 +15,7 @@ use crate::model::Advice;
 const ROWS_MIN: i64 = 1_000;
 
 /// A source of a view.
-pub struct ReadTable {
+pub(crate) struct ReadTable {
     /// Name with schema, as messages show it.
     pub name: String,
     /// Oid of the table; none for a view of Egret's, whose storage has its own indexes.
@@ -23,37 +23,38 @@ pub struct ReadTable {
 }
 
 /// The indexes that a view lacks.
-pub(crate) async fn of_view(
+pub(crate) async fn advise_view(
     client: &impl GenericClient,
     view: &Refreshable,
 ) -> Result<Vec<Advice>, ViewsError> {
     let names = view.record.reads.iter().map(|(name, _)| name.clone());
-    let reads = names.zip(&view.reads).map(|(name, read)| ReadTable {
+    let reads = names.zip(&view.sources).map(|(name, read)| ReadTable {
         name,
         oid: match read {
             ViewSource::Table { oid, .. } => Some(*oid),
             ViewSource::View(_) => None,
         },
     });
-    advice(client, &view.built, &reads.collect::<Vec<_>>()).await
+    advise_tables(client, &view.materialized_view, &reads.collect::<Vec<_>>()).await
 }
 
 /// The indexes that are missing on tables, which are in the order of the places of the stages'
 /// sources.
-pub async fn advice(
+pub(crate) async fn advise_tables(
     client: &impl GenericClient,
-    built: &MaterializedView,
+    materialized_view: &MaterializedView,
     tables: &[ReadTable],
 ) -> Result<Vec<Advice>, ViewsError> {
-    if built.is_whole {
+    if materialized_view.is_full_only {
         return Ok(Vec::new());
     }
-    let known = read_statistics(client, built, tables).await?;
-    let stages = built.stages.iter().map(|stage| stage.reads(&built.types));
-    let facts = known.iter().map(|(table, known)| (*table, known.facts()));
-    let found = missing(&stages.collect::<Vec<_>>(), &facts.collect());
-    let advice = found.into_iter().filter_map(|missing| {
-        let known = known.get(&missing.table)?;
+    let statistics = read_statistics(client, materialized_view, tables).await?;
+    let stages =
+        materialized_view.stages.iter().map(|stage| stage.stage_input(&materialized_view.types));
+    let facts = statistics.iter().map(|(table, known)| (*table, known.facts()));
+    let missing_indexes = find_missing_indexes(&stages.collect::<Vec<_>>(), &facts.collect());
+    let advice = missing_indexes.into_iter().filter_map(|missing| {
+        let known = statistics.get(&missing.table)?;
         let columns = missing.columns.iter();
         // One that is gone since is not advised.
         let columns = columns
@@ -71,22 +72,20 @@ pub async fn advice(
 }
 
 fn reason(missing: &MissingIndex, tables: &[ReadTable]) -> String {
-    let changed: Vec<&str> = missing
-        .changed
-        .iter()
-        .map(|table| tables[*table].name.as_str())
-        .collect();
-    let changes = (!changed.is_empty()).then(|| format!("when {} changes", changed.join(" or ")));
-    let asked = missing
-        .is_asked
-        .then(|| "when one of their groups is recomputed".to_owned());
-    let passes = missing.has_clock.then(|| "as time passes".to_owned());
-    let when: Vec<String> = changes.into_iter().chain(asked).chain(passes).collect();
+    let changed: Vec<&str> =
+        missing.changed_tables.iter().map(|table| tables[*table].name.as_str()).collect();
+    let change_trigger =
+        (!changed.is_empty()).then(|| format!("when {} changes", changed.join(" or ")));
+    let recomputation_trigger =
+        missing.is_for_recomputation.then(|| "when one of their groups is recomputed".to_owned());
+    let clock_trigger = missing.is_for_clock.then(|| "as time passes".to_owned());
+    let triggers: Vec<String> =
+        change_trigger.into_iter().chain(recomputation_trigger).chain(clock_trigger).collect();
     format!(
         "rows of {} are looked up by {} {}",
         tables[missing.table].name,
         missing.columns.join(", "),
-        when.join(", and ")
+        triggers.join(", and ")
     )
 }
 
@@ -107,42 +106,42 @@ struct ColumnIndexing {
 
 impl TableStatistics {
     fn facts(&self) -> TableFacts {
-        let named = |is_so: fn(&ColumnIndexing) -> bool| {
+        let columns_where = |predicate: fn(&ColumnIndexing) -> bool| {
             let columns = self.columns.iter();
-            let so = columns.filter(|(_, column)| is_so(column));
-            so.map(|(name, _)| name.clone()).collect()
+            let matching = columns.filter(|(_, column)| predicate(column));
+            matching.map(|(name, _)| name.clone()).collect()
         };
         TableFacts {
             is_small: (0..ROWS_MIN).contains(&self.rows),
-            indexed: named(|column| column.is_indexed),
-            texts: named(|column| column.is_found_by_text),
+            indexed_columns: columns_where(|column| column.is_indexed),
+            text_indexed_columns: columns_where(|column| column.is_found_by_text),
         }
     }
 }
 
 async fn read_statistics(
     client: &impl GenericClient,
-    built: &MaterializedView,
+    materialized_view: &MaterializedView,
     tables: &[ReadTable],
 ) -> Result<BTreeMap<usize, TableStatistics>, ViewsError> {
     let mut oids: Vec<u32> = Vec::new();
     let mut names: Vec<String> = Vec::new();
-    let mut places = BTreeMap::new();
-    for (place, table) in tables.iter().enumerate() {
+    let mut table_indexes = BTreeMap::new();
+    for (table_index, table) in tables.iter().enumerate() {
         let Some(oid) = table.oid else { continue };
-        places.insert(oid, place);
-        for column in built.columns_of(Source::Table(place)) {
+        table_indexes.insert(oid, table_index);
+        for column in materialized_view.read_columns(Source::Table(table_index)) {
             oids.push(oid);
             names.push(column);
         }
     }
     let sql = include_str!("sql/indexes.sql");
-    let mut all: BTreeMap<usize, TableStatistics> = BTreeMap::new();
+    let mut statistics_by_table: BTreeMap<usize, TableStatistics> = BTreeMap::new();
     for row in client.query(sql, &[&oids, &names]).await? {
-        let Some(place) = places.get(&row.get::<_, u32>("relation")) else {
+        let Some(place) = table_indexes.get(&row.get::<_, u32>("relation")) else {
             continue;
         };
-        let known = all.entry(*place).or_insert_with(|| TableStatistics {
+        let statistics = statistics_by_table.entry(*place).or_insert_with(|| TableStatistics {
             sql: row.get("table_sql"),
             rows: row.get("rows"),
             columns: BTreeMap::new(),
@@ -152,7 +151,7 @@ async fn read_statistics(
             is_found_by_text: row.get("is_found_by_text"),
             is_indexed: row.get("is_indexed"),
         };
-        known.columns.insert(row.get("column"), column);
+        statistics.columns.insert(row.get("column"), column);
     }
-    Ok(all)
+    Ok(statistics_by_table)
 }

@@ -26,10 +26,8 @@ pub(crate) async fn read_bare_equalities(
     let sql = "SELECT ev_class, ev_action::text FROM pg_catalog.pg_rewrite \
                WHERE ev_class = ANY ($1::oid[]) AND rulename = '_RETURN'";
     let rows = transaction.query(sql, &[&relations]).await?;
-    let rules: BTreeMap<u32, BareEqualities> = rows
-        .iter()
-        .map(|row| (row.get(0), bare_equalities(row.get(1))))
-        .collect();
+    let rules: BTreeMap<u32, BareEqualities> =
+        rows.iter().map(|row| (row.get(0), bare_equalities(row.get(1)))).collect();
     let all = |of: fn(&BareEqualities) -> &BTreeSet<u32>| -> Vec<u32> {
         let oids: BTreeSet<u32> = rules.values().flat_map(of).copied().collect();
         oids.into_iter().collect()
@@ -49,13 +47,7 @@ pub(crate) async fn read_bare_equalities(
     let (own_operators, own_types) = (own(true), own(false));
     let equality = |rule: &BareEqualities| {
         let is_own = !rule.operators.is_disjoint(&own_operators);
-        BareEquality {
-            is_own,
-            is_foreign: !is_own && !rule.types.is_disjoint(&own_types),
-        }
+        BareEquality { is_own, is_foreign: !is_own && !rule.types.is_disjoint(&own_types) }
     };
-    Ok(rules
-        .iter()
-        .map(|(oid, rule)| (*oid, equality(rule)))
-        .collect())
+    Ok(rules.iter().map(|(oid, rule)| (*oid, equality(rule))).collect())
 }

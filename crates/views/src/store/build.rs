@@ -5,17 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use egret_postgres::tokio_postgres::Transaction;
 
-use super::describe::columns;
+use super::describe::describe_columns;
 use super::materialized_view::{MaterializedView, sink_table, stage_table};
 use super::planned_view::PlannedView;
 use super::query_description::{Column, QueryDescription, SourceTable};
 use super::unions::align_types;
-use crate::core::column_types::{ColumnType, Types, declared};
+use crate::core::column_types::{ColumnType, Types, declared_type};
 use crate::core::compile::{
-    CompiledStage, compile, copied, nullable, probe, probes, without_equality,
+    CompiledStage, collect_nullable, compile_stage, copied_column_type,
+    replace_keys_without_equality, type_probe, type_probes,
 };
-use crate::core::expression::{ColumnId, Expression, column_of_stage, stage_column};
-use crate::core::maintain::side;
+use crate::core::expression::{ColumnId, Expression, parse_stage_column, stage_column_name};
+use crate::core::maintain::recursion_side;
 use crate::core::scales::{Scales, add_scales};
 use crate::core::sql::{SourceSql, WEIGHT};
 use crate::core::tree::{Node, Source, Stage, StageContents};
@@ -26,61 +27,56 @@ pub async fn build(
     transaction: &mut Transaction<'_>,
     view: i64,
     planned: PlannedView,
-    described: &QueryDescription,
+    description: &QueryDescription,
     makes_tables: bool,
 ) -> Result<MaterializedView, ViewsError> {
-    let PlannedView {
-        plan,
-        keys,
-        is_whole,
-        has_clock,
-    } = planned;
-    let named = described.tables.iter().map(SourceTable::rows_sql);
-    let query = is_whole.then(|| format!("({})", described.canonical));
+    let PlannedView { plan, keys, is_full_only: is_whole, has_clock } = planned;
+    let table_rows = description.tables.iter().map(SourceTable::rows_sql);
+    let query = is_whole.then(|| format!("({})", description.canonical));
     let mut sources: BTreeMap<Source, SourceSql> = BTreeMap::new();
-    for (at, rows) in named.chain(query).enumerate() {
+    for (table_index, rows) in table_rows.chain(query).enumerate() {
         let source = SourceSql {
             rows,
             changes: None,
-            expected: 0,
+            expected_changes: 0,
             is_consolidated: false,
-            count: None,
+            count_column: None,
         };
-        sources.insert(Source::Table(at), source);
+        sources.insert(Source::Table(table_index), source);
     }
     let mut types = Types::new();
     let mut scales = Scales::new();
     let mut stages: Vec<CompiledStage> = Vec::new();
-    for (at, (mut stage, key)) in plan.stages.into_iter().zip(keys).enumerate() {
-        cast_nulls(&mut stage.input, &plan.typed, &types);
+    for (stage_index, (mut stage, key)) in plan.stages.into_iter().zip(keys).enumerate() {
+        cast_nulls(&mut stage.input, &plan.typed_like, &types);
         if let StageContents::Recursion { .. } = &stage.contents {
-            let itself = recursion_source(transaction, &stage.input, &sources).await?;
-            sources.insert(Source::Itself, itself);
+            let recursion = recursion_source(transaction, &stage.input, &sources).await?;
+            sources.insert(Source::Recursion, recursion);
         }
         align_types(transaction, &mut stage.input, &sources).await?;
-        scan_types(&stage.input, described, &mut types);
-        without_equality(&mut stage.contents, &types);
-        let arguments = stage_types(transaction, &stage, &sources, &mut types).await?;
-        sources.remove(&Source::Itself);
-        check_compared(&stage.contents, &plan.compared, &types)?;
-        let name = stage_table(view, at);
+        add_scan_types(&stage.input, description, &mut types);
+        replace_keys_without_equality(&mut stage.contents, &types);
+        let arguments = add_stage_types(transaction, &stage, &sources, &mut types).await?;
+        sources.remove(&Source::Recursion);
+        check_comparable(&stage.contents, &plan.lookup_keys, &types)?;
+        let name = stage_table(view, stage_index);
         add_scales(&stage, &mut types, &mut scales);
-        let compiled = compile(&name, stage, key, &arguments, &scales, &types);
+        let compiled = compile_stage(&name, stage, key, &arguments, &scales, &types);
         if makes_tables {
-            for statement in compiled.table().create() {
+            for statement in compiled.table().create_statements() {
                 transaction.batch_execute(&statement).await?;
             }
-            let sink = create_sink(view, at, &compiled, &types);
+            let sink = create_sink(view, stage_index, &compiled, &types);
             transaction.batch_execute(&sink).await?;
         }
         let source = SourceSql {
             rows: name,
             changes: None,
-            expected: 0,
+            expected_changes: 0,
             is_consolidated: false,
-            count: compiled.count(),
+            count_column: compiled.count_column(),
         };
-        sources.insert(Source::Stage(at), source);
+        sources.insert(Source::Stage(stage_index), source);
         stages.push(compiled);
     }
     Ok(MaterializedView {
@@ -88,7 +84,7 @@ pub async fn build(
         types,
         presentation: plan.presentation,
         sources,
-        is_whole,
+        is_full_only: is_whole,
         has_clock,
     })
 }
@@ -100,61 +96,55 @@ async fn recursion_source(
     input: &Node,
     sources: &BTreeMap<Source, SourceSql>,
 ) -> Result<SourceSql, ViewsError> {
-    let mut first = side(input, 0);
-    align_types(transaction, &mut first, sources).await?;
-    let kept = input.columns();
-    let found = columns(transaction, &probe(&first, &kept, sources)).await?;
-    let nulls: Vec<String> = found
+    let mut first_side = recursion_side(input, 0);
+    align_types(transaction, &mut first_side, sources).await?;
+    let column_ids = input.columns();
+    let described_columns =
+        describe_columns(transaction, &type_probe(&first_side, &column_ids, sources)).await?;
+    let nulls: Vec<String> = described_columns
         .iter()
-        .zip(&kept)
+        .zip(&column_ids)
         .map(|(column, id)| {
-            let collation: String = column
-                .collation
-                .iter()
-                .map(|name| format!(" COLLATE {name}"))
-                .collect();
-            format!(
-                "NULL::{}{collation} AS {}",
-                column.sql_type,
-                stage_column(*id)
-            )
+            let collation: String =
+                column.collation.iter().map(|name| format!(" COLLATE {name}")).collect();
+            format!("NULL::{}{collation} AS {}", column.sql_type, stage_column_name(*id))
         })
         .collect();
     Ok(SourceSql {
         rows: format!("(SELECT {})", nulls.join(", ")),
         changes: None,
-        expected: 0,
+        expected_changes: 0,
         is_consolidated: false,
-        count: None,
+        count_column: None,
     })
 }
 
 /// Casts null columns to the types of the columns that they stand for.
-fn cast_nulls(node: &mut Node, like: &[(ColumnId, ColumnId)], types: &Types) {
+fn cast_nulls(node: &mut Node, typed_like: &[(ColumnId, ColumnId)], types: &Types) {
     if let Node::Project { columns, .. } = node {
         for (id, expression) in columns {
-            let of = like.iter().find(|(null, _)| null == id);
-            if let Some(found) = of.and_then(|(_, like)| types.get(like)) {
-                *expression = Expression::constant("NULL").cast(&found.sql);
+            let pair = typed_like.iter().find(|(null, _)| null == id);
+            if let Some(column_type) = pair.and_then(|(_, like)| types.get(like)) {
+                *expression = Expression::constant("NULL").cast(&column_type.sql);
             }
         }
     }
     for input in node.inputs_mut() {
-        cast_nulls(input, like, types);
+        cast_nulls(input, typed_like, types);
     }
 }
 
 /// Refuses subqueries that are looked up by columns without an equality or a hash.
-fn check_compared(
-    keeps: &StageContents,
+fn check_comparable(
+    contents: &StageContents,
     compared: &[(ColumnId, bool)],
     types: &Types,
 ) -> Result<(), ViewsError> {
-    let columns = keeps.columns();
+    let columns = contents.columns();
     let mut compared = compared.iter().filter(|(id, _)| columns.contains(id));
     if compared.all(|(id, is_hashed)| {
-        let found = types.get(id);
-        found.is_some_and(|kind| kind.equality.is_some() && (kind.has_hash || !is_hashed))
+        let column_type = types.get(id);
+        column_type.is_some_and(|kind| kind.equality.is_some() && (kind.has_hash || !is_hashed))
     }) {
         Ok(())
     } else {
@@ -169,33 +159,33 @@ fn check_compared(
 
 /// The statement that creates the sink of a stage, which is empty except during a refresh.
 fn create_sink(view: i64, stage: usize, compiled: &CompiledStage, types: &Types) -> String {
-    let columns = compiled.seen().into_iter();
+    let columns = compiled.visible_columns().into_iter();
     let list: String = columns
-        .map(|id| format!("{} {}, ", stage_column(id), declared(types, id)))
+        .map(|id| format!("{} {}, ", stage_column_name(id), declared_type(types, id)))
         .collect();
     let name = sink_table(view, stage);
     format!("CREATE UNLOGGED TABLE {name} ({list}{WEIGHT} bigint)")
 }
 
 /// The types of the columns that a node scans.
-fn scan_types(node: &Node, described: &QueryDescription, types: &mut Types) {
+fn add_scan_types(node: &Node, description: &QueryDescription, types: &mut Types) {
     let mut scans = Vec::new();
-    node.scans(&mut scans);
+    node.collect_scans(&mut scans);
     for (source, columns) in scans {
-        let Source::Table(at) = source else {
+        let Source::Table(table_index) = source else {
             for (id, name) in columns {
-                let kept = column_of_stage(name).filter(|kept| kept != id);
-                if let Some(found) = kept.and_then(|kept| types.get(&kept)).cloned() {
-                    types.insert(*id, found);
+                let original = parse_stage_column(name).filter(|kept| kept != id);
+                if let Some(column_type) = original.and_then(|kept| types.get(&kept)).cloned() {
+                    types.insert(*id, column_type);
                 }
             }
             continue;
         };
-        let table = described.tables.get(at);
-        let known = table.map_or(&described.columns, |table| &table.columns);
+        let table = description.tables.get(table_index);
+        let table_columns = table.map_or(&description.columns, |table| &table.columns);
         for (id, name) in columns {
-            let found = known.iter().find(|column| column.name == *name);
-            if let Some(column) = found {
+            let matching = table_columns.iter().find(|column| column.name == *name);
+            if let Some(column) = matching {
                 types.insert(*id, type_of(column));
             }
         }
@@ -203,39 +193,39 @@ fn scan_types(node: &Node, described: &QueryDescription, types: &mut Types) {
 }
 
 /// Adds the types of a stage's columns. Returns those of its aggregates' arguments, by column.
-async fn stage_types(
+async fn add_stage_types(
     transaction: &mut Transaction<'_>,
     stage: &Stage,
     sources: &BTreeMap<Source, SourceSql>,
     types: &mut Types,
 ) -> Result<Types, ViewsError> {
     let mut may_be_null = BTreeSet::new();
-    nullable(&stage.input, &mut may_be_null);
+    collect_nullable(&stage.input, &mut may_be_null);
     for id in &may_be_null {
-        if let Some(found) = types.get_mut(id) {
-            found.is_not_null = false;
+        if let Some(column_type) = types.get_mut(id) {
+            column_type.is_not_null = false;
         }
     }
-    let (of_rows, of_groups) = probes(stage, sources);
-    let mut found = probe_types(transaction, &of_rows).await?;
+    let (rows_probe, groups_probe) = type_probes(stage, sources);
+    let mut probed_types = probe_types(transaction, &rows_probe).await?;
     match &stage.contents {
         StageContents::Rows { .. }
         | StageContents::Partitions { .. }
-        | StageContents::Top { .. }
+        | StageContents::TopK { .. }
         | StageContents::Recursion { .. } => {
-            for (id, found) in found {
+            for (id, found) in probed_types {
                 types.entry(id).or_insert(found);
             }
             Ok(Types::new())
         }
         StageContents::Groups { keys, aggregates } => {
             for (id, key) in keys {
-                let of_column = copied(key, types);
-                if let Some(found) = of_column.or_else(|| found.remove(id)) {
+                let copied_type = copied_column_type(key, types);
+                if let Some(found) = copied_type.or_else(|| probed_types.remove(id)) {
                     types.insert(*id, found);
                 }
             }
-            let calls = of_groups.unwrap_or_default();
+            let calls = groups_probe.unwrap_or_default();
             let mut results = if aggregates.is_empty() {
                 Types::new()
             } else {
@@ -246,16 +236,16 @@ async fn stage_types(
                     types.insert(aggregate.column, found);
                 }
             }
-            Ok(found)
+            Ok(probed_types)
         }
     }
 }
 
 async fn probe_types(transaction: &mut Transaction<'_>, sql: &str) -> Result<Types, ViewsError> {
-    let columns = columns(transaction, sql).await?;
+    let columns = describe_columns(transaction, sql).await?;
     let typed = columns
         .iter()
-        .filter_map(|column| Some((column_of_stage(&column.name)?, type_of(column))));
+        .filter_map(|column| Some((parse_stage_column(&column.name)?, type_of(column))));
     Ok(typed.collect())
 }
 

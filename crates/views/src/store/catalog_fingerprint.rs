@@ -12,7 +12,7 @@ use super::view_status::ViewStatus;
 use crate::model::State;
 
 /// Query of the views' state and of the row versions, for [`CatalogFingerprint::statuses`].
-pub(crate) const VERSIONS: &str = include_str!("sql/footing.sql");
+pub(crate) const ROW_VERSIONS: &str = include_str!("sql/footing.sql");
 
 /// Row versions at which the status of views was read in full, with that status.
 pub(crate) struct CatalogFingerprint {
@@ -56,12 +56,7 @@ impl CatalogFingerprint {
             };
             views.insert(id, view);
         }
-        Some(Self {
-            tables,
-            inlined,
-            versions,
-            views,
-        })
+        Some(Self { tables, inlined, versions, views })
     }
 
     /// The status of the views by rows of [`VERSIONS`]; none if a row version has changed.

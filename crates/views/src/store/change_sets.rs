@@ -12,35 +12,35 @@ use super::record::Record;
 use super::refreshable::Refreshable;
 use super::remove;
 use super::statements::Statements;
-use crate::core::expression::quoted;
+use crate::core::expression::quote_identifier;
 use crate::core::sql::WEIGHT;
 use crate::error::ViewsError;
 use crate::model::Limits;
 
 /// Longest retention of change sets, in milliseconds: ten years.
-const KEPT_MS_MAX: i64 = 3_650 * 86_400_000;
+const RETENTION_MS_MAX: i64 = 3_650 * 86_400_000;
 
 /// Why followers must read the whole view again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// Retention of change sets starts here.
-    Begun,
+    RetentionStarted,
     /// The storage of the view was rebuilt.
     Repaired,
     /// The database was restored from a dump.
     Restored,
     /// The change set would have exceeded its bounds.
-    TooMuch,
+    TooLarge,
 }
 
 impl Reset {
     /// The word of the reason, as followers receive it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Begun => "begun",
+            Self::RetentionStarted => "begun",
             Self::Repaired => "repaired",
             Self::Restored => "restored",
-            Self::TooMuch => "too_much",
+            Self::TooLarge => "too_much",
         }
     }
 }
@@ -55,7 +55,7 @@ pub struct ViewDelta {
 }
 
 /// Writes the change set of a refresh.
-pub async fn write(
+pub(crate) async fn write_change_set(
     client: &Client,
     statements: &mut Statements,
     view: &Refreshable,
@@ -64,14 +64,14 @@ pub async fn write(
 ) -> Result<(), ViewsError> {
     let record = &view.record;
     if delta.rows.unsigned_abs() > limits.change_set_rows_max {
-        return reset(client, record.id, Reset::TooMuch).await;
+        return write_reset(client, record.id, Reset::TooLarge).await;
     }
     let columns: Vec<String> = view
-        .built
+        .materialized_view
         .presentation
         .columns
         .iter()
-        .map(|(name, _)| format!("told.{}", quoted(name)))
+        .map(|(name, _)| format!("told.{}", quote_identifier(name)))
         .collect();
     let source = format!(
         "SELECT row_to_json(shown.*)::text AS content, told.{WEIGHT}::bigint AS weight FROM {} AS told \
@@ -80,7 +80,7 @@ pub async fn write(
         columns.join(", ")
     );
     let insert = |source: &str| include_str!("sql/tell.sql").replace("CHANGES", source);
-    let rows = if !record.is_of_another {
+    let rows = if !record.has_other_owner {
         let sql = insert(&source);
         statements.query(client, &sql, &[&record.id]).await?
     } else {
@@ -88,10 +88,10 @@ pub async fn write(
         // rights.
         let owner = &record.owner;
         execute_unless_empty(client, &owner_functions::create_change_reader(owner)).await?;
-        let sql = insert(owner_functions::read_changes(owner));
+        let sql = insert(owner_functions::call_change_reader(owner));
         let rows = statements.query(client, &sql, &[&record.id, &source]).await;
         if rows.is_err() {
-            statements.spoil();
+            statements.mark_spoiled();
         }
         let rows = rows?;
         execute_unless_empty(client, owner_functions::drop_change_reader(owner)).await?;
@@ -103,30 +103,32 @@ pub async fn write(
                    DELETE FROM egret.view_change USING last WHERE view = $1 AND view_change.sequence = last.sequence) \
                    UPDATE egret.view_change_set AS kept SET reset = $2, changes = 0, size_bytes = 0 FROM last \
                    WHERE kept.view = $1 AND kept.sequence = last.sequence";
-        let why = Reset::TooMuch.as_str();
-        client.execute(sql, &[&record.id, &why]).await?;
+        let reason = Reset::TooLarge.as_str();
+        client.execute(sql, &[&record.id, &reason]).await?;
     }
     Ok(())
 }
 
 /// Records a reset in the change log: followers must read the whole view again.
-pub async fn reset(client: &impl GenericClient, view: i64, why: Reset) -> Result<(), ViewsError> {
-    let is_new = matches!(why, Reset::Begun | Reset::Restored);
+pub(crate) async fn write_reset(
+    client: &impl GenericClient,
+    view: i64,
+    reason: Reset,
+) -> Result<(), ViewsError> {
+    let is_new = matches!(reason, Reset::RetentionStarted | Reset::Restored);
     let sql = include_str!("sql/reset.sql");
-    client
-        .execute(sql, &[&view, &why.as_str(), &is_new])
-        .await?;
+    client.execute(sql, &[&view, &reason.as_str(), &is_new]).await?;
     Ok(())
 }
 
 /// Replaces the change sets of all followed views by resets in a restored database: those that the
 /// original database wrote after the dump are not known here.
-pub(crate) async fn reset_all(transaction: &Transaction<'_>) -> Result<(), ViewsError> {
+pub(crate) async fn reset_followed_views(transaction: &Transaction<'_>) -> Result<(), ViewsError> {
     let sql = "DELETE FROM egret.view_change_set";
     transaction.execute(sql, &[]).await?;
     let sql = "SELECT id FROM egret.view WHERE changes_kept_ms IS NOT NULL ORDER BY id";
     for row in transaction.query(sql, &[]).await? {
-        reset(transaction, row.get(0), Reset::Restored).await?;
+        write_reset(transaction, row.get(0), Reset::Restored).await?;
     }
     Ok(())
 }
@@ -135,7 +137,7 @@ pub(crate) async fn reset_all(transaction: &Transaction<'_>) -> Result<(), Views
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FollowUpdate<'a> {
     /// Retention in milliseconds; `Some(None)`: change sets are not retained any more.
-    pub kept_ms: Option<Option<i64>>,
+    pub retention_ms: Option<Option<i64>>,
     /// Queue that gets a task for each change set; `Some(None)`: none.
     pub queue: Option<Option<&'a str>>,
 }
@@ -155,14 +157,14 @@ pub(crate) async fn set_retention(
         let transaction = client.transaction().await?;
         // Excludes refreshes: one that is under way may not have written its change set.
         let result = match remove::exclude_refreshes(&transaction, record).await {
-            Ok(()) => set_retention_within(&transaction, record.id, update).await,
+            Ok(()) => set_retention_in_transaction(&transaction, record.id, update).await,
             Err(error) => Err(error),
         };
         match result {
             Ok(()) => return Ok(transaction.commit().await?),
             Err(error) => {
                 transaction.rollback().await?;
-                if !retries.may_retry(&error).await {
+                if !retries.wait_for_retry(&error).await {
                     return Err(error);
                 }
             }
@@ -174,24 +176,24 @@ pub(crate) async fn set_retention(
 ///
 /// # Errors
 /// Those of [`set_retention`].
-pub(crate) async fn set_retention_within(
+pub(crate) async fn set_retention_in_transaction(
     transaction: &Transaction<'_>,
     view: i64,
     update: FollowUpdate<'_>,
 ) -> Result<(), ViewsError> {
-    let now = super::registry::record_of(transaction, view).await?;
-    let kept_ms = update.kept_ms.unwrap_or(now.changes_kept_ms);
-    let queue = update.queue.unwrap_or(now.queue.as_deref());
-    if kept_ms.is_some() || queue.is_some() {
-        check_mode(&now)?;
+    let record = super::registry::read_record(transaction, view).await?;
+    let retention_ms = update.retention_ms.unwrap_or(record.retention_ms);
+    let queue = update.queue.unwrap_or(record.queue.as_deref());
+    if retention_ms.is_some() || queue.is_some() {
+        check_can_be_followed(&record)?;
     }
-    if kept_ms.is_some_and(|ms| !(1..=KEPT_MS_MAX).contains(&ms)) {
+    if retention_ms.is_some_and(|ms| !(1..=RETENTION_MS_MAX).contains(&ms)) {
         return Err(ViewsError::Invalid {
             what: "changes",
             reason: "they must be kept for at least 1ms and at most 3650 days".to_owned(),
         });
     }
-    if kept_ms.is_none() && queue.is_some() {
+    if retention_ms.is_none() && queue.is_some() {
         return Err(ViewsError::Invalid {
             what: "changes",
             reason: "they become tasks, and must be kept until then: remove the queue first"
@@ -199,9 +201,9 @@ pub(crate) async fn set_retention_within(
         });
     }
     let sql = "UPDATE egret.view SET changes_kept_ms = $2, queue = $3 WHERE id = $1";
-    transaction.execute(sql, &[&view, &kept_ms, &queue]).await?;
-    match (now.is_followed(), kept_ms.is_some()) {
-        (false, true) => reset(transaction, view, Reset::Begun).await?,
+    transaction.execute(sql, &[&view, &retention_ms, &queue]).await?;
+    match (record.is_followed(), retention_ms.is_some()) {
+        (false, true) => write_reset(transaction, view, Reset::RetentionStarted).await?,
         (true, false) => {
             let sql = "DELETE FROM egret.view_change_set WHERE view = $1";
             transaction.execute(sql, &[&view]).await?;
@@ -224,8 +226,8 @@ pub(crate) async fn set_retention_within(
 ///
 /// # Errors
 /// [`ViewsError::Unsupported`] for a view in mode immediate.
-pub(crate) fn check_mode(record: &Record) -> Result<(), ViewsError> {
-    match record.own_capture() {
+pub(crate) fn check_can_be_followed(record: &Record) -> Result<(), ViewsError> {
+    match record.immediate_view() {
         None => Ok(()),
         Some(_) => Err(ViewsError::Unsupported {
             what: "following a view in mode immediate, which is refreshed without change sets,"

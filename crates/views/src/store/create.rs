@@ -6,16 +6,16 @@ use egret_postgres::tokio_postgres::{Client, Transaction};
 use super::build::build;
 use super::change_sets::{self, FollowUpdate};
 use super::materialized_view::MaterializedView;
-use super::planned_view::{check_functions, check_whole, plan_query};
+use super::planned_view::{check_full_only, check_functions, plan_query};
 use super::query_description::{NameResolution, QueryDescription};
 use super::readable::describe_readable;
 use super::record::Record;
 use super::refreshable::Refreshable;
 use super::registry;
-use super::remove::in_use_or;
+use super::remove::to_in_use_error;
 use super::requests::ResolvedQuery;
 use super::source_captures::capture_sources;
-use super::status::signature;
+use super::status::read_signature;
 use super::transaction_settings::SEARCH_PATH;
 use super::{immediate, read_guard, rights, views_role, write_guard};
 use crate::core::capture::CaptureOptions;
@@ -32,8 +32,8 @@ pub async fn create(
     client: &mut Client,
     view: &NewView,
     resolved: Option<&ResolvedQuery>,
-    names: NameResolution,
-    recording: CaptureOptions,
+    name_resolution: NameResolution,
+    capture_options: CaptureOptions,
 ) -> Result<Refreshable, ViewsError> {
     let query = resolved.map_or(&view.query, |resolved| &resolved.definition);
     let mut transaction = client.transaction().await?;
@@ -42,55 +42,59 @@ pub async fn create(
         transaction.batch_execute(&resolved.settings).await?;
     }
     let readable = &view.rights.readable;
-    let described = describe_readable(&mut transaction, query, names, readable).await?;
+    let description = describe_readable(&mut transaction, query, name_resolution, readable).await?;
     if resolved.is_some() {
-        refuse_foreign_equality(&described)?;
+        refuse_foreign_equality(&description)?;
     }
-    let located = |error: ViewsError| error.located(&described.canonical, &view.query);
-    let plan = plan_query(&described, view.mode).map_err(located)?;
+    let map_position = |error: ViewsError| error.map_position(&description.canonical, &view.query);
+    let plan = plan_query(&description, view.mode).map_err(map_position)?;
     transaction.batch_execute(SEARCH_PATH).await?;
-    let owner = views_role::owner_of_new(&transaction, view.owner.as_deref()).await?;
-    let is_of_another = match &owner {
+    let owner = views_role::choose_owner(&transaction, view.owner.as_deref()).await?;
+    let has_other_owner = match &owner {
         Some(owner) => rights::check_owner(&transaction, owner, &view.name.schema).await?,
         None => false,
     };
-    let view = &NewView {
-        owner,
-        ..view.clone()
-    };
-    check_functions(&described, is_of_another).map_err(located)?;
-    check_whole(&described, &plan, is_of_another)?;
-    immediate::check(
-        &described,
+    let view = &NewView { owner, ..view.clone() };
+    check_functions(&description, has_other_owner).map_err(map_position)?;
+    check_full_only(&description, &plan, has_other_owner)?;
+    immediate::check_mode_immediate(
+        &description,
         view.mode,
-        view.owner.as_deref().filter(|_| is_of_another),
+        view.owner.as_deref().filter(|_| has_other_owner),
     )?;
     let settings = resolved.map(|resolved| resolved.settings.as_str());
-    let id = registry::add(&transaction, view, &described, settings).await?;
-    let built = build(&mut transaction, id, plan, &described, true).await?;
-    retain_changes(&transaction, id, &view.following).await?;
-    let record = registry::record_of(&transaction, id).await?;
-    if record.is_of_another {
-        let (owner, grants) = (&record.owner, view.rights.grants);
-        rights::check_select(&transaction, owner, &built, &described, grants).await?;
+    let id = registry::insert_view(&transaction, view, &description, settings).await?;
+    let materialized_view = build(&mut transaction, id, plan, &description, true).await?;
+    start_retention(&transaction, id, &view.follow_settings).await?;
+    let record = registry::read_record(&transaction, id).await?;
+    let grants = view.rights.grants;
+    rights::check_owner_reads(&transaction, &record, &materialized_view, &description, grants)
+        .await?;
+    let reads =
+        capture_sources(&transaction, &record, &materialized_view, &description, capture_options)
+            .await?;
+    create_user_view(&mut transaction, &record, &materialized_view).await?;
+    read_guard::set_read_guard(&transaction, &record, &materialized_view).await?;
+    registry::set_storage_definition(
+        &transaction,
+        id,
+        &materialized_view.storage_definition(),
+        materialized_view.has_clock,
+    )
+    .await?;
+    if record.has_other_owner {
+        rights::transfer_ownership(&transaction, &record, &materialized_view, &reads).await?;
     }
-    let reads = capture_sources(&transaction, &record, &built, &described, recording).await?;
-    create_user_view(&mut transaction, &record, &built).await?;
-    read_guard::set_read_guard(&transaction, &record, &built).await?;
-    registry::set_shape(&transaction, id, &built.shape(), built.has_clock).await?;
-    if record.is_of_another {
-        rights::transfer_ownership(&transaction, &record, &built, &reads).await?;
-    }
-    let signature = signature(&transaction, id).await?;
+    let signature = read_signature(&transaction, id).await?;
     transaction.commit().await?;
     Ok(Refreshable {
         record,
-        built,
-        reads,
+        materialized_view,
+        sources: reads,
         signature,
-        rows: described.rows(),
-        reads_views: described.has_views(),
-        has_partitions: described.has_partitions(),
+        source_rows: description.estimated_rows(),
+        reads_views: description.has_views(),
+        has_partitions: description.has_partitions(),
     })
 }
 
@@ -101,7 +105,7 @@ pub async fn create(
 /// [`ViewsError::Refused`].
 fn refuse_foreign_equality(described: &QueryDescription) -> Result<(), ViewsError> {
     if described.equality.is_foreign {
-        return Err(ViewsError::Refused(Refusal::of_every_mode(
+        return Err(ViewsError::Refused(Refusal::in_every_mode(
             "USING, NULLIF, IS DISTINCT FROM or CASE with a value, over a type with an equality of its own, in a query from SQL",
             None,
             "compare with `=`, or make the view by the API or the command line",
@@ -111,20 +115,20 @@ fn refuse_foreign_equality(described: &QueryDescription) -> Result<(), ViewsErro
 }
 
 /// Starts the retention of change sets of a new view, if that was requested.
-async fn retain_changes(
+async fn start_retention(
     transaction: &Transaction<'_>,
     id: i64,
     following: &FollowSettings,
 ) -> Result<(), ViewsError> {
-    let Some(kept) = following.kept else {
+    let Some(retention) = following.retention else {
         return Ok(());
     };
-    let kept_ms = i64::try_from(kept.duration().as_millis()).unwrap_or(i64::MAX);
+    let retention_ms = i64::try_from(retention.duration().as_millis()).unwrap_or(i64::MAX);
     let update = FollowUpdate {
-        kept_ms: Some(Some(kept_ms)),
+        retention_ms: Some(Some(retention_ms)),
         queue: Some(following.queue.as_deref()),
     };
-    change_sets::set_retention_within(transaction, id, update).await
+    change_sets::set_retention_in_transaction(transaction, id, update).await
 }
 
 /// Creates the PostgreSQL view that users read, and the requested indexes. An existing one is
@@ -135,26 +139,20 @@ async fn retain_changes(
 pub(crate) async fn create_user_view(
     transaction: &mut Transaction<'_>,
     record: &Record,
-    built: &MaterializedView,
+    materialized_view: &MaterializedView,
 ) -> Result<(), ViewsError> {
     for columns in &record.indexes {
-        let index = built.index(columns)?;
+        let index = materialized_view.create_index_sql(columns)?;
         transaction.batch_execute(&index).await?;
     }
-    if record.shape.is_empty() {
-        let create = format!(
-            "CREATE VIEW {} AS {}",
-            record.name.sql(),
-            built.user_query()
-        );
-        rights::check_create(transaction, &record.name.schema).await?;
+    if record.storage_definition.is_empty() {
+        let create =
+            format!("CREATE VIEW {} AS {}", record.name.sql(), materialized_view.user_query());
+        rights::check_create_privilege(transaction, &record.name.schema).await?;
         let created = transaction.batch_execute(&create).await;
-        created.map_err(|error| ViewsError::Query {
-            error,
-            position: None,
-        })?;
+        created.map_err(|error| ViewsError::Query { error, position: None })?;
     } else {
-        replace_user_view(transaction, record, &built.user_query()).await?;
+        replace_user_view(transaction, record, &materialized_view.user_query()).await?;
     }
     write_guard::refuse_writes(transaction, record.id).await
 }
@@ -163,19 +161,19 @@ pub(crate) async fn create_user_view(
 async fn replace_user_view(
     transaction: &mut Transaction<'_>,
     record: &Record,
-    shown: &str,
+    user_query: &str,
 ) -> Result<(), ViewsError> {
     let name = record.name.sql();
     let savepoint = transaction.transaction().await?;
-    let replace = format!("CREATE OR REPLACE VIEW {name} AS {shown}");
+    let replace = format!("CREATE OR REPLACE VIEW {name} AS {user_query}");
     match savepoint.batch_execute(&replace).await {
         Ok(()) => Ok(savepoint.commit().await?),
         Err(_) => {
             savepoint.rollback().await?;
             let drop_view = format!("DROP VIEW {name}");
             let dropped = transaction.batch_execute(&drop_view);
-            dropped.await.map_err(|error| in_use_or(record, error))?;
-            let create = format!("CREATE VIEW {name} AS {shown}");
+            dropped.await.map_err(|error| to_in_use_error(record, error))?;
+            let create = format!("CREATE VIEW {name} AS {user_query}");
             Ok(transaction.batch_execute(&create).await?)
         }
     }

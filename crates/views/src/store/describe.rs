@@ -18,11 +18,11 @@ use crate::error::ViewsError;
 use crate::model::ViewName;
 
 /// Aggregates that the analysis adds to a query.
-const COMPARING: [&str; 3] = ["count", "bool_or", "bool_and"];
+const COMPARISON_AGGREGATES: [&str; 3] = ["count", "bool_or", "bool_and"];
 
 /// Only during the probe: a role that may create objects in `public` must not be able to shadow
 /// names of Egret's own statements.
-const TYPED: &str = "SET LOCAL search_path = public";
+const PUBLIC_SEARCH_PATH: &str = "SET LOCAL search_path = public";
 
 /// Has the server resolve a query. Nothing of it remains. Its comparisons are written with their
 /// operators where these are not PostgreSQL's own.
@@ -30,7 +30,7 @@ const TYPED: &str = "SET LOCAL search_path = public";
 /// # Errors
 /// [`ViewsError::Query`] if the server refuses the query; [`ViewsError::Unsupported`] for sources
 /// whose changes cannot be recorded.
-pub async fn describe(
+pub(crate) async fn describe_query(
     transaction: &mut Transaction<'_>,
     sql: &str,
     names: NameResolution,
@@ -47,7 +47,7 @@ pub async fn describe(
     };
     match describe_as_written(transaction, &explicit, names).await {
         Ok(again) if !again.equality.is_own && types(&again) == types(&described) => Ok(again),
-        Ok(_) | Err(ViewsError::Query { .. }) => Err(ViewsError::Refused(Refusal::of_every_mode(
+        Ok(_) | Err(ViewsError::Query { .. }) => Err(ViewsError::Refused(Refusal::in_every_mode(
             "USING, NULLIF, IS DISTINCT FROM or CASE with a value, over a type with an equality of its own,",
             None,
             "compare with `=`",
@@ -60,35 +60,31 @@ pub async fn describe(
 async fn describe_as_written(
     transaction: &mut Transaction<'_>,
     sql: &str,
-    names: NameResolution,
+    name_resolution: NameResolution,
 ) -> Result<QueryDescription, ViewsError> {
-    let probing = transaction.transaction().await?;
-    if let NameResolution::Typed = names {
-        probing.batch_execute(TYPED).await?;
+    let savepoint = transaction.transaction().await?;
+    if let NameResolution::PublicSchema = name_resolution {
+        savepoint.batch_execute(PUBLIC_SEARCH_PATH).await?;
     }
-    let view = probe(&probing, sql).await?;
-    probing.batch_execute("SET LOCAL search_path = ''").await?;
-    let canonical: String = probing
-        .query_one("SELECT pg_catalog.pg_get_viewdef($1::oid)", &[&view])
-        .await?
-        .get(0);
-    let rows = probing
-        .query(include_str!("sql/relations.sql"), &[&view])
-        .await?;
+    let view = probe(&savepoint, sql).await?;
+    savepoint.batch_execute("SET LOCAL search_path = ''").await?;
+    let canonical: String =
+        savepoint.query_one("SELECT pg_catalog.pg_get_viewdef($1::oid)", &[&view]).await?.get(0);
+    let rows = savepoint.query(include_str!("sql/relations.sql"), &[&view]).await?;
     let mut oids: Vec<u32> = rows.iter().map(|row| row.get("oid")).collect();
     oids.push(view);
-    let mut columns = columns_of(&probing, &oids).await?;
-    let mut keys: BTreeMap<u32, Vec<String>> = probing
+    let mut columns = read_columns(&savepoint, &oids).await?;
+    let mut keys: BTreeMap<u32, Vec<String>> = savepoint
         .query(include_str!("sql/keys.sql"), &[&oids])
         .await?
         .iter()
         .map(|row| (row.get(0), row.get(1)))
         .collect();
-    let functions = functions_of(&probing, &oids).await?;
-    let equalities = read_bare_equalities(&probing, &oids).await?;
-    let untrusted_code = untrusted_code(&probing, &oids).await?;
-    probing.rollback().await?;
-    let mut described = QueryDescription {
+    let functions = read_functions(&savepoint, &oids).await?;
+    let equalities = read_bare_equalities(&savepoint, &oids).await?;
+    let untrusted_code = find_untrusted_code(&savepoint, &oids).await?;
+    savepoint.rollback().await?;
+    let mut description = QueryDescription {
         canonical: canonical.trim_end().trim_end_matches(';').to_owned(),
         facts: Facts::default(),
         tables: Vec::new(),
@@ -102,26 +98,26 @@ async fn describe_as_written(
     };
     for row in &rows {
         let oid: u32 = row.get("oid");
-        let of_relation = columns.remove(&oid).unwrap_or_default();
+        let relation_columns = columns.remove(&oid).unwrap_or_default();
         let equality = equalities.get(&oid).copied().unwrap_or_default();
-        described.add(row, of_relation, keys.remove(&oid), equality)?;
+        description.add_relation(row, relation_columns, keys.remove(&oid), equality)?;
     }
-    described.add_facts();
-    Ok(described)
+    description.add_facts();
+    Ok(description)
 }
 
 /// The result columns of a query.
 ///
 /// # Errors
 /// [`ViewsError::Query`] if the server refuses the query.
-pub async fn columns(
+pub(crate) async fn describe_columns(
     transaction: &mut Transaction<'_>,
     sql: &str,
 ) -> Result<Vec<Column>, ViewsError> {
-    let probing = transaction.transaction().await?;
-    let view = probe(&probing, sql).await?;
-    let mut columns = columns_of(&probing, &[view]).await?;
-    probing.rollback().await?;
+    let savepoint = transaction.transaction().await?;
+    let view = probe(&savepoint, sql).await?;
+    let mut columns = read_columns(&savepoint, &[view]).await?;
+    savepoint.rollback().await?;
     Ok(columns.remove(&view).unwrap_or_default())
 }
 
@@ -129,34 +125,31 @@ pub async fn columns(
 ///
 /// # Errors
 /// [`ViewsError::Refused`] and [`ViewsError::Query`] for a query that cannot define a view.
-pub(crate) async fn describe_written(
+pub(crate) async fn describe_user_query(
     transaction: &mut Transaction<'_>,
     query: &str,
-    names: NameResolution,
+    name_resolution: NameResolution,
 ) -> Result<QueryDescription, ViewsError> {
     match parse(query) {
-        Ok(_) => describe(transaction, query, names).await,
+        Ok(_) => describe_query(transaction, query, name_resolution).await,
         // The server says where its language is broken. What only it takes is none by itself.
         Err(refusal) if refusal.construct == MALFORMED => {
-            let described = describe(transaction, query, names).await;
-            described.and(Err(ViewsError::Refused(refusal)))
+            let description = describe_query(transaction, query, name_resolution).await;
+            description.and(Err(ViewsError::Refused(refusal)))
         }
         Err(refusal) => Err(ViewsError::Refused(refusal)),
     }
 }
 
-async fn columns_of(
+async fn read_columns(
     transaction: &Transaction<'_>,
     oids: &[u32],
 ) -> Result<BTreeMap<u32, Vec<Column>>, ViewsError> {
-    let mut all: BTreeMap<u32, Vec<Column>> = BTreeMap::new();
-    for row in transaction
-        .query(include_str!("sql/columns.sql"), &[&oids])
-        .await?
-    {
+    let mut columns_by_relation: BTreeMap<u32, Vec<Column>> = BTreeMap::new();
+    for row in transaction.query(include_str!("sql/columns.sql"), &[&oids]).await? {
         let is_deterministic: bool = row.get("is_deterministic");
         let is_exact: bool = row.get("is_exact");
-        all.entry(row.get("relation")).or_default().push(Column {
+        columns_by_relation.entry(row.get("relation")).or_default().push(Column {
             name: row.get("name"),
             number: row.get("number"),
             sql_type: row.get("type"),
@@ -165,18 +158,18 @@ async fn columns_of(
             recorded_collation: row.get("recorded_collation"),
             type_oid: row.get("type_oid"),
             is_not_null: row.get("is_not_null"),
-            computed: row.get("computed"),
+            virtual_expression: row.get("computed"),
             collation: row.get("collation"),
             equality: row.get("equality"),
             has_hash: row.get::<_, Option<bool>>("has_hash").unwrap_or(false),
             is_exact: is_exact && is_deterministic,
-            has_own_equality: !is_deterministic,
+            has_nondeterministic_collation: !is_deterministic,
         });
     }
-    Ok(all)
+    Ok(columns_by_relation)
 }
 
-async fn untrusted_code(
+async fn find_untrusted_code(
     transaction: &Transaction<'_>,
     oids: &[u32],
 ) -> Result<Option<(String, String)>, ViewsError> {
@@ -188,20 +181,18 @@ async fn untrusted_code(
     }))
 }
 
-async fn functions_of(
+async fn read_functions(
     transaction: &Transaction<'_>,
     oids: &[u32],
 ) -> Result<Vec<Function>, ViewsError> {
-    let rows = transaction
-        .query(include_str!("sql/functions.sql"), &[&oids])
-        .await?;
+    let rows = transaction.query(include_str!("sql/functions.sql"), &[&oids]).await?;
     let function = |row: &Row| Function {
         schema: row.get("schema"),
         name: row.get("name"),
         is_aggregate: row.get("is_aggregate"),
         volatility: row.get("volatility"),
-        is_set: row.get("is_set"),
-        gives_rows: row.get("gives_rows"),
+        is_set_returning: row.get("is_set"),
+        returns_row_set: row.get("gives_rows"),
         is_trusted: row.get("is_trusted"),
     };
     Ok(rows.iter().map(function).collect())
@@ -210,8 +201,8 @@ async fn functions_of(
 impl QueryDescription {
     /// Adds what functions and columns say of all names in the query.
     fn add_facts(&mut self) {
-        let names = |of: fn(&Function) -> bool| {
-            let functions = self.functions.iter().filter(|function| of(function));
+        let names_where = |predicate: fn(&Function) -> bool| {
+            let functions = self.functions.iter().filter(|function| predicate(function));
             functions
                 .map(|function| {
                     let schema = (function.schema != "pg_catalog").then(|| function.schema.clone());
@@ -220,21 +211,23 @@ impl QueryDescription {
                 .collect::<BTreeSet<_>>()
         };
         let (mut aggregates, sets) = (
-            names(|function| function.is_aggregate),
-            names(|function| function.is_set),
+            names_where(|function| function.is_aggregate),
+            names_where(|function| function.is_set_returning),
         );
         // Those that a comparison with a subquery is made of.
-        aggregates.extend(COMPARING.map(|name| (None, name.to_owned())));
-        let row_sets = names(|function| function.gives_rows && !function.is_set);
-        let has_collation = |column: &Column| column.collation.is_some() || column.has_own_equality;
+        aggregates.extend(COMPARISON_AGGREGATES.map(|name| (None, name.to_owned())));
+        let row_sets =
+            names_where(|function| function.returns_row_set && !function.is_set_returning);
+        let has_collation =
+            |column: &Column| column.collation.is_some() || column.has_nondeterministic_collation;
         let mut columns = self.tables.iter().flat_map(|table| &table.columns);
         self.facts.has_collations = columns.any(has_collation);
         self.facts.aggregates = aggregates;
-        self.facts.sets = sets;
-        self.facts.row_sets = row_sets;
+        self.facts.set_functions = sets;
+        self.facts.row_set_functions = row_sets;
     }
 
-    fn add(
+    fn add_relation(
         &mut self,
         row: &Row,
         columns: Vec<Column>,
@@ -243,28 +236,26 @@ impl QueryDescription {
     ) -> Result<(), ViewsError> {
         let kind: String = row.get("kind");
         let (schema, name): (String, String) = (row.get("schema"), row.get("name"));
-        if let Some((what, advice)) = refused_relation(row, &kind, &schema) {
+        if let Some((what, advice)) = unsupported_relation_reason(row, &kind, &schema) {
             return Err(ViewsError::Unsupported {
                 what: format!("{what} `{schema}.{name}`"),
                 advice: advice.to_owned(),
             });
         }
         let names = columns.iter().map(|column| column.name.clone()).collect();
-        let computed = columns.iter().filter_map(Column::computed).collect();
-        let of = |is_so: fn(&Column) -> bool| {
-            let columns = columns.iter().filter(|column| is_so(column));
+        let computed = columns.iter().filter_map(Column::typed_virtual_expression).collect();
+        let columns_where = |predicate: fn(&Column) -> bool| {
+            let columns = columns.iter().filter(|column| predicate(column));
             columns.map(|column| column.name.clone()).collect()
         };
-        let (not_null, exact) = (
-            of(|column| column.is_not_null),
-            of(|column| column.is_exact),
-        );
+        let (not_null, exact) =
+            (columns_where(|column| column.is_not_null), columns_where(|column| column.is_exact));
         let view: Option<i64> = row.get("kept");
-        let kind_of = match (kind.as_str(), view) {
+        let relation_kind = match (kind.as_str(), view) {
             ("v", None) => RelationKind::View(row.get("definition")),
             _ => RelationKind::Table(self.tables.len()),
         };
-        let is_table = matches!(kind_of, RelationKind::Table(_));
+        let is_table = matches!(relation_kind, RelationKind::Table(_));
         self.has_untrusted_views |= kind == "v" && !row.get::<_, bool>("has_trusted_owner");
         if !is_table {
             self.inlined.push(row.get("oid"));
@@ -285,10 +276,10 @@ impl QueryDescription {
         }
         let relation = Relation {
             columns: names,
-            computed,
+            virtual_columns: computed,
             not_null,
             exact,
-            kind: kind_of,
+            kind: relation_kind,
             has_bare_equality: equality.is_own,
         };
         self.facts.relations.insert((schema, name), relation);
@@ -297,7 +288,11 @@ impl QueryDescription {
 }
 
 /// Why changes of a relation cannot be captured, with advice; none if they can be.
-fn refused_relation(row: &Row, kind: &str, schema: &str) -> Option<(&'static str, &'static str)> {
+fn unsupported_relation_reason(
+    row: &Row,
+    kind: &str,
+    schema: &str,
+) -> Option<(&'static str, &'static str)> {
     let is_table = kind != "v";
     match kind {
         "v" | "r" | "p" => {}
@@ -316,10 +311,7 @@ fn refused_relation(row: &Row, kind: &str, schema: &str) -> Option<(&'static str
         return Some(("the system table", "its changes cannot be recorded"));
     }
     if row.get::<_, String>("persistence") == "t" {
-        return Some((
-            "the temporary table",
-            "it is visible only to its own session",
-        ));
+        return Some(("the temporary table", "it is visible only to its own session"));
     }
     if row.get("has_row_security") {
         let advice = "its recorded changes would contain the rows of all roles";
@@ -347,17 +339,8 @@ pub fn read_views(rows: &[Row]) -> Vec<ReadView> {
 
 fn read_view(row: &Row, rows: &[Row]) -> Option<ReadView> {
     let id = row.get::<_, Option<i64>>("kept")?;
-    let name = |row: &Row| ViewName {
-        schema: row.get("schema"),
-        name: row.get("name"),
-    };
+    let name = |row: &Row| ViewName { schema: row.get("schema"), name: row.get("name") };
     let named_by: Vec<u32> = row.get("named_by");
-    let named = rows
-        .iter()
-        .filter(|other| named_by.contains(&other.get("oid")));
-    Some(ReadView {
-        id,
-        name: name(row),
-        named_by: named.map(name).collect(),
-    })
+    let named = rows.iter().filter(|other| named_by.contains(&other.get("oid")));
+    Some(ReadView { id, name: name(row), named_by: named.map(name).collect() })
 }

@@ -3,9 +3,9 @@
 use egret_postgres::tokio_postgres::{Client, Transaction};
 use postgres_protocol::escape::escape_literal;
 
-use super::advice::{ReadTable, advice};
+use super::advice::{ReadTable, advise_tables};
 use super::build::build;
-use super::describe::describe;
+use super::describe::describe_query;
 use super::materialized_view::{MaterializedView, sink_table};
 use super::owner_functions::{self, execute_unless_empty};
 use super::planned_view::{check_functions, plan_query};
@@ -17,48 +17,50 @@ use super::transaction_settings::SEARCH_PATH;
 use super::view_status::Frontier;
 use super::views_role;
 use crate::core::compile::StageStorage;
-use crate::core::display::operators;
+use crate::core::display::render_operators;
 use crate::core::maintain::AggregateMaintenance;
 use crate::core::tree::Source;
 use crate::error::ViewsError;
 use crate::model::{Explanation, Mode, ReadableViews, StageExplanation};
 
 /// Number of a view that is only built to be explained.
-const NOBODY: i64 = 0;
+const NO_VIEW: i64 = 0;
 
 /// Explains the view that a query would make. Nothing of it remains.
 ///
 /// # Errors
 /// [`ViewsError`]: why there can be none that is maintained incrementally.
-pub async fn of_query(
+pub(crate) async fn explain_new_query(
     client: &mut Client,
     query: &str,
     views: &ReadableViews,
 ) -> Result<Explanation, ViewsError> {
     let mut transaction = client.transaction().await?;
-    let described =
-        describe_readable(&mut transaction, query, NameResolution::Typed, views).await?;
-    let explained = explain_query(&mut transaction, &described, NOBODY, Mode::Incremental).await;
-    let explanation = explained.map_err(|error| error.located(&described.canonical, query))?;
+    let description =
+        describe_readable(&mut transaction, query, NameResolution::PublicSchema, views).await?;
+    let explained =
+        explain_description(&mut transaction, &description, NO_VIEW, Mode::Incremental).await;
+    let explanation =
+        explained.map_err(|error| error.map_position(&description.canonical, query))?;
     transaction.rollback().await?;
     Ok(explanation)
 }
 
 /// Explains how a view is maintained.
-pub(crate) async fn of_view(
+pub(crate) async fn explain_view(
     client: &mut Client,
     view: &Refreshable,
 ) -> Result<Explanation, ViewsError> {
     let mut transaction = client.transaction().await?;
     view.record.apply_settings(&transaction).await?;
-    let described = describe(
+    let description = describe_query(
         &mut transaction,
         &view.record.definition,
-        NameResolution::OfSession,
+        NameResolution::SessionSearchPath,
     )
     .await?;
     let (id, mode) = (view.record.id, view.record.mode);
-    let explanation = explain_query(&mut transaction, &described, id, mode).await?;
+    let explanation = explain_description(&mut transaction, &description, id, mode).await?;
     transaction.rollback().await?;
     Ok(explanation)
 }
@@ -67,35 +69,32 @@ pub(crate) async fn of_view(
 ///
 /// # Errors
 /// [`ViewsError::Refused`].
-pub(crate) async fn check_mode(
+pub(crate) async fn check_can_use_mode(
     client: &mut Client,
     record: &Record,
     mode: Mode,
 ) -> Result<(), ViewsError> {
     let mut transaction = client.transaction().await?;
     record.apply_settings(&transaction).await?;
-    let described = describe(
-        &mut transaction,
-        &record.definition,
-        NameResolution::OfSession,
-    )
-    .await?;
-    plan_query(&described, mode)?;
+    let description =
+        describe_query(&mut transaction, &record.definition, NameResolution::SessionSearchPath)
+            .await?;
+    plan_query(&description, mode)?;
     Ok(transaction.rollback().await?)
 }
 
-async fn explain_query(
+async fn explain_description(
     transaction: &mut Transaction<'_>,
-    described: &QueryDescription,
+    description: &QueryDescription,
     id: i64,
     mode: Mode,
 ) -> Result<Explanation, ViewsError> {
-    let is_of_another = views_role::runs_as_views(transaction).await?;
-    check_functions(described, is_of_another)?;
-    let plan = plan_query(described, mode)?;
+    let has_other_owner = views_role::runs_as_views_role(transaction).await?;
+    check_functions(description, has_other_owner)?;
+    let plan = plan_query(description, mode)?;
     transaction.batch_execute(SEARCH_PATH).await?;
-    let built = build(transaction, id, plan, described, id == NOBODY).await?;
-    let tables: Vec<ReadTable> = described
+    let materialized_view = build(transaction, id, plan, description, id == NO_VIEW).await?;
+    let tables: Vec<ReadTable> = description
         .tables
         .iter()
         .map(|table| ReadTable {
@@ -105,63 +104,61 @@ async fn explain_query(
         .collect();
     let advice = match mode {
         Mode::Full => Vec::new(),
-        _ => advice(transaction, &built, &tables).await?,
+        _ => advise_tables(transaction, &materialized_view, &tables).await?,
     };
-    let columns = described.columns.iter();
-    let reads = described.tables.iter();
+    let columns = description.columns.iter();
+    let reads = description.tables.iter();
     Ok(Explanation {
-        definition: described.canonical.clone(),
-        columns: columns
-            .map(|column| (column.name.clone(), column.sql_type.clone()))
-            .collect(),
+        definition: description.canonical.clone(),
+        columns: columns.map(|column| (column.name.clone(), column.sql_type.clone())).collect(),
         reads: reads.map(|table| table.full_name()).collect(),
-        stages: explain_stages(&built, described, id),
+        stages: explain_stages(&materialized_view, description, id),
         advice,
     })
 }
 
 fn explain_stages(
-    built: &MaterializedView,
-    described: &QueryDescription,
+    materialized_view: &MaterializedView,
+    description: &QueryDescription,
     id: i64,
 ) -> Vec<StageExplanation> {
-    let mut sources = built.sources.clone();
-    for at in 0..described.tables.len() {
-        if let Some(source) = sources.get_mut(&Source::Table(at)) {
-            source.changes = Some(format!("egret_changes_{at}"));
+    let mut sources = materialized_view.sources.clone();
+    for table_index in 0..description.tables.len() {
+        if let Some(source) = sources.get_mut(&Source::Table(table_index)) {
+            source.changes = Some(format!("egret_changes_{table_index}"));
         }
     }
-    let mut all = Vec::new();
-    for (at, stage) in built.stages.iter().enumerate() {
-        let is_read = built.stages[at + 1..]
+    let mut explanations = Vec::new();
+    for (stage_index, stage) in materialized_view.stages.iter().enumerate() {
+        let is_read = materialized_view.stages[stage_index + 1..]
             .iter()
-            .any(|later| later.input.sources().contains(&Source::Stage(at)));
-        let sink = is_read.then(|| sink_table(id, at));
-        let statement = stage.apply(&built.types, &sources, sink.as_deref(), None);
-        if let Some(source) = sources.get_mut(&Source::Stage(at)) {
+            .any(|later| later.input.sources().contains(&Source::Stage(stage_index)));
+        let sink = is_read.then(|| sink_table(id, stage_index));
+        let statement = stage.apply(&materialized_view.types, &sources, sink.as_deref(), None);
+        if let Some(source) = sources.get_mut(&Source::Stage(stage_index)) {
             source.changes = sink;
         }
-        let name = |source: Source| match source {
-            Source::Table(at) => match described.tables.get(at) {
+        let source_name = |source: Source| match source {
+            Source::Table(at) => match description.tables.get(at) {
                 Some(table) => table.full_name(),
                 None => "the whole query".to_owned(),
             },
             Source::Stage(at) => format!("stage {}", at + 1),
-            Source::Itself => "this stage".to_owned(),
+            Source::Recursion => "this stage".to_owned(),
         };
-        let sql = if built.is_whole {
-            stage.rebuild(&built.types, &sources, None).sql(&[])
+        let sql = if materialized_view.is_full_only {
+            stage.rebuild(&materialized_view.types, &sources, None).to_sql(&[])
         } else {
-            statement.map_or_else(String::new, |statement| statement.sql(&[]))
+            statement.map_or_else(String::new, |statement| statement.to_sql(&[]))
         };
-        all.push(StageExplanation {
+        explanations.push(StageExplanation {
             table: stage.table().name.clone(),
-            operators: operators(&stage.input, &name),
-            keeps: describe_contents(&stage.storage, built.is_whole),
+            operators: render_operators(&stage.input, &source_name),
+            column_maintenance: describe_contents(&stage.storage, materialized_view.is_full_only),
             sql,
         });
     }
-    all
+    explanations
 }
 
 /// Executes a statement of a refresh by EXPLAIN ANALYZE, with the rights of an owner or of this
@@ -189,7 +186,7 @@ pub(crate) async fn explain_statement(
             let explain = format!("{EXPLAIN} {sql}");
             client
                 .query(
-                    owner_functions::explain(owner),
+                    owner_functions::call_explainer(owner),
                     &[&explain, &frontier.snapshot, &frontier.clock],
                 )
                 .await?
@@ -204,8 +201,8 @@ pub(crate) const DEALLOCATE: &str = "DEALLOCATE egret_explained";
 /// EXPLAIN with actual figures, buffers and changed settings.
 const EXPLAIN: &str = "EXPLAIN (ANALYZE, BUFFERS, SETTINGS)";
 
-fn describe_contents(kept: &StageStorage, is_whole: bool) -> Vec<String> {
-    match kept {
+fn describe_contents(storage: &StageStorage, is_whole: bool) -> Vec<String> {
+    match storage {
         StageStorage::Rows(_) if is_whole => {
             vec![
                 "rows, each distinct one stored once with a count; recomputed as a whole each \
@@ -218,27 +215,27 @@ fn describe_contents(kept: &StageStorage, is_whole: bool) -> Vec<String> {
             None => "rows, each distinct one stored once with a count".to_owned(),
         }],
         StageStorage::Groups(groups) => {
-            let mut all = vec![match groups.keys.len() {
+            let mut lines = vec![match groups.keys.len() {
                 0 => "one group of all rows".to_owned(),
                 keys => format!("groups by {keys} keys, with their row counts"),
             }];
-            for (aggregate, carried) in &groups.aggregates {
-                let call = aggregate.call.shown();
-                all.push(match carried {
-                    AggregateMaintenance::Asked => {
+            for (aggregate, maintenance) in &groups.aggregates {
+                let call = aggregate.call.display_text();
+                lines.push(match maintenance {
+                    AggregateMaintenance::Recomputed => {
                         format!("{call}: recomputed for changed groups")
                     }
                     _ => format!("{call}: updated incrementally"),
                 });
             }
-            all
+            lines
         }
-        StageStorage::Top(top) => vec![format!(
+        StageStorage::TopK(top) => vec![format!(
             "the first {} rows of an order, and up to {} more",
-            top.wanted,
-            top.filled() - top.wanted
+            top.rows_min,
+            top.fill_rows() - top.rows_min
         )],
-        StageStorage::Recursion(recursion) => vec![recursion.keeps().to_owned()],
+        StageStorage::Recursion(recursion) => vec![recursion.describe_maintenance().to_owned()],
         StageStorage::Partitions(partitions) => {
             let keys = partitions.keys.len();
             let mut all = vec![match keys {
@@ -248,7 +245,9 @@ fn describe_contents(kept: &StageStorage, is_whole: bool) -> Vec<String> {
                 }
             }];
             let windows = partitions.windows.iter();
-            all.extend(windows.map(|(_, call)| format!("{}: over its partition", call.shown())));
+            all.extend(
+                windows.map(|(_, call)| format!("{}: over its partition", call.display_text())),
+            );
             all
         }
     }

@@ -8,7 +8,7 @@ use crate::error::ViewsError;
 use crate::model::{ChangePage, ChangedRow};
 
 /// Rows of a change set in one page, at most.
-const PAGE_ROWS: i64 = 1_000;
+const PAGE_ROWS_MAX: i64 = 1_000;
 
 /// Position of a follower in the change sets of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,42 +33,38 @@ pub(crate) enum NextChanges {
 ///
 /// # Errors
 /// [`ViewsError::NotFound`] if the view was dropped.
-pub(crate) async fn read_next(
+pub(crate) async fn read_next_page(
     client: &Client,
     statements: &mut Statements,
     view: i64,
     name: &str,
-    place: FollowPosition,
+    position: FollowPosition,
     bytes_max: i64,
 ) -> Result<NextChanges, ViewsError> {
     let sql = include_str!("sql/next_set.sql");
-    let found = statements
-        .query(client, sql, &[&view, &place.sequence])
-        .await?;
-    let Some(set) = found.first() else {
-        return Err(ViewsError::NotFound {
-            name: name.to_owned(),
-        });
+    let set_rows = statements.query(client, sql, &[&view, &position.sequence]).await?;
+    let Some(change_set) = set_rows.first() else {
+        return Err(ViewsError::NotFound { name: name.to_owned() });
     };
-    let first: Option<i64> = set.get("first");
-    let Some(sequence) = set.get::<_, Option<i64>>("sequence") else {
-        let is_last = set.get::<_, i64>("last") == place.sequence;
-        return Ok(if is_last && set.get("is_kept") {
+    let first: Option<i64> = change_set.get("first");
+    let Some(sequence) = change_set.get::<_, Option<i64>>("sequence") else {
+        let is_last = change_set.get::<_, i64>("last") == position.sequence;
+        return Ok(if is_last && change_set.get("is_kept") {
             NextChanges::Nothing
         } else {
             NextChanges::Gone(first)
         });
     };
-    let reset: Option<String> = set.get("reset");
+    let reset: Option<String> = change_set.get("reset");
     // A change set with a reset makes all earlier ones obsolete.
-    if sequence != place.sequence + 1 && reset.is_none() {
+    if sequence != position.sequence + 1 && reset.is_none() {
         return Ok(NextChanges::Gone(first));
     }
-    let changes: i64 = set.get("changes");
+    let changes: i64 = change_set.get("changes");
     let mut page = ChangePage {
         sequence,
-        at_ms: set.get("at_ms"),
-        snapshot: set.get("snapshot"),
+        at_ms: change_set.get("at_ms"),
+        snapshot: change_set.get("snapshot"),
         reset,
         changes,
         rows: Vec::new(),
@@ -77,28 +73,26 @@ pub(crate) async fn read_next(
     if changes == 0 {
         return Ok(NextChanges::Page(page));
     }
-    let values: [&(dyn ToSql + Sync); 5] = [&view, &sequence, &place.rows, &PAGE_ROWS, &bytes_max];
+    let values: [&(dyn ToSql + Sync); 5] =
+        [&view, &sequence, &position.rows, &PAGE_ROWS_MAX, &bytes_max];
     let sql = include_str!("sql/page.sql");
     let rows = statements.query(client, sql, &values).await?;
-    page.rows = rows.iter().map(changed).collect();
+    page.rows = rows.iter().map(changed_row).collect();
     // The change set may have been removed between the two queries.
     if page.rows.is_empty() {
         return Ok(NextChanges::Gone(first));
     }
-    page.has_more = place.rows + (page.rows.len() as i64) < changes;
+    page.has_more = position.rows + (page.rows.len() as i64) < changes;
     Ok(NextChanges::Page(page))
 }
 
-fn changed(row: &Row) -> ChangedRow {
+fn changed_row(row: &Row) -> ChangedRow {
     let mut content: String = row.get("content");
     // In JSON, line breaks occur only between tokens, where a space is equivalent.
     if content.contains(['\n', '\r']) {
         content = content.replace(['\n', '\r'], " ");
     }
-    ChangedRow {
-        weight: row.get("weight"),
-        content,
-    }
+    ChangedRow { weight: row.get("weight"), content }
 }
 
 /// Removes change sets past their retention, and of each view the oldest ones beyond `bytes_max`.
@@ -115,7 +109,7 @@ pub(crate) struct TaskFeed {
     pub name: String,
     pub queue: String,
     /// Number of the last change set whose task was enqueued.
-    pub handed_over: i64,
+    pub enqueued_sequence: i64,
 }
 
 /// Views with change sets that have no task yet.
@@ -125,17 +119,14 @@ pub(crate) async fn list_task_feeds(
 ) -> Result<Vec<TaskFeed>, ViewsError> {
     let sql = include_str!("sql/feeding.sql");
     let rows = statements.query(client, sql, &[]).await?;
-    let feeding = |row: &Row| TaskFeed {
+    let task_feed = |row: &Row| TaskFeed {
         view: row.get("id"),
-        name: crate::model::ViewName {
-            schema: row.get("schema"),
-            name: row.get("name"),
-        }
-        .to_string(),
+        name: crate::model::ViewName { schema: row.get("schema"), name: row.get("name") }
+            .to_string(),
         queue: row.get("queue"),
-        handed_over: row.get("handed_over"),
+        enqueued_sequence: row.get("handed_over"),
     };
-    Ok(rows.iter().map(feeding).collect())
+    Ok(rows.iter().map(task_feed).collect())
 }
 
 /// Stores that the tasks of a view are enqueued up to a change set.

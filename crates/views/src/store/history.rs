@@ -8,19 +8,19 @@ use crate::error::ViewsError;
 use crate::model::RefreshReport;
 
 /// Inserts reports into the histories of their views.
-const REMEMBER: &str = include_str!("sql/remember.sql");
+const INSERT_REPORTS: &str = include_str!("sql/remember.sql");
 
 /// Deletes the oldest reports beyond the number that is kept.
-const TRIM: &str = include_str!("sql/trim.sql");
+const DELETE_OLD_REPORTS: &str = include_str!("sql/trim.sql");
 
 /// Reports to be stored, as a list for each column.
 #[derive(Default)]
 pub struct History {
     views: Vec<i64>,
     at_ms: Vec<i64>,
-    words: [Vec<String>; 3],
+    texts: [Vec<String>; 3],
     rows: [Vec<i64>; 4],
-    spans_ms: [Vec<f64>; 3],
+    durations_ms: [Vec<f64>; 3],
     errors: Vec<Option<String>>,
     plans: Vec<Option<String>>,
 }
@@ -30,16 +30,16 @@ impl History {
     pub fn add(&mut self, view: i64, report: &RefreshReport) {
         self.views.push(view);
         self.at_ms.push(report.at_ms);
-        let words = [&report.outcome, &report.why, &report.snapshot];
-        for (list, word) in self.words.iter_mut().zip(words) {
+        let texts = [&report.outcome, &report.strategy_reason, &report.snapshot];
+        for (list, word) in self.texts.iter_mut().zip(texts) {
             list.push(word.clone());
         }
         let rows = [report.changes, report.added, report.changed, report.removed];
         for (list, rows) in self.rows.iter_mut().zip(rows) {
             list.push(rows);
         }
-        let spans = [report.took_ms, report.waited_ms, report.applied_ms];
-        for (list, span) in self.spans_ms.iter_mut().zip(spans) {
+        let durations = [report.took_ms, report.waited_ms, report.applied_ms];
+        for (list, span) in self.durations_ms.iter_mut().zip(durations) {
             list.push(span);
         }
         self.errors.push(report.error.clone());
@@ -47,14 +47,14 @@ impl History {
     }
 
     /// Parameters of the statement [`REMEMBER`].
-    fn values(&self) -> Vec<&(dyn ToSql + Sync)> {
-        let mut all: Vec<&(dyn ToSql + Sync)> = vec![&self.views, &self.at_ms];
-        all.extend(self.words.iter().map(|list| list as &(dyn ToSql + Sync)));
-        all.extend(self.rows.iter().map(|list| list as &(dyn ToSql + Sync)));
-        all.extend(self.spans_ms.iter().map(|list| list as &(dyn ToSql + Sync)));
-        all.push(&self.errors);
-        all.push(&self.plans);
-        all
+    fn parameters(&self) -> Vec<&(dyn ToSql + Sync)> {
+        let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&self.views, &self.at_ms];
+        parameters.extend(self.texts.iter().map(|list| list as &(dyn ToSql + Sync)));
+        parameters.extend(self.rows.iter().map(|list| list as &(dyn ToSql + Sync)));
+        parameters.extend(self.durations_ms.iter().map(|list| list as &(dyn ToSql + Sync)));
+        parameters.push(&self.errors);
+        parameters.push(&self.plans);
+        parameters
     }
 }
 
@@ -63,14 +63,14 @@ pub(crate) async fn store_report(
     client: &impl GenericClient,
     view: i64,
     report: &RefreshReport,
-    kept_max: u32,
+    history_max: u32,
 ) -> Result<(), ViewsError> {
     let mut history = History::default();
     history.add(view, report);
-    client.query(REMEMBER, &history.values()).await?;
-    let kept_max = i64::from(kept_max);
+    client.query(INSERT_REPORTS, &history.parameters()).await?;
+    let kept_max = i64::from(history_max);
     // A report too many is deleted after the next refresh.
-    _ = client.query(TRIM, &[&history.views, &kept_max]).await;
+    _ = client.query(DELETE_OLD_REPORTS, &[&history.views, &kept_max]).await;
     Ok(())
 }
 
@@ -80,31 +80,29 @@ pub(crate) async fn send_reports(
     client: &impl GenericClient,
     statements: &mut Statements,
     history: &History,
-    kept_max: u32,
+    history_max: u32,
 ) -> Result<(), ViewsError> {
     if history.views.is_empty() {
         return Ok(());
     }
-    let values = history.values();
-    statements.send(client, REMEMBER, &values).await?;
-    let values: [&(dyn ToSql + Sync); 2] = [&history.views, &i64::from(kept_max)];
-    statements.send(client, TRIM, &values).await
+    let values = history.parameters();
+    statements.send(client, INSERT_REPORTS, &values).await?;
+    let values: [&(dyn ToSql + Sync); 2] = [&history.views, &i64::from(history_max)];
+    statements.send(client, DELETE_OLD_REPORTS, &values).await
 }
 
 /// The latest refreshes of a view, newest first.
-pub async fn history(
+pub(crate) async fn read_history(
     client: &impl GenericClient,
     view: i64,
     limit: u32,
 ) -> Result<Vec<RefreshReport>, ViewsError> {
-    let rows = client
-        .query(include_str!("sql/history.sql"), &[&view, &i64::from(limit)])
-        .await?;
-    Ok(rows.iter().map(report_of_row).collect())
+    let rows = client.query(include_str!("sql/history.sql"), &[&view, &i64::from(limit)]).await?;
+    Ok(rows.iter().map(report_from_row).collect())
 }
 
 /// A history, newest first, with the latest report if the table does not have it yet.
-pub(crate) fn with_latest(
+pub(crate) fn merge_latest(
     mut history: Vec<RefreshReport>,
     latest: Option<RefreshReport>,
     limit: u32,
@@ -123,11 +121,11 @@ pub fn is_later(refresh: &RefreshReport, other: Option<&RefreshReport>) -> bool 
 }
 
 /// Reads a report from a row with its columns.
-pub(crate) fn report_of_row(row: &Row) -> RefreshReport {
+pub(crate) fn report_from_row(row: &Row) -> RefreshReport {
     RefreshReport {
         at_ms: row.get("at_ms"),
         outcome: row.get("outcome"),
-        why: row.get("why"),
+        strategy_reason: row.get("why"),
         snapshot: row.get("snapshot"),
         changes: row.get("changes"),
         added: row.get("added"),

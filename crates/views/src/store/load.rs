@@ -1,16 +1,18 @@
 //! Loads views for refreshes: resolves their definitions again, and compares the result with their
 //! tables.
 
-use egret_postgres::tokio_postgres::{Client, GenericClient};
+use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
 
 use super::build::build;
-use super::describe::describe;
-use super::planned_view::{check_functions, check_whole, plan_query};
-use super::query_description::NameResolution;
+use super::describe::describe_query;
+use super::materialized_view::MaterializedView;
+use super::planned_view::{check_full_only, check_functions, plan_query};
+use super::query_description::{NameResolution, QueryDescription};
+use super::record::Record;
 use super::refreshable::{Refreshable, ViewSource};
 use super::registry;
-use super::source_captures::{capture_of_table, columns_read};
-use super::status::signature;
+use super::source_captures::{describe_columns_read, table_capture};
+use super::status::read_signature;
 use super::transaction_settings::SEARCH_PATH;
 use crate::error::ViewsError;
 
@@ -22,72 +24,86 @@ use crate::error::ViewsError;
 pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsError> {
     let mut transaction = client.transaction().await?;
     // First: what is altered from here on differs from it.
-    let signature = signature(&transaction, view).await?;
-    let record = registry::record_of(&transaction, view).await?;
+    let signature = read_signature(&transaction, view).await?;
+    let record = registry::read_record(&transaction, view).await?;
     record.apply_settings(&transaction).await?;
-    let gone = |error: ViewsError| match error {
-        ViewsError::Query { error, .. } => ViewsError::SourceGone {
-            reason: egret_base::error::chain(&error).to_string(),
-        },
+    let source_gone = |error: ViewsError| match error {
+        ViewsError::Query { error, .. } => {
+            ViewsError::SourceGone { reason: egret_base::error::chain(&error).to_string() }
+        }
         error => error,
     };
-    let described = describe(
-        &mut transaction,
-        &record.definition,
-        NameResolution::OfSession,
-    )
-    .await
-    .map_err(gone)?;
-    check_functions(&described, record.is_of_another)?;
-    let plan = plan_query(&described, record.mode)?;
-    check_whole(&described, &plan, record.is_of_another)?;
+    let description =
+        describe_query(&mut transaction, &record.definition, NameResolution::SessionSearchPath)
+            .await
+            .map_err(source_gone)?;
+    check_functions(&description, record.has_other_owner)?;
+    let plan = plan_query(&description, record.mode)?;
+    check_full_only(&description, &plan, record.has_other_owner)?;
     transaction.batch_execute(SEARCH_PATH).await?;
-    let built = build(&mut transaction, view, plan, &described, false).await?;
-    let views = described.tables.iter().map(|table| table.view);
+    let materialized_view = build(&mut transaction, view, plan, &description, false).await?;
+    let views = description.tables.iter().map(|table| table.view);
     if !views.eq(record.reads.iter().map(|(_, view)| *view)) {
         return Err(ViewsError::SourceGone {
             reason: "a relation that it reads has become a view of Egret, or is no longer one"
                 .to_owned(),
         });
     }
-    if built.shape() != record.shape {
+    if materialized_view.storage_definition() != record.storage_definition {
         return Err(ViewsError::SourceGone {
             reason: "the types of its columns, or a key, have changed".to_owned(),
         });
     }
-    let mut reads = Vec::new();
-    for (at, table) in described.tables.iter().enumerate() {
-        reads.push(match table.view {
+    let reads = load_sources(&transaction, &record, &materialized_view, &description).await?;
+    let (rows, reads_views) = (description.estimated_rows(), description.has_views());
+    let has_partitions = description.has_partitions();
+    let tables = description.tables.iter().enumerate();
+    let columns = tables.map(|(at, table)| describe_columns_read(&materialized_view, at, table));
+    let columns: Vec<String> = columns.collect();
+    transaction.rollback().await?;
+    registry::store_source_columns(client, view, &columns).await?;
+    Ok(Refreshable {
+        record,
+        materialized_view,
+        sources: reads,
+        signature,
+        source_rows: rows,
+        reads_views,
+        has_partitions,
+    })
+}
+
+/// The sources of a view, in the order of its tables.
+async fn load_sources(
+    transaction: &Transaction<'_>,
+    record: &Record,
+    materialized_view: &MaterializedView,
+    description: &QueryDescription,
+) -> Result<Vec<ViewSource>, ViewsError> {
+    let mut sources = Vec::new();
+    for (table_index, table) in description.tables.iter().enumerate() {
+        sources.push(match table.view {
             Some(view) => ViewSource::View(view),
             None => {
-                let of = record.own_capture();
-                let number = find_capture(&transaction, table.oid, of).await?;
-                let number = number.ok_or_else(|| ViewsError::SourceGone {
+                let immediate_view = record.immediate_view();
+                let capture_id = find_capture(transaction, table.oid, immediate_view).await?;
+                let number = capture_id.ok_or_else(|| ViewsError::SourceGone {
                     reason: format!("`{}.{}` is a different table now", table.schema, table.name),
                 })?;
                 ViewSource::Table {
                     oid: table.oid,
-                    captured: capture_of_table(number, &built, at, table, of),
+                    capture: table_capture(
+                        number,
+                        materialized_view,
+                        table_index,
+                        table,
+                        immediate_view,
+                    ),
                 }
             }
         });
     }
-    let (rows, reads_views) = (described.rows(), described.has_views());
-    let has_partitions = described.has_partitions();
-    let tables = described.tables.iter().enumerate();
-    let columns = tables.map(|(at, table)| columns_read(&built, at, table));
-    let columns: Vec<String> = columns.collect();
-    transaction.rollback().await?;
-    registry::set_columns(client, view, &columns).await?;
-    Ok(Refreshable {
-        record,
-        built,
-        reads,
-        signature,
-        rows,
-        reads_views,
-        has_partitions,
-    })
+    Ok(sources)
 }
 
 async fn find_capture(

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::core::column_types::Types;
 use crate::core::compile::{CompiledStage, StageStorage};
-use crate::core::expression::{ColumnId, quoted, stage_column};
+use crate::core::expression::{ColumnId, quote_identifier, stage_column_name};
 use crate::core::maintain::statement::Statement;
 use crate::core::sql::{Generator, SourceSql, WEIGHT};
 use crate::core::tree::{Presentation, Source};
@@ -21,7 +21,7 @@ pub struct MaterializedView {
     /// The SQL of each source, without changes.
     pub sources: BTreeMap<Source, SourceSql>,
     /// Whether the query can only be recomputed as a whole.
-    pub is_whole: bool,
+    pub is_full_only: bool,
     /// Whether the query depends on the clock.
     pub has_clock: bool,
 }
@@ -56,41 +56,40 @@ impl MaterializedView {
         has_readers: bool,
         rows_max: Option<u64>,
     ) -> Vec<StageStatement> {
-        let mut all = Vec::new();
-        for (at, stage) in self.stages.iter().enumerate() {
-            let is_last = at + 1 == self.stages.len();
-            let mut later = self.stages.iter().skip(at + 1);
-            let is_read = later.any(|later| later.input.sources().contains(&Source::Stage(at)));
-            let sink = (is_read || is_last && has_readers).then(|| sink_table(view, at));
+        let mut stage_statements = Vec::new();
+        for (stage_index, stage) in self.stages.iter().enumerate() {
+            let is_last = stage_index + 1 == self.stages.len();
+            let mut later = self.stages.iter().skip(stage_index + 1);
+            let is_read =
+                later.any(|later| later.input.sources().contains(&Source::Stage(stage_index)));
+            let sink = (is_read || is_last && has_readers).then(|| sink_table(view, stage_index));
             let Some(statement) = stage.apply(&self.types, &sources, sink.as_deref(), rows_max)
             else {
                 continue;
             };
-            let expected = stage.expected(&sources);
-            if let Some(source) = sources.get_mut(&Source::Stage(at)) {
+            let expected_changes = stage.expected_changes(&sources);
+            if let Some(source) = sources.get_mut(&Source::Stage(stage_index)) {
                 source.changes.clone_from(&sink);
-                source.expected = expected;
+                source.expected_changes = expected_changes;
             }
-            all.push(StageStatement {
-                stage: at,
-                statement,
-                sink,
-            });
+            stage_statements.push(StageStatement { stage: stage_index, statement, sink });
         }
-        all
+        stage_statements
     }
 
     /// Whether it reads all rows of groups in which only some have changed.
     pub(crate) fn reads_whole_groups(&self) -> bool {
         self.stages.iter().any(|stage| match &stage.storage {
             StageStorage::Rows(_) => false,
-            StageStorage::Groups(groups) => groups.asks(),
-            StageStorage::Partitions(_) | StageStorage::Top(_) | StageStorage::Recursion(_) => true,
+            StageStorage::Groups(groups) => groups.may_recompute(),
+            StageStorage::Partitions(_) | StageStorage::TopK(_) | StageStorage::Recursion(_) => {
+                true
+            }
         })
     }
 
     /// Whether a stage is a recursion.
-    pub(crate) fn recurs(&self) -> bool {
+    pub(crate) fn has_recursion(&self) -> bool {
         let mut stages = self.stages.iter();
         stages.any(|stage| matches!(stage.storage, StageStorage::Recursion(_)))
     }
@@ -98,19 +97,19 @@ impl MaterializedView {
     /// Whether a stage consolidates the changes of a source before anything is computed from them.
     /// If not, they are consolidated first: an expression may fail for a row that was inserted and
     /// deleted since.
-    pub fn is_plain(&self, source: Source) -> bool {
+    pub(crate) fn consolidates_changes_of(&self, source: Source) -> bool {
         let stages = self.stages.iter();
         let mut reading = stages.filter(|stage| stage.input.sources().contains(&source));
         match (reading.next(), reading.next()) {
             (Some(stage), None) => {
                 let are_plain = match &stage.storage {
                     StageStorage::Rows(_) => true,
-                    StageStorage::Groups(groups) => groups.are_plain(),
+                    StageStorage::Groups(groups) => groups.has_plain_terms(),
                     StageStorage::Partitions(_)
-                    | StageStorage::Top(_)
+                    | StageStorage::TopK(_)
                     | StageStorage::Recursion(_) => false,
                 };
-                are_plain && stage.input.is_plain()
+                are_plain && stage.input.is_column_mapping()
             }
             _ => false,
         }
@@ -123,19 +122,16 @@ impl MaterializedView {
         let block = blocks.remove(0);
         let columns = self.presentation.columns.iter();
         let list: Vec<String> = columns
-            .map(|(name, id)| format!("{} AS {}", block.names()[id], quoted(name)))
+            .map(|(name, id)| format!("{} AS {}", block.names()[id], quote_identifier(name)))
             .collect();
         let names = block.names().clone();
-        let mut sql = if block.is_weighted() {
-            block.select_each(&list)
-        } else {
-            block.select(&list)
-        };
+        let mut sql =
+            if block.is_weighted() { block.select_repeated(&list) } else { block.select(&list) };
         let order: Vec<String> = self
             .presentation
             .order
             .iter()
-            .map(|(id, how)| format!("{}{how}", names[id]))
+            .map(|(id, direction)| format!("{}{direction}", names[id]))
             .collect();
         if !order.is_empty() {
             sql.push_str(" ORDER BY ");
@@ -146,29 +142,27 @@ impl MaterializedView {
 
     /// Whether the types of all columns that users see have an equality.
     pub(crate) fn has_equality(&self) -> bool {
-        let mut shown = self.presentation.columns.iter();
+        let mut user_columns = self.presentation.columns.iter();
         // A column that is computed when it is read has no type here.
-        shown.all(|(_, id)| {
-            self.types
-                .get(id)
-                .is_some_and(|found| found.equality.is_some())
+        user_columns.all(|(_, id)| {
+            self.types.get(id).is_some_and(|column_type| column_type.equality.is_some())
         })
     }
 
     /// The tables of its stages, as text.
-    pub fn shape(&self) -> String {
-        let tables = self.stages.iter().flat_map(|stage| stage.table().create());
+    pub(crate) fn storage_definition(&self) -> String {
+        let tables = self.stages.iter().flat_map(|stage| stage.table().create_statements());
         tables.collect::<Vec<_>>().join(";\n")
     }
 
     /// The columns of a source that the stages read, by name.
-    pub fn columns_of(&self, source: Source) -> BTreeSet<String> {
+    pub(crate) fn read_columns(&self, source: Source) -> BTreeSet<String> {
         let mut scans = Vec::new();
         for stage in &self.stages {
-            stage.input.scans(&mut scans);
+            stage.input.collect_scans(&mut scans);
         }
-        let of_source = scans.into_iter().filter(|(read, _)| *read == source);
-        let columns = of_source.flat_map(|(_, columns)| columns);
+        let source_scans = scans.into_iter().filter(|(read, _)| *read == source);
+        let columns = source_scans.flat_map(|(_, columns)| columns);
         columns.map(|(_, name)| name.clone()).collect()
     }
 
@@ -176,21 +170,16 @@ impl MaterializedView {
     ///
     /// # Errors
     /// [`ViewsError::Invalid`] for a column that does not exist, or is computed when it is read.
-    pub fn index(&self, columns: &[String]) -> Result<String, ViewsError> {
+    pub(crate) fn create_index_sql(&self, columns: &[String]) -> Result<String, ViewsError> {
         let stored: BTreeSet<ColumnId> = match self.stages.last() {
-            Some(last) => last.seen().into_iter().collect(),
+            Some(last) => last.visible_columns().into_iter().collect(),
             None => BTreeSet::new(),
         };
-        let refuse = |reason: String| {
-            Err(ViewsError::Invalid {
-                what: "index",
-                reason,
-            })
-        };
+        let refuse = |reason: String| Err(ViewsError::Invalid { what: "index", reason });
         let mut names = Vec::new();
         for column in columns {
-            let mut shown = self.presentation.columns.iter();
-            let Some((_, id)) = shown.find(|(name, _)| name == column) else {
+            let mut user_columns = self.presentation.columns.iter();
+            let Some((_, id)) = user_columns.find(|(name, _)| name == column) else {
                 return refuse(format!("the view has no column `{column}`"));
             };
             if !stored.contains(id) {
@@ -198,22 +187,22 @@ impl MaterializedView {
                     "column `{column}` is not stored, but computed when it is read"
                 ));
             }
-            names.push(stage_column(*id));
+            names.push(stage_column_name(*id));
         }
-        let Some((_, table)) = self.storage() else {
+        let Some((_, table)) = self.last_stage() else {
             return refuse("this view stores no rows".to_owned());
         };
         Ok(format!("CREATE INDEX ON {table} ({})", names.join(", ")))
     }
 
     /// The last stage with its table.
-    fn storage(&self) -> Option<(usize, &str)> {
-        let (at, last) = self.stages.iter().enumerate().next_back()?;
-        Some((at, &last.table().name))
+    fn last_stage(&self) -> Option<(usize, &str)> {
+        let (stage_index, last) = self.stages.iter().enumerate().next_back()?;
+        Some((stage_index, &last.table().name))
     }
 
     /// The changes of a view as users see them, computed from those of its last stage: a subquery.
-    pub(crate) fn user_changes(&self, sink: &str) -> String {
+    pub(crate) fn user_changes_sql(&self, sink: &str) -> String {
         let last = Source::Stage(self.stages.len().saturating_sub(1));
         let mut sources = self.sources.clone();
         if let Some(source) = sources.get_mut(&last) {
@@ -223,7 +212,7 @@ impl MaterializedView {
         let selects = blocks.iter().map(|block| {
             let columns = self.presentation.columns.iter();
             let mut list: Vec<String> = columns
-                .map(|(name, id)| format!("{} AS {}", block.names()[id], quoted(name)))
+                .map(|(name, id)| format!("{} AS {}", block.names()[id], quote_identifier(name)))
                 .collect();
             list.push(format!("{} AS {WEIGHT}", block.weight()));
             block.select(&list)

@@ -7,7 +7,7 @@
 use egret_postgres::tokio_postgres::Client;
 
 use super::views_role::VIEWS_ROLE;
-use crate::core::expression::quoted;
+use crate::core::expression::quote_identifier;
 use crate::error::ViewsError;
 
 /// Statements that create the function which runs SQL as an owner, for this transaction. Its
@@ -24,12 +24,12 @@ pub(crate) fn create_runner(owner: &str) -> String {
          LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, egret, pg_temp \
          AS 'BEGIN RETURN QUERY EXECUTE $1 USING $2, $3; END'; \
          RESET ROLE",
-        quoted(owner)
+        quote_identifier(owner)
     )
 }
 
 /// The query that calls the function of [`create_runner`].
-pub fn run(owner: &str) -> &'static str {
+pub(crate) fn call_runner(owner: &str) -> &'static str {
     if owner == VIEWS_ROLE {
         "SELECT added, changed, removed, wrong FROM egret.run_as_views($1, $2, $3)"
     } else {
@@ -38,11 +38,7 @@ pub fn run(owner: &str) -> &'static str {
 }
 
 pub(crate) fn drop_runner(owner: &str) -> &'static str {
-    if owner == VIEWS_ROLE {
-        ""
-    } else {
-        "DROP FUNCTION pg_temp.egret_run(text, text, text)"
-    }
+    if owner == VIEWS_ROLE { "" } else { "DROP FUNCTION pg_temp.egret_run(text, text, text)" }
 }
 
 /// Statements that create the function which explains SQL as an owner, for this transaction.
@@ -56,12 +52,12 @@ pub(crate) fn create_explainer(owner: &str) -> String {
          LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, egret, pg_temp \
          AS 'BEGIN RETURN QUERY EXECUTE $1 USING $2, $3; END'; \
          RESET ROLE",
-        quoted(owner)
+        quote_identifier(owner)
     )
 }
 
 /// The query that calls the function of [`create_explainer`].
-pub fn explain(owner: &str) -> &'static str {
+pub(crate) fn call_explainer(owner: &str) -> &'static str {
     if owner == VIEWS_ROLE {
         "SELECT line FROM egret.explain_as_views($1, $2, $3) AS line"
     } else {
@@ -81,13 +77,13 @@ pub(crate) fn create_change_reader(owner: &str) -> String {
          LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, egret, pg_temp \
          AS 'BEGIN RETURN QUERY EXECUTE $1; END'; \
          RESET ROLE",
-        quoted(owner)
+        quote_identifier(owner)
     )
 }
 
 /// The query that calls the function of [`create_change_reader`], with the changes as its second
 /// parameter.
-pub(crate) fn read_changes(owner: &str) -> &'static str {
+pub(crate) fn call_change_reader(owner: &str) -> &'static str {
     if owner == VIEWS_ROLE {
         "SELECT content, weight FROM egret.tell_as_views($2)"
     } else {
@@ -96,11 +92,7 @@ pub(crate) fn read_changes(owner: &str) -> &'static str {
 }
 
 pub(crate) fn drop_change_reader(owner: &str) -> &'static str {
-    if owner == VIEWS_ROLE {
-        ""
-    } else {
-        "DROP FUNCTION pg_temp.egret_tell(text)"
-    }
+    if owner == VIEWS_ROLE { "" } else { "DROP FUNCTION pg_temp.egret_tell(text)" }
 }
 
 /// Executes a statement that is empty for some owners.

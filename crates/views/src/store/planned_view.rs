@@ -2,11 +2,11 @@
 
 use super::immediate;
 use super::query_description::QueryDescription;
-use crate::core::analyse::{analyse, whole};
+use crate::core::analyse::{analyse, plan_whole_query};
 use crate::core::expression::ColumnId;
-use crate::core::functions::refused;
-use crate::core::keys::with_keys;
-use crate::core::locate::call_of;
+use crate::core::functions::refusal_advice;
+use crate::core::keys::add_keys;
+use crate::core::locate::find_call;
 use crate::core::prune::prune;
 use crate::core::refusal::Refusal;
 use crate::core::renumber::renumber;
@@ -20,7 +20,7 @@ pub struct PlannedView {
     /// Keys of the rows of each stage, where they have one.
     pub keys: Vec<Option<Vec<ColumnId>>>,
     /// Whether the query can only be recomputed as a whole.
-    pub is_whole: bool,
+    pub is_full_only: bool,
     /// Whether the query depends on the clock.
     pub has_clock: bool,
 }
@@ -32,33 +32,28 @@ pub struct PlannedView {
 /// [`ViewsError::Refused`]; [`ViewsError::Unsupported`] in mode immediate, if it changes as time
 /// passes.
 pub(crate) fn plan_query(
-    described: &QueryDescription,
+    description: &QueryDescription,
     mode: Mode,
 ) -> Result<PlannedView, ViewsError> {
-    let mut plan = match (analyse(&described.canonical, &described.facts), mode) {
+    let mut plan = match (analyse(&description.canonical, &description.facts), mode) {
         (Ok(plan), _) => plan,
         (Err(_), Mode::Full) => {
-            let columns = described.columns.iter().map(|column| column.name.clone());
+            let columns = description.columns.iter().map(|column| column.name.clone());
             return Ok(PlannedView {
-                plan: whole(described.tables.len(), columns),
+                plan: plan_whole_query(description.tables.len(), columns),
                 keys: vec![None],
-                is_whole: true,
-                has_clock: described.names_clock(),
+                is_full_only: true,
+                has_clock: description.calls_clock(),
             });
         }
         (Err(refusal), _) => return Err(ViewsError::Refused(refusal)),
     };
-    let mut keys = with_keys(&mut plan, &|at| described.tables[at].typed_key());
+    let mut keys = add_keys(&mut plan, &|table_index| description.tables[table_index].typed_key());
     prune(&mut plan, &keys);
     renumber(&mut plan, &mut keys);
     let has_clock = plan.stages.iter().any(|stage| stage.input.has_clock());
-    immediate::check_clock(has_clock, mode)?;
-    Ok(PlannedView {
-        plan,
-        keys,
-        is_whole: false,
-        has_clock,
-    })
+    immediate::check_clock_dependence(has_clock, mode)?;
+    Ok(PlannedView { plan, keys, is_full_only: false, has_clock })
 }
 
 /// Refuses functions whose results change by themselves. In a view that runs as another role, also
@@ -68,21 +63,18 @@ pub(crate) fn plan_query(
 /// # Errors
 /// [`ViewsError::Refused`], [`ViewsError::UntrustedCode`].
 pub(crate) fn check_functions(
-    described: &QueryDescription,
-    is_of_another: bool,
+    description: &QueryDescription,
+    has_other_owner: bool,
 ) -> Result<(), ViewsError> {
-    let untrusted = described
-        .functions
-        .iter()
-        .find(|function| !function.is_trusted);
-    if let (Some(function), true) = (untrusted, is_of_another) {
+    let untrusted = description.functions.iter().find(|function| !function.is_trusted);
+    if let (Some(function), true) = (untrusted, has_other_owner) {
         let (schema, name) = (&function.schema, &function.name);
         return Err(ViewsError::UntrustedCode {
             what: format!("function `{schema}.{name}`"),
             advice: "use PostgreSQL's own functions, or let a superuser own this one".to_owned(),
         });
     }
-    if let (Some((table, function)), true) = (&described.untrusted_code, is_of_another) {
+    if let (Some((table, function)), true) = (&description.untrusted_code, has_other_owner) {
         return Err(ViewsError::UntrustedCode {
             what: format!(
                 "function `{function}`, which indexes, constraints or statistics of `{table}` call,"
@@ -90,12 +82,12 @@ pub(crate) fn check_functions(
             advice: "let a superuser own that function".to_owned(),
         });
     }
-    for function in &described.functions {
+    for function in &description.functions {
         let (schema, name) = (&function.schema, &function.name);
-        if let Some(advice) = refused(schema, name, &function.volatility) {
-            return Err(ViewsError::Refused(Refusal::of_every_mode(
+        if let Some(advice) = refusal_advice(schema, name, &function.volatility) {
+            return Err(ViewsError::Refused(Refusal::in_every_mode(
                 format!("the function `{schema}.{name}`"),
-                call_of(&described.canonical, name),
+                find_call(&description.canonical, name),
                 advice,
             )));
         }
@@ -108,12 +100,12 @@ pub(crate) fn check_functions(
 ///
 /// # Errors
 /// [`ViewsError::Unsupported`].
-pub(crate) fn check_whole(
-    described: &QueryDescription,
+pub(crate) fn check_full_only(
+    description: &QueryDescription,
     plan: &PlannedView,
-    is_of_another: bool,
+    has_other_owner: bool,
 ) -> Result<(), ViewsError> {
-    if plan.is_whole && is_of_another && described.has_untrusted_views {
+    if plan.is_full_only && has_other_owner && description.has_untrusted_views {
         Err(ViewsError::Unsupported {
             what: "a query over views that can only be computed as a whole, in a view of another role,"
                 .to_owned(),

@@ -2,9 +2,9 @@
 
 use super::bare_equality::BareEquality;
 use crate::core::analyse::facts::{Facts, RelationKind};
-use crate::core::analyse::unordered;
-use crate::core::expression::quoted;
-use crate::core::locate::names_clock;
+use crate::core::analyse::remove_order_by;
+use crate::core::expression::quote_identifier;
+use crate::core::locate::calls_clock;
 use crate::model::ViewName;
 
 /// A query as the catalogue describes it.
@@ -35,22 +35,17 @@ pub struct QueryDescription {
 
 impl QueryDescription {
     /// Whether the query or a view in it calls the clock.
-    pub(crate) fn names_clock(&self) -> bool {
-        let of_views = self
-            .facts
-            .relations
-            .values()
-            .filter_map(|relation| match &relation.kind {
+    pub(crate) fn calls_clock(&self) -> bool {
+        let view_definitions =
+            self.facts.relations.values().filter_map(|relation| match &relation.kind {
                 RelationKind::View(definition) => Some(definition),
                 RelationKind::Table(_) => None,
             });
-        of_views
-            .chain([&self.canonical])
-            .any(|sql| names_clock(sql))
+        view_definitions.chain([&self.canonical]).any(|sql| calls_clock(sql))
     }
 
     /// Estimated rows of all its sources.
-    pub fn rows(&self) -> i64 {
+    pub(crate) fn estimated_rows(&self) -> i64 {
         self.tables.iter().map(|table| table.rows).sum()
     }
 
@@ -90,8 +85,8 @@ impl SourceTable {
     /// put another view in its place.
     pub(crate) fn rows_sql(&self) -> String {
         match &self.user_query {
-            Some(shown) => format!("({})", unordered(shown)),
-            None => self.sql(),
+            Some(shown) => format!("({})", remove_order_by(shown)),
+            None => self.quoted_name(),
         }
     }
 
@@ -99,8 +94,9 @@ impl SourceTable {
     pub(crate) fn typed_key(&self) -> Option<Vec<(String, Option<String>)>> {
         let typed = |name: &String| {
             let mut columns = self.columns.iter();
-            let found = columns.find(|column| column.name == *name);
-            let kind = found.map(|column| format!("{} {:?}", column.sql_type, column.collation));
+            let key_column = columns.find(|column| column.name == *name);
+            let kind =
+                key_column.map(|column| format!("{} {:?}", column.sql_type, column.collation));
             (name.clone(), kind)
         };
         Some(self.key.as_ref()?.iter().map(typed).collect())
@@ -108,16 +104,13 @@ impl SourceTable {
 
     /// Name with schema, as messages and the registry have it.
     pub fn full_name(&self) -> String {
-        let name = ViewName {
-            schema: self.schema.clone(),
-            name: self.name.clone(),
-        };
+        let name = ViewName { schema: self.schema.clone(), name: self.name.clone() };
         name.to_string()
     }
 
     /// Name with schema, quoted for SQL.
-    pub fn sql(&self) -> String {
-        format!("{}.{}", quoted(&self.schema), quoted(&self.name))
+    pub(crate) fn quoted_name(&self) -> String {
+        format!("{}.{}", quote_identifier(&self.schema), quote_identifier(&self.name))
     }
 }
 
@@ -140,7 +133,7 @@ pub struct Column {
     /// Whether the column is declared NOT NULL.
     pub is_not_null: bool,
     /// Expression of a generated column that is computed when it is read.
-    pub computed: Option<String>,
+    pub virtual_expression: Option<String>,
     /// Collation, if it differs from that of the type.
     pub collation: Option<String>,
     /// The operator by which values are grouped, if the type has one.
@@ -150,13 +143,13 @@ pub struct Column {
     /// Whether equal values look the same: `1.0` and `1.00` do not.
     pub is_exact: bool,
     /// Whether its collation is not deterministic: it takes different texts for equal.
-    pub has_own_equality: bool,
+    pub has_nondeterministic_collation: bool,
 }
 
 impl Column {
     /// Name and typed expression of a column that is computed when it is read.
-    pub(super) fn computed(&self) -> Option<(String, String)> {
-        let expression = self.computed.as_ref()?;
+    pub(super) fn typed_virtual_expression(&self) -> Option<(String, String)> {
+        let expression = self.virtual_expression.as_ref()?;
         let mut typed = format!("CAST({expression} AS {})", self.sql_type);
         if let Some(collation) = &self.collation {
             typed.push_str(&format!(" COLLATE {collation}"));
@@ -175,9 +168,9 @@ pub struct Function {
     /// `pg_proc.provolatile`: `i`, `s` or `v`.
     pub volatility: String,
     /// Whether it is set-returning, with one column.
-    pub is_set: bool,
+    pub is_set_returning: bool,
     /// Whether it is set-returning, with any number of columns.
-    pub gives_rows: bool,
+    pub returns_row_set: bool,
     /// Whether it is in `pg_catalog`, or owned by a superuser or this session's role.
     pub is_trusted: bool,
 }
@@ -187,9 +180,9 @@ pub struct Function {
 pub enum NameResolution {
     /// By the search path of the session: all names are qualified, or the session is the user's
     /// own.
-    OfSession,
+    SessionSearchPath,
     /// In schema `public`, for a query as a caller wrote it.
-    Typed,
+    PublicSchema,
 }
 
 /// A view of Egret's that a query reads, directly or through plain views.

@@ -21,7 +21,7 @@ pub(crate) async fn set_read_guard(
         return Ok(());
     };
     let is_guarded: bool = row.get("is_guarded");
-    let shown = match record.own_capture() {
+    let shown = match record.immediate_view() {
         Some(view) if !is_guarded => guarded(view, &built.user_query()),
         None if is_guarded => built.user_query(),
         _ => return Ok(()),

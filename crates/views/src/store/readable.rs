@@ -2,9 +2,9 @@
 
 use egret_postgres::tokio_postgres::{GenericClient, Transaction};
 
-use super::describe::describe_written;
+use super::describe::describe_user_query;
 use super::query_description::{NameResolution, QueryDescription};
-use crate::core::analyse::parse::tables_named;
+use crate::core::analyse::parse::referenced_tables;
 use crate::error::ViewsError;
 use crate::model::{ReadableViews, ViewName};
 
@@ -15,13 +15,13 @@ use crate::model::{ReadableViews, ViewName};
 pub(crate) async fn describe_readable(
     transaction: &mut Transaction<'_>,
     query: &str,
-    names: NameResolution,
+    name_resolution: NameResolution,
     readable: &ReadableViews,
 ) -> Result<QueryDescription, ViewsError> {
-    check_named(transaction, query, readable).await?;
-    let described = describe_written(transaction, query, names).await?;
-    check_reads(&described, readable, &[])?;
-    Ok(described)
+    check_named_views(transaction, query, readable).await?;
+    let description = describe_user_query(transaction, query, name_resolution).await?;
+    check_read_views(&description, readable, &[])?;
+    Ok(description)
 }
 
 /// Refuses a query that names a view which the caller may not read, before the server is asked what
@@ -30,7 +30,7 @@ pub(crate) async fn describe_readable(
 ///
 /// # Errors
 /// [`ViewsError::ReadDenied`].
-async fn check_named(
+async fn check_named_views(
     client: &impl GenericClient,
     query: &str,
     readable: &ReadableViews,
@@ -38,20 +38,15 @@ async fn check_named(
     if matches!(readable, ReadableViews::All) {
         return Ok(());
     }
-    let named = tables_named(query);
+    let named_tables = referenced_tables(query);
     let sql = "SELECT schema::text, name::text FROM egret.view";
     for row in client.query(sql, &[]).await? {
-        let view = ViewName {
-            schema: row.get(0),
-            name: row.get(1),
-        };
+        let view = ViewName { schema: row.get(0), name: row.get(1) };
         let full = format!("{}.{}", view.schema, view.name);
         let is_named =
             |named: &String| *named == full || view.schema == DEFAULT_SCHEMA && *named == view.name;
-        if named.iter().any(is_named) && !readable.covers(&view) {
-            return Err(ViewsError::ReadDenied {
-                relation: view.to_string(),
-            });
+        if named_tables.iter().any(is_named) && !readable.allows(&view) {
+            return Err(ViewsError::ReadDenied { relation: view.to_string() });
         }
     }
     Ok(())
@@ -66,20 +61,18 @@ const DEFAULT_SCHEMA: &str = "public";
 ///
 /// # Errors
 /// [`ViewsError::ReadDenied`].
-pub fn check_reads(
-    described: &QueryDescription,
+pub(crate) fn check_read_views(
+    description: &QueryDescription,
     readable: &ReadableViews,
-    known: &[i64],
+    already_read: &[i64],
 ) -> Result<(), ViewsError> {
-    let denied = described
+    let denied = description
         .read_views
         .iter()
-        .find(|view| !known.contains(&view.id) && !readable.covers(&view.name));
+        .find(|view| !already_read.contains(&view.id) && !readable.allows(&view.name));
     let Some(denied) = denied else {
         return Ok(());
     };
     let relation = denied.named_by.first();
-    Err(ViewsError::ReadDenied {
-        relation: relation.map_or_else(String::new, ToString::to_string),
-    })
+    Err(ViewsError::ReadDenied { relation: relation.map_or_else(String::new, ToString::to_string) })
 }

@@ -23,7 +23,7 @@ pub struct Record {
     /// Role whose rights the query has.
     pub owner: String,
     /// Whether the owner is another role than the one that refreshes.
-    pub is_of_another: bool,
+    pub has_other_owner: bool,
     /// How the view is refreshed.
     pub mode: Mode,
     /// When it is refreshed, if it has a schedule of its own.
@@ -31,7 +31,7 @@ pub struct Record {
     /// Indexes on the view, each a list of column names.
     pub indexes: Vec<Vec<String>>,
     /// The tables of its stages as text, to detect changes.
-    pub shape: String,
+    pub storage_definition: String,
     /// State of the view's maintenance.
     pub state: State,
     /// Why the view fails or is suspended.
@@ -46,7 +46,7 @@ pub struct Record {
     /// Last moment at which the view was known to be fresh, in milliseconds of Unix time.
     pub fresh_at_ms: Option<i64>,
     /// Retention of its change sets in milliseconds; none: it is not followed.
-    pub changes_kept_ms: Option<i64>,
+    pub retention_ms: Option<i64>,
     /// Number of its latest change set.
     pub sequence: i64,
     /// Queue that gets a task for each change set.
@@ -82,17 +82,17 @@ impl Record {
 
     /// Number of the capture's view if the view is in mode immediate, and applies changes within
     /// the writing transaction.
-    pub(crate) fn own_capture(&self) -> Option<i64> {
+    pub(crate) fn immediate_view(&self) -> Option<i64> {
         (self.mode == Mode::Immediate).then_some(self.id)
     }
 
     /// Whether change sets of the view are retained.
     pub(crate) fn is_followed(&self) -> bool {
-        self.changes_kept_ms.is_some()
+        self.retention_ms.is_some()
     }
 
     /// The fields that decide its component.
-    pub(crate) fn member(&self) -> Member {
+    pub(crate) fn component_member(&self) -> Member {
         Member {
             view: self.id,
             reads: self.reads.iter().filter_map(|(_, view)| *view).collect(),

@@ -70,7 +70,7 @@ async fn store_reports(
     request: &RefreshRequest<'_>,
     outcomes: &Outcomes,
 ) -> Result<(), ViewsError> {
-    let Some(kept_max) = request.history_max else {
+    let Some(history_max) = request.history_max else {
         return Ok(());
     };
     let mut history = History::default();
@@ -81,7 +81,7 @@ async fn store_reports(
             history.add(*view, &outcome.report(request.at_ms));
         }
     }
-    history::send_reports(client, statements, &history, kept_max).await
+    history::send_reports(client, statements, &history, history_max).await
 }
 
 impl Refreshable {
@@ -96,7 +96,7 @@ impl Refreshable {
             costs: &BTreeMap::new(),
             options: RefreshOptions::default(),
             at_ms: 0,
-            begun: Instant::now(),
+            started_at: Instant::now(),
             history_max: None,
             limits: Limits {
                 fuse_changes: 0,
@@ -105,19 +105,17 @@ impl Refreshable {
                 delta_rows_max: u64::MAX,
                 memory_max: 1 << 28,
             },
-            table: None,
-            is_expected: false,
+            registry_oid: None,
+            expects_changes: false,
         };
         let mut outcomes = refresh(client, &mut statements, request).await?;
-        let tables: Vec<TableCapture> = self.captured().cloned().collect();
-        let recording = CaptureOptions {
-            size_max: u64::MAX,
-            segment_size: u64::MAX,
-            is_unlogged: false,
-        };
+        let tables: Vec<TableCapture> = self.captures().cloned().collect();
+        let capture_options =
+            CaptureOptions { size_max: u64::MAX, segment_size: u64::MAX, is_unlogged: false };
         for captured in &tables {
-            let wait = LockWait::None;
-            captures::delete_applied(client, &mut statements, captured, recording, wait).await?;
+            let lock_wait = LockWait::None;
+            captures::delete_applied(client, &mut statements, captured, capture_options, lock_wait)
+                .await?;
         }
         match outcomes.pop() {
             Some((_, outcome)) => outcome,

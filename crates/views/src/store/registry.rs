@@ -15,36 +15,33 @@ const RECORDS: &str = include_str!("sql/records.sql");
 const NO_NAME: Option<&str> = None;
 
 /// Parameters of [`RECORDS`] for all views.
-const EVERY: [&(dyn ToSql + Sync); 3] = [&None::<i64>, &NO_NAME, &NO_NAME];
+const ALL_RECORDS_PARAMETERS: [&(dyn ToSql + Sync); 3] = [&None::<i64>, &NO_NAME, &NO_NAME];
 
-fn record_of_row(row: &Row) -> Record {
+fn record_from_row(row: &Row) -> Record {
     let text = |column| row.get::<_, String>(column);
     let names: Vec<String> = row.get("read_names");
     let views: Vec<Option<i64>> = row.get("read_views");
     Record {
         id: row.get("id"),
-        name: ViewName {
-            schema: text("schema"),
-            name: text("name"),
-        },
+        name: ViewName { schema: text("schema"), name: text("name") },
         query: text("query"),
         definition: text("definition"),
         settings: text("settings"),
         owner: text("owner"),
-        is_of_another: row.get("is_of_another"),
+        has_other_owner: row.get("is_of_another"),
         mode: text("mode").parse().unwrap_or_default(),
         schedule: row
             .get::<_, Option<String>>("schedule")
             .and_then(|schedule| schedule.parse().ok()),
         indexes: serde_json::from_str(&text("indexes")).unwrap_or_default(),
-        shape: text("shape"),
-        state: State::named(&text("state")),
+        storage_definition: text("shape"),
+        state: State::from_word(&text("state")),
         reason: row.get("reason"),
         failures: u32::try_from(row.get::<_, i32>("failures")).unwrap_or(0),
         snapshot: row.get("snapshot"),
         has_clock: row.get("has_clock"),
         fresh_at_ms: row.get("fresh_at_ms"),
-        changes_kept_ms: row.get("changes_kept_ms"),
+        retention_ms: row.get("changes_kept_ms"),
         sequence: row.get("sequence"),
         queue: row.get("queue"),
         reads: names.into_iter().zip(views).collect(),
@@ -52,73 +49,73 @@ fn record_of_row(row: &Row) -> Record {
 }
 
 /// All views of a database, by ascending number.
-pub async fn records(client: &impl GenericClient) -> Result<Vec<Record>, ViewsError> {
-    let rows = client.query(RECORDS, &EVERY).await?;
-    Ok(rows.iter().map(record_of_row).collect())
+pub(crate) async fn list_records(client: &impl GenericClient) -> Result<Vec<Record>, ViewsError> {
+    let rows = client.query(RECORDS, &ALL_RECORDS_PARAMETERS).await?;
+    Ok(rows.iter().map(record_from_row).collect())
 }
 
 /// All views of a database, by a prepared statement.
-pub(crate) async fn records_prepared(
+pub(crate) async fn list_records_prepared(
     client: &Client,
     statements: &mut Statements,
 ) -> Result<Vec<Record>, ViewsError> {
-    let rows = statements.query(client, RECORDS, &EVERY).await?;
-    Ok(rows.iter().map(record_of_row).collect())
+    let rows = statements.query(client, RECORDS, &ALL_RECORDS_PARAMETERS).await?;
+    Ok(rows.iter().map(record_from_row).collect())
 }
 
 /// Reads the view with this number.
 ///
 /// # Errors
 /// [`ViewsError::NotFound`].
-pub async fn record_of(client: &impl GenericClient, view: i64) -> Result<Record, ViewsError> {
+pub async fn read_record(client: &impl GenericClient, view: i64) -> Result<Record, ViewsError> {
     let row = client
         .query_opt(RECORDS, &[&view, &NO_NAME, &NO_NAME])
         .await?
-        .ok_or(ViewsError::NotFound {
-            name: view.to_string(),
-        })?;
-    Ok(record_of_row(&row))
+        .ok_or(ViewsError::NotFound { name: view.to_string() })?;
+    Ok(record_from_row(&row))
 }
 
 /// Finds the view with this name, if there is one.
-pub async fn find(
+pub(crate) async fn find_record(
     client: &Client,
     statements: &mut Statements,
     name: &ViewName,
 ) -> Result<Option<Record>, ViewsError> {
     let values: [&(dyn ToSql + Sync); 3] = [&None::<i64>, &name.schema, &name.name];
     let rows = statements.query(client, RECORDS, &values).await?;
-    Ok(rows.first().map(record_of_row))
+    Ok(rows.first().map(record_from_row))
 }
 
 /// Finds the view with this name if the table of views still has this oid; none if it has not.
-pub(crate) async fn find_in(
+pub(crate) async fn find_record_in_table(
     client: &Client,
     statements: &mut Statements,
-    table: u32,
+    registry_oid: u32,
     name: &ViewName,
 ) -> Result<Option<Option<Record>>, ViewsError> {
     let values: [&(dyn ToSql + Sync); 3] = [&None::<i64>, &name.schema, &name.name];
-    let queries: [Query<'_>; 2] = [(IS_THERE, &[]), (RECORDS, &values)];
+    let queries: [Query<'_>; 2] = [(REGISTRY_OID_SQL, &[]), (RECORDS, &values)];
     let mut answers = statements.query_all(client, &queries).await?.into_iter();
     let mut next = || answers.next().unwrap_or_else(|| Ok(Vec::new()));
-    let (there, found) = (next()?, next());
-    let there: Option<u32> = there.first().and_then(|row| row.get(0));
-    if there == Some(table) {
-        Ok(Some(found?.first().map(record_of_row)))
+    let (registry_rows, records) = (next()?, next());
+    let current_oid: Option<u32> = registry_rows.first().and_then(|row| row.get(0));
+    if current_oid == Some(registry_oid) {
+        Ok(Some(records?.first().map(record_from_row)))
     } else {
         Ok(None)
     }
 }
 
 /// Number of views in the database.
-pub async fn count(client: &impl GenericClient) -> Result<i64, ViewsError> {
+pub(crate) async fn count_views(client: &impl GenericClient) -> Result<i64, ViewsError> {
     let sql = "SELECT count(*) FROM egret.view";
     Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
 /// Identifies server and database: numbers of tables and transactions have a meaning only there.
-pub async fn place(client: &impl GenericClient) -> Result<String, ViewsError> {
+pub(crate) async fn read_database_identity(
+    client: &impl GenericClient,
+) -> Result<String, ViewsError> {
     let sql = "SELECT egret.view_place()";
     Ok(client.query_one(sql, &[]).await?.get(0))
 }
@@ -127,50 +124,44 @@ pub async fn place(client: &impl GenericClient) -> Result<String, ViewsError> {
 ///
 /// # Errors
 /// [`ViewsError::Exists`] if the name is taken.
-pub async fn add(
+pub(crate) async fn insert_view(
     transaction: &Transaction<'_>,
     view: &NewView,
-    described: &QueryDescription,
+    description: &QueryDescription,
     settings: Option<&str>,
 ) -> Result<i64, ViewsError> {
     let schedule = view.schedule.as_ref().map(ToString::to_string);
     let indexes = serde_json::json!(view.indexes).to_string();
-    let place = place(transaction).await?;
+    let database_identity = read_database_identity(transaction).await?;
     let values: [&(dyn ToSql + Sync); 11] = [
         &view.name.schema,
         &view.name.name,
         &view.query,
-        &described.canonical,
+        &description.canonical,
         &view.owner,
         &view.mode.as_str(),
         &schedule,
         &indexes,
         &settings,
-        &described.inlined,
-        &place,
+        &description.inlined,
+        &database_identity,
     ];
-    let added = transaction
-        .query_opt(include_str!("sql/add.sql"), &values)
-        .await?;
+    let added = transaction.query_opt(include_str!("sql/add.sql"), &values).await?;
     match added {
         Some(row) => Ok(row.get(0)),
-        None => Err(ViewsError::Exists {
-            name: view.name.to_string(),
-        }),
+        None => Err(ViewsError::Exists { name: view.name.to_string() }),
     }
 }
 
 /// Stores the tables of a view's stages, and whether the view depends on the clock.
-pub(crate) async fn set_shape(
+pub(crate) async fn set_storage_definition(
     transaction: &Transaction<'_>,
     view: i64,
-    shape: &str,
+    storage_definition: &str,
     has_clock: bool,
 ) -> Result<(), ViewsError> {
     let sql = "UPDATE egret.view SET shape = $2, clock = CASE WHEN $3 THEN pg_catalog.now() END WHERE id = $1";
-    transaction
-        .execute(sql, &[&view, &shape, &has_clock])
-        .await?;
+    transaction.execute(sql, &[&view, &storage_definition, &has_clock]).await?;
     Ok(())
 }
 
@@ -179,17 +170,17 @@ pub(crate) async fn set_shape(
 pub(crate) async fn store_rebuilt(
     transaction: &Transaction<'_>,
     view: i64,
-    described: &QueryDescription,
-    shape: &str,
+    description: &QueryDescription,
+    storage_definition: &str,
     stays_suspended: bool,
 ) -> Result<(), ViewsError> {
     let sql = "UPDATE egret.view SET definition = $2, shape = $3, inlined = $4, snapshot = NULL, failures = 0, \
                state = CASE WHEN $5 THEN state ELSE 'new' END, reason = CASE WHEN $5 THEN reason END WHERE id = $1";
     let values: [&(dyn ToSql + Sync); 5] = [
         &view,
-        &described.canonical,
-        &shape,
-        &described.inlined,
+        &description.canonical,
+        &storage_definition,
+        &description.inlined,
         &stays_suspended,
     ];
     transaction.execute(sql, &values).await?;
@@ -212,24 +203,25 @@ pub(crate) enum SourceId {
 pub(crate) async fn add_source(
     transaction: &Transaction<'_>,
     view: i64,
-    place: i32,
+    source_index: i32,
     name: &str,
     columns: &str,
-    what: SourceId,
+    source: SourceId,
 ) -> Result<(), ViewsError> {
-    let (capture, other) = match what {
+    let (capture, other) = match source {
         SourceId::Capture(capture) => (Some(capture), None),
         SourceId::View(view) => (None, Some(view)),
     };
     let sql = "INSERT INTO egret.view_table (view, place, name, columns, capture, reads) VALUES ($1, $2, $3, $4, $5, $6)";
-    let values: [&(dyn ToSql + Sync); 6] = [&view, &place, &name, &columns, &capture, &other];
+    let values: [&(dyn ToSql + Sync); 6] =
+        [&view, &source_index, &name, &columns, &capture, &other];
     transaction.execute(sql, &values).await?;
     Ok(())
 }
 
 /// Stores which columns of each source a view reads. If they have changed, the next refresh
 /// rebuilds it.
-pub(crate) async fn set_columns(
+pub(crate) async fn store_source_columns(
     client: &impl GenericClient,
     view: i64,
     columns: &[String],
@@ -250,7 +242,7 @@ const UNMAINTAINED: &str =
 
 /// Claims changes for views that are about to be rebuilt: what commits from here on is retained for
 /// them.
-pub async fn claim(client: &Client, views: &[i64]) -> Result<(), ViewsError> {
+pub(crate) async fn claim_changes(client: &Client, views: &[i64]) -> Result<(), ViewsError> {
     // Before the rebuild: an incarnation detects whether unlogged tables lose their rows from here
     // on: recorded changes, or those that a view in mode immediate reads.
     let sql = "INSERT INTO egret.view_incarnation (is_only) \
@@ -285,14 +277,14 @@ pub(crate) async fn store_failure(
     view: i64,
     state: State,
     reason: &str,
-    is_own: bool,
+    is_own_error: bool,
 ) -> Result<(), ViewsError> {
     // A view that was suspended in the meantime stays suspended.
     let sql = "UPDATE egret.view SET failures = failures + $4::boolean::int, \
                state = CASE state WHEN 'suspended' THEN state ELSE $2 END, \
                reason = CASE state WHEN 'suspended' THEN reason ELSE $3 END, \
                snapshot = CASE WHEN $2 = 'suspended' THEN NULL ELSE snapshot END WHERE id = $1";
-    let values: [&(dyn ToSql + Sync); 4] = [&view, &state.as_str(), &reason, &is_own];
+    let values: [&(dyn ToSql + Sync); 4] = [&view, &state.as_str(), &reason, &is_own_error];
     client.execute(sql, &values).await?;
     Ok(())
 }
@@ -308,7 +300,7 @@ pub(crate) async fn request_rebuild(
 }
 
 /// Stores an alteration of mode, schedule or state. A view that is resumed is rebuilt.
-pub async fn alter(
+pub(crate) async fn store_alteration(
     client: &impl GenericClient,
     view: i64,
     alteration: &Alteration,
@@ -317,18 +309,11 @@ pub async fn alter(
     let schedule = alteration.schedule.as_ref();
     let sets_schedule = schedule.is_some();
     let schedule = schedule.and_then(|schedule| schedule.as_ref().map(ToString::to_string));
-    let values: [&(dyn ToSql + Sync); 5] = [
-        &view,
-        &mode,
-        &sets_schedule,
-        &schedule,
-        &alteration.is_active,
-    ];
-    client
-        .execute(include_str!("sql/alter.sql"), &values)
-        .await?;
+    let values: [&(dyn ToSql + Sync); 5] =
+        [&view, &mode, &sets_schedule, &schedule, &alteration.is_active];
+    client.execute(include_str!("sql/alter.sql"), &values).await?;
     Ok(())
 }
 
 /// Oid of a table of that name, whichever program created it.
-pub(crate) const IS_THERE: &str = "SELECT pg_catalog.to_regclass('egret.view')::oid";
+pub(crate) const REGISTRY_OID_SQL: &str = "SELECT pg_catalog.to_regclass('egret.view')::oid";

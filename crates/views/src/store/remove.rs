@@ -6,25 +6,25 @@ use egret_postgres::user_triggers::UserTriggers;
 
 use super::immediate;
 use super::lock_retry::LockRetryPolicy;
-use super::locks::LOCK_KEY;
+use super::locks::VIEW_LOCK_KEY_BASE;
 use super::record::Record;
 use super::view_storage::{drop_storage, drop_trigger_function};
-use crate::core::capture::{Segment, segment};
-use crate::core::expression::quoted;
+use crate::core::capture::{Segment, segment_table};
+use crate::core::expression::quote_identifier;
 use crate::error::{Dependent, ViewsError};
 
 /// Removes a view, with the captures of tables that no other view reads.
 ///
 /// # Errors
 /// [`ViewsError::InUse`].
-pub async fn remove(
+pub(crate) async fn remove_view(
     client: &mut Client,
     record: &Record,
     mut retries: LockRetryPolicy,
 ) -> Result<(), ViewsError> {
     loop {
         match try_to_remove(client, record).await {
-            Err(error) if retries.may_retry(&error).await => {}
+            Err(error) if retries.wait_for_retry(&error).await => {}
             removed => return removed,
         }
     }
@@ -33,16 +33,17 @@ pub async fn remove(
 async fn try_to_remove(client: &mut Client, record: &Record) -> Result<(), ViewsError> {
     let transaction = client.transaction().await?;
     exclude_refreshes(&transaction, record).await?;
-    check_unread(&transaction, record).await?;
+    check_has_no_readers(&transaction, record).await?;
     let triggers = UserTriggers::list(&transaction).await?;
-    let (schema, name) = (quoted(&record.name.schema), quoted(&record.name.name));
+    let (schema, name) =
+        (quote_identifier(&record.name.schema), quote_identifier(&record.name.name));
     let drop = format!("DROP VIEW IF EXISTS {schema}.{name} RESTRICT");
     let dropped = transaction.batch_execute(&drop).await;
-    dropped.map_err(|error| in_use_or(record, error))?;
-    immediate::remove(&transaction, record).await?;
+    dropped.map_err(|error| to_in_use_error(record, error))?;
+    immediate::drop_functions(&transaction, record).await?;
     drop_storage(&transaction, record.id).await?;
-    if record.is_of_another {
-        revoke_changes(&transaction, record).await?;
+    if record.has_other_owner {
+        revoke_change_privileges(&transaction, record).await?;
     }
     let sql = "DELETE FROM egret.view WHERE id = $1";
     transaction.execute(sql, &[&record.id]).await?;
@@ -52,7 +53,7 @@ async fn try_to_remove(client: &mut Client, record: &Record) -> Result<(), Views
 }
 
 /// Turns an error about dependent objects into [`ViewsError::InUse`].
-pub(crate) fn in_use_or(record: &Record, error: tokio_postgres::Error) -> ViewsError {
+pub(crate) fn to_in_use_error(record: &Record, error: tokio_postgres::Error) -> ViewsError {
     let refusal = error.as_db_error().filter(|refusal| {
         let code = refusal.code();
         *code == SqlState::DEPENDENT_OBJECTS_STILL_EXIST
@@ -72,14 +73,17 @@ pub(crate) fn in_use_or(record: &Record, error: tokio_postgres::Error) -> ViewsE
 }
 
 /// Revokes the privileges on recorded changes that the owner needs for no other view.
-async fn revoke_changes(transaction: &Transaction<'_>, record: &Record) -> Result<(), ViewsError> {
+async fn revoke_change_privileges(
+    transaction: &Transaction<'_>,
+    record: &Record,
+) -> Result<(), ViewsError> {
     let sql = "SELECT read.capture FROM egret.view_table AS read WHERE read.view = $1 AND read.capture IS NOT NULL \
                AND NOT EXISTS (SELECT FROM egret.view_table AS other JOIN egret.view AS kept ON kept.id = other.view \
                WHERE other.capture = read.capture AND kept.owner = $2 AND kept.id <> $1)";
     let rows = transaction.query(sql, &[&record.id, &record.owner]).await?;
     for row in rows {
         let capture: i64 = row.get(0);
-        let owner = quoted(&record.owner);
+        let owner = quote_identifier(&record.owner);
         let revoke = format!("REVOKE ALL ON egret.changes_{capture} FROM {owner}");
         transaction.batch_execute(&revoke).await?;
     }
@@ -93,10 +97,8 @@ pub(crate) async fn exclude_refreshes(
     record: &Record,
 ) -> Result<(), ViewsError> {
     let sql = "SELECT pg_catalog.pg_advisory_xact_lock($1)";
-    transaction
-        .query_one(sql, &[&(LOCK_KEY ^ record.id)])
-        .await?;
-    match record.own_capture() {
+    transaction.query_one(sql, &[&(VIEW_LOCK_KEY_BASE ^ record.id)]).await?;
+    match record.immediate_view() {
         Some(view) => immediate::lock_tables(transaction, view).await,
         None => Ok(()),
     }
@@ -106,7 +108,7 @@ pub(crate) async fn exclude_refreshes(
 ///
 /// # Errors
 /// [`ViewsError::InUse`] with these views.
-pub(crate) async fn check_unread(
+pub(crate) async fn check_has_no_readers(
     client: &impl GenericClient,
     record: &Record,
 ) -> Result<(), ViewsError> {
@@ -132,7 +134,7 @@ pub(crate) async fn refuse_lost_triggers(
     record: &Record,
     triggers: UserTriggers,
 ) -> Result<(), ViewsError> {
-    let lost = triggers.lost(transaction).await?;
+    let lost = triggers.find_missing(transaction).await?;
     if lost.is_empty() {
         return Ok(());
     }
@@ -154,8 +156,8 @@ pub(crate) async fn drop_unread_captures(transaction: &Transaction<'_>) -> Resul
         drop_trigger_function(transaction, &format!("egret.capture_{id}()")).await?;
         let drop = format!(
             "DROP TABLE IF EXISTS {}, {}",
-            segment(id, Segment::First),
-            segment(id, Segment::Second)
+            segment_table(id, Segment::First),
+            segment_table(id, Segment::Second)
         );
         transaction.batch_execute(&drop).await?;
     }
@@ -166,14 +168,14 @@ pub(crate) async fn drop_unread_captures(transaction: &Transaction<'_>) -> Resul
 ///
 /// # Errors
 /// [`ViewsError::InUse`] where an object of a user's depends on one.
-pub(crate) async fn remove_all(
+pub(crate) async fn remove_all_views(
     client: &mut Client,
     records: &[Record],
     retries: impl Fn() -> LockRetryPolicy,
 ) -> Result<u64, ViewsError> {
     // Those that read others first.
     for record in records.iter().rev() {
-        remove(client, record, retries()).await?;
+        remove_view(client, record, retries()).await?;
     }
     Ok(records.len() as u64)
 }

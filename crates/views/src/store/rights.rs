@@ -11,10 +11,10 @@ use super::materialized_view::{MaterializedView, sink_table, stage_table};
 use super::query_description::{QueryDescription, SourceTable};
 use super::record::Record;
 use super::refreshable::ViewSource;
-use super::views_role::{VIEWS_ROLE, grant_reads, runs_as_views, transfer_to_views_role};
+use super::views_role::{VIEWS_ROLE, grant_select, runs_as_views_role, transfer_to_views_role};
 use super::{registry, view_storage};
 use crate::core::capture::TRANSACTION;
-use crate::core::expression::quoted;
+use crate::core::expression::quote_identifier;
 use crate::core::sql::WEIGHT;
 use crate::core::tree::Source;
 use crate::error::ViewsError;
@@ -22,14 +22,11 @@ use crate::model::{Grants, State};
 
 /// Transfers views from owners that are superusers to [`VIEWS_ROLE`]. A view for which that fails
 /// is suspended.
-pub(crate) async fn take_from_superusers(client: &mut Client) -> Result<(), ViewsError> {
-    if !runs_as_views(client).await? {
+pub(crate) async fn transfer_from_superusers(client: &mut Client) -> Result<(), ViewsError> {
+    if !runs_as_views_role(client).await? {
         return Ok(());
     }
-    for row in client
-        .query(include_str!("sql/superusers.sql"), &[])
-        .await?
-    {
+    for row in client.query(include_str!("sql/superusers.sql"), &[]).await? {
         let (view, reads): (i64, Vec<u32>) = (row.get("id"), row.get("reads"));
         let (schema, name): (&str, &str) = (row.get("schema"), row.get("name"));
         let transaction = client.transaction().await?;
@@ -59,7 +56,7 @@ async fn change_owner(
 ) -> Result<(), ViewsError> {
     let sql = "UPDATE egret.view SET owner = $2::text WHERE id = $1";
     transaction.execute(sql, &[&view, &VIEWS_ROLE]).await?;
-    grant_reads(transaction, reads, Grants::Reads).await?;
+    grant_select(transaction, reads, Grants::SelectOnSources).await?;
     transfer_to_views_role(transaction, view).await
 }
 
@@ -69,7 +66,7 @@ async fn change_owner(
 /// # Errors
 /// [`ViewsError::Invalid`] for a missing role or schema, [`ViewsError::Right`] for a missing
 /// privilege.
-pub async fn check_owner(
+pub(crate) async fn check_owner(
     transaction: &Transaction<'_>,
     owner: &str,
     schema: &str,
@@ -84,7 +81,7 @@ pub async fn check_owner(
             reason: format!("there is no role `{owner}`"),
         });
     };
-    let (is_member, me): (bool, String) = (row.get(0), row.get(1));
+    let (is_member, current_role): (bool, String) = (row.get(0), row.get(1));
     let Some(may_create) = row.get::<_, Option<bool>>(2) else {
         return Err(ViewsError::Invalid {
             what: "name",
@@ -94,44 +91,52 @@ pub async fn check_owner(
         });
     };
     if !is_member {
-        return Err(ViewsError::Right {
-            what: format!("`{me}` cannot act as `{owner}`"),
-            grant: format!("GRANT {} TO {}", quoted(owner), quoted(&me)),
-        });
-    }
-    if !may_create && owner != VIEWS_ROLE {
-        return Err(ViewsError::Right {
-            what: format!("`{owner}` may not create a view in schema `{schema}`"),
+        return Err(ViewsError::PrivilegeMissing {
+            what: format!("`{current_role}` cannot act as `{owner}`"),
             grant: format!(
-                "GRANT CREATE ON SCHEMA {} TO {}",
-                quoted(schema),
-                quoted(owner)
+                "GRANT {} TO {}",
+                quote_identifier(owner),
+                quote_identifier(&current_role)
             ),
         });
     }
-    Ok(me != owner)
+    if !may_create && owner != VIEWS_ROLE {
+        return Err(ViewsError::PrivilegeMissing {
+            what: format!("`{owner}` may not create a view in schema `{schema}`"),
+            grant: format!(
+                "GRANT CREATE ON SCHEMA {} TO {}",
+                quote_identifier(schema),
+                quote_identifier(owner)
+            ),
+        });
+    }
+    Ok(current_role != owner)
 }
 
 /// Refuses a table on which this session may not create triggers.
 ///
 /// # Errors
 /// [`ViewsError::Right`] with the missing grant.
-pub(crate) async fn check_trigger(
+pub(crate) async fn check_trigger_privilege(
     transaction: &Transaction<'_>,
     table: &SourceTable,
 ) -> Result<(), ViewsError> {
     let sql = "SELECT pg_catalog.has_table_privilege($1::oid, 'TRIGGER'), current_user::text";
     let row = transaction.query_one(sql, &[&table.oid]).await?;
-    let (may, me): (bool, String) = (row.get(0), row.get(1));
-    if may {
+    let (has_privilege, current_role): (bool, String) = (row.get(0), row.get(1));
+    if has_privilege {
         Ok(())
     } else {
-        Err(ViewsError::Right {
+        Err(ViewsError::PrivilegeMissing {
             what: format!(
-                "`{me}` may not record changes of `{}.{}`",
+                "`{current_role}` may not record changes of `{}.{}`",
                 table.schema, table.name
             ),
-            grant: format!("GRANT TRIGGER ON {} TO {}", table.sql(), quoted(&me)),
+            grant: format!(
+                "GRANT TRIGGER ON {} TO {}",
+                table.quoted_name(),
+                quote_identifier(&current_role)
+            ),
         })
     }
 }
@@ -140,7 +145,7 @@ pub(crate) async fn check_trigger(
 ///
 /// # Errors
 /// [`ViewsError::Right`] with the missing grant.
-pub(crate) async fn check_create(
+pub(crate) async fn check_create_privilege(
     transaction: &Transaction<'_>,
     schema: &str,
 ) -> Result<(), ViewsError> {
@@ -149,41 +154,47 @@ pub(crate) async fn check_create(
     let Some(row) = transaction.query_opt(sql, &[&schema]).await? else {
         return Ok(());
     };
-    let (may, role): (bool, String) = (row.get(0), row.get(1));
-    if may {
+    let (has_privilege, role): (bool, String) = (row.get(0), row.get(1));
+    if has_privilege {
         return Ok(());
     }
-    Err(ViewsError::Right {
+    Err(ViewsError::PrivilegeMissing {
         what: format!("`{role}` may not create a view in schema `{schema}`"),
         grant: format!(
             "GRANT CREATE ON SCHEMA {} TO {}, or name another schema",
-            quoted(schema),
-            quoted(&role)
+            quote_identifier(schema),
+            quote_identifier(&role)
         ),
     })
 }
 
-/// Refuses tables with columns that the owner may not read: the view would reveal their changes.
+/// Refuses tables with columns that another owner may not read: the view would reveal their
+/// changes.
 /// [`VIEWS_ROLE`] is granted what it lacks.
 ///
 /// # Errors
 /// [`ViewsError::Right`] with the missing grant.
-pub(crate) async fn check_select(
+pub(crate) async fn check_owner_reads(
     transaction: &Transaction<'_>,
-    owner: &str,
-    built: &MaterializedView,
-    described: &QueryDescription,
+    record: &Record,
+    materialized_view: &MaterializedView,
+    description: &QueryDescription,
     grants: Grants,
 ) -> Result<(), ViewsError> {
-    if owner == VIEWS_ROLE {
-        let tables = described.tables.iter().map(|table| table.oid);
-        let reads: Vec<u32> = tables.chain(described.inlined.iter().copied()).collect();
-        return grant_reads(transaction, &reads, grants).await;
+    let owner = record.owner.as_str();
+    if !record.has_other_owner {
+        return Ok(());
     }
-    for (at, table) in described.tables.iter().enumerate() {
-        let columns = built.columns_of(Source::Table(at));
+    if owner == VIEWS_ROLE {
+        let tables = description.tables.iter().map(|table| table.oid);
+        let reads: Vec<u32> = tables.chain(description.inlined.iter().copied()).collect();
+        return grant_select(transaction, &reads, grants).await;
+    }
+    for (table_index, table) in description.tables.iter().enumerate() {
+        let columns = materialized_view.read_columns(Source::Table(table_index));
         let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-        check_columns(transaction, owner, table.oid, &table.sql(), &columns).await?;
+        check_column_privileges(transaction, owner, table.oid, &table.quoted_name(), &columns)
+            .await?;
     }
     Ok(())
 }
@@ -192,7 +203,7 @@ pub(crate) async fn check_select(
 ///
 /// # Errors
 /// [`ViewsError::Right`] with the missing grant.
-pub(crate) async fn check_columns(
+pub(crate) async fn check_column_privileges(
     transaction: &impl GenericClient,
     role: &str,
     table: u32,
@@ -202,14 +213,14 @@ pub(crate) async fn check_columns(
     let sql = "SELECT column_name FROM unnest($3::text[]) AS column_name \
                WHERE NOT pg_catalog.has_column_privilege($1::name, $2::oid, column_name, 'SELECT')";
     let rows = transaction.query(sql, &[&role, &table, &columns]).await?;
-    let missing: Vec<String> = rows.iter().map(|row| quoted(row.get(0))).collect();
+    let missing: Vec<String> = rows.iter().map(|row| quote_identifier(row.get(0))).collect();
     if missing.is_empty() {
         return Ok(());
     }
     let missing = missing.join(", ");
-    Err(ViewsError::Right {
+    Err(ViewsError::PrivilegeMissing {
         what: format!("`{role}` may not read {missing} of {name}"),
-        grant: format!("GRANT SELECT ({missing}) ON {name} TO {}", quoted(role)),
+        grant: format!("GRANT SELECT ({missing}) ON {name} TO {}", quote_identifier(role)),
     })
 }
 
@@ -218,48 +229,47 @@ pub(crate) async fn check_columns(
 pub(crate) async fn transfer_ownership(
     transaction: &Transaction<'_>,
     record: &Record,
-    built: &MaterializedView,
+    materialized_view: &MaterializedView,
     reads: &[ViewSource],
 ) -> Result<(), ViewsError> {
     if record.owner == VIEWS_ROLE {
         return transfer_to_views_role(transaction, record.id).await;
     }
-    let (id, owner) = (record.id, quoted(&record.owner));
-    let mut all = vec![format!("GRANT USAGE ON SCHEMA egret TO {owner}")];
-    for stage in 0..built.stages.len() {
-        let edge = built.stages[stage].table().edge.clone();
-        let own = [stage_table(id, stage), sink_table(id, stage)];
-        for table in own.into_iter().chain(edge) {
-            all.push(format!(
-                "GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {owner}"
-            ));
+    let (id, owner) = (record.id, quote_identifier(&record.owner));
+    let mut statements = vec![format!("GRANT USAGE ON SCHEMA egret TO {owner}")];
+    for stage in 0..materialized_view.stages.len() {
+        let edge = materialized_view.stages[stage].table().edge_table.clone();
+        let stage_tables = [stage_table(id, stage), sink_table(id, stage)];
+        for table in stage_tables.into_iter().chain(edge) {
+            statements.push(format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {owner}"));
         }
     }
-    for read in reads {
-        if let ViewSource::View(other) = read {
+    for view_source in reads {
+        if let ViewSource::View(other) = view_source {
             // The rows of the source are read from its storage, and its changes from its sinks.
-            for table in view_storage::tables(transaction, *other).await? {
-                let table = quoted(&table);
-                all.push(format!("GRANT SELECT ON egret.{table} TO {owner}"));
+            for table in view_storage::list_storage_tables(transaction, *other).await? {
+                let table = quote_identifier(&table);
+                statements.push(format!("GRANT SELECT ON egret.{table} TO {owner}"));
             }
         }
-        if let ViewSource::Table { captured, .. } = read {
+        if let ViewSource::Table { capture: captured, .. } = view_source {
             // A query that is only recomputed does not read changes.
             let columns: String = captured
                 .columns
                 .iter()
-                .filter(|_| !built.is_whole)
-                .map(|column| format!(", {}", quoted(&column.name)))
+                .filter(|_| !materialized_view.is_full_only)
+                .map(|column| format!(", {}", quote_identifier(&column.name)))
                 .collect();
-            all.push(format!(
+            statements.push(format!(
                 "GRANT SELECT ({TRANSACTION}, {WEIGHT}{columns}) ON {} TO {owner}",
-                captured.changes()
+                captured.changes_table()
             ));
         }
     }
-    let (schema, name) = (quoted(&record.name.schema), quoted(&record.name.name));
-    all.push(format!("ALTER VIEW {schema}.{name} OWNER TO {owner}"));
-    for statement in all {
+    let (schema, name) =
+        (quote_identifier(&record.name.schema), quote_identifier(&record.name.name));
+    statements.push(format!("ALTER VIEW {schema}.{name} OWNER TO {owner}"));
+    for statement in statements {
         transaction.batch_execute(&statement).await?;
     }
     Ok(())

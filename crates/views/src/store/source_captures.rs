@@ -7,10 +7,10 @@ use super::query_description::{Column, QueryDescription, SourceTable};
 use super::record::Record;
 use super::refreshable::ViewSource;
 use super::registry::{self, SourceId};
-use super::transaction_settings::BRIEFLY;
+use super::transaction_settings::BRIEF_LOCK_TIMEOUT;
 use super::{captures, identity, immediate, rights, segments};
 use crate::core::capture::{CaptureOptions, CapturedColumn, TRANSACTION, TableCapture};
-use crate::core::expression::quoted;
+use crate::core::expression::quote_identifier;
 use crate::core::sql::WEIGHT;
 use crate::core::tree::Source;
 use crate::error::ViewsError;
@@ -22,73 +22,69 @@ use crate::error::ViewsError;
 pub(crate) async fn capture_sources(
     transaction: &Transaction<'_>,
     record: &Record,
-    built: &MaterializedView,
-    described: &QueryDescription,
-    recording: CaptureOptions,
+    materialized_view: &MaterializedView,
+    description: &QueryDescription,
+    capture_options: CaptureOptions,
 ) -> Result<Vec<ViewSource>, ViewsError> {
-    let (view, of) = (record.id, record.own_capture());
-    let mut all = Vec::new();
-    for (at, table) in described.tables.iter().enumerate() {
+    let (view, immediate_view) = (record.id, record.immediate_view());
+    let mut view_sources = Vec::new();
+    for (source_index, table) in description.tables.iter().enumerate() {
         let name = table.full_name();
-        check_names(built, at, &name)?;
-        let columns = columns_read(built, at, table);
-        let place = at as i32;
+        check_reserved_names(materialized_view, source_index, &name)?;
+        let columns = describe_columns_read(materialized_view, source_index, table);
+        let source_number = source_index as i32;
         if let Some(source_view) = table.view {
-            immediate::check_read(transaction, source_view).await?;
+            immediate::check_source_mode(transaction, source_view).await?;
             let source = SourceId::View(source_view);
-            registry::add_source(transaction, view, place, &name, &columns, source).await?;
-            all.push(ViewSource::View(source_view));
+            registry::add_source(transaction, view, source_number, &name, &columns, source).await?;
+            view_sources.push(ViewSource::View(source_view));
             continue;
         }
-        rights::check_trigger(transaction, table).await?;
-        let (number, is_new) =
-            captures::find_or_insert(transaction, table.oid, of, recording).await?;
-        let source = SourceId::Capture(number);
-        registry::add_source(transaction, view, place, &name, &columns, source).await?;
-        let capture = capture_of_table(number, built, at, table, of);
+        rights::check_trigger_privilege(transaction, table).await?;
+        let (capture_id, is_new) =
+            captures::find_or_insert(transaction, table.oid, immediate_view, capture_options)
+                .await?;
+        let source = SourceId::Capture(capture_id);
+        registry::add_source(transaction, view, source_number, &name, &columns, source).await?;
+        let capture =
+            table_capture(capture_id, materialized_view, source_index, table, immediate_view);
         if is_new {
-            for statement in capture.create_changes(recording) {
+            for statement in capture.create_changes_table(capture_options) {
                 transaction.batch_execute(&statement).await?;
             }
         }
         if !is_new {
-            add_columns(transaction, &capture, table, recording).await?;
-        } else if of.is_none() {
-            for statement in capture.create_functions(recording) {
+            add_missing_columns(transaction, &capture, table, capture_options).await?;
+        } else if immediate_view.is_none() {
+            for statement in capture.create_functions(capture_options) {
                 transaction.batch_execute(&statement).await?;
             }
         }
-        all.push(ViewSource::Table {
-            oid: table.oid,
-            captured: capture,
-        });
+        view_sources.push(ViewSource::Table { oid: table.oid, capture });
     }
-    if of.is_some() {
-        immediate::install(transaction, record, built, &all).await?;
+    if immediate_view.is_some() {
+        immediate::install_functions(transaction, record, materialized_view, &view_sources).await?;
     }
     identity::set_identities(transaction).await?;
-    for read in &all {
-        if let ViewSource::Table {
-            oid,
-            captured: capture,
-        } = read
-        {
+    for view_source in &view_sources {
+        if let ViewSource::Table { oid, capture } = view_source {
             install_triggers(transaction, capture, *oid).await?;
             // Writers may wait for the first table: from here on, locks are waited for only
             // briefly.
-            transaction.batch_execute(BRIEFLY).await?;
+            transaction.batch_execute(BRIEF_LOCK_TIMEOUT).await?;
         }
     }
-    Ok(all)
+    Ok(view_sources)
 }
 
 /// Refuses columns with the names of those that Egret adds to recorded rows.
-fn check_names(built: &MaterializedView, at: usize, table: &str) -> Result<(), ViewsError> {
-    let needed = built.columns_of(Source::Table(at));
-    match [WEIGHT, TRANSACTION]
-        .iter()
-        .find(|name| needed.contains(**name))
-    {
+fn check_reserved_names(
+    materialized_view: &MaterializedView,
+    source_index: usize,
+    table: &str,
+) -> Result<(), ViewsError> {
+    let needed_columns = materialized_view.read_columns(Source::Table(source_index));
+    match [WEIGHT, TRANSACTION].iter().find(|name| needed_columns.contains(**name)) {
         None => Ok(()),
         Some(name) => Err(ViewsError::Unsupported {
             what: format!("the column `{name}` of `{table}`"),
@@ -99,50 +95,56 @@ fn check_names(built: &MaterializedView, at: usize, table: &str) -> Result<(), V
 
 /// The columns of a source that a view reads, with their numbers or their expressions, as text to
 /// detect changes. `at` is the index of the source.
-pub(crate) fn columns_read(built: &MaterializedView, at: usize, table: &SourceTable) -> String {
-    let needed = built.columns_of(Source::Table(at));
-    let mut all = Vec::new();
+pub(crate) fn describe_columns_read(
+    materialized_view: &MaterializedView,
+    source_index: usize,
+    table: &SourceTable,
+) -> String {
+    let needed_columns = materialized_view.read_columns(Source::Table(source_index));
+    let mut descriptions = Vec::new();
     for column in &table.columns {
-        let name = quoted(&column.name);
-        match &column.computed {
-            Some(expression) => all.push(format!("{} {name} = {expression}", column.number)),
-            None if built.is_whole => {
-                all.push(format!("{} {name} {}", column.number, column.sql_type));
+        let name = quote_identifier(&column.name);
+        match &column.virtual_expression {
+            Some(expression) => {
+                descriptions.push(format!("{} {name} = {expression}", column.number))
             }
-            None if needed.contains(&column.name) => {
-                all.push(format!("{} {name}", column.number));
+            None if materialized_view.is_full_only => {
+                descriptions.push(format!("{} {name} {}", column.number, column.sql_type));
+            }
+            None if needed_columns.contains(&column.name) => {
+                descriptions.push(format!("{} {name}", column.number));
             }
             None => {}
         }
     }
-    all.join(", ")
+    descriptions.join(", ")
 }
 
 /// The capture of a table with the columns that a view reads. `of` is the view if it has a capture
 /// of its own.
-pub(crate) fn capture_of_table(
-    number: i64,
-    built: &MaterializedView,
-    at: usize,
+pub(crate) fn table_capture(
+    capture_id: i64,
+    materialized_view: &MaterializedView,
+    source_index: usize,
     table: &SourceTable,
-    of: Option<i64>,
+    immediate_view: Option<i64>,
 ) -> TableCapture {
-    let needed = built.columns_of(Source::Table(at));
+    let needed_columns = materialized_view.read_columns(Source::Table(source_index));
     let columns = table.columns.iter();
     // Of a query that is computed as a whole any column may tell that something changed; those that
     // are computed when they are read change with others.
     let is_needed = |column: &&Column| {
-        if built.is_whole {
-            column.computed.is_none()
+        if materialized_view.is_full_only {
+            column.virtual_expression.is_none()
         } else {
-            needed.contains(&column.name)
+            needed_columns.contains(&column.name)
         }
     };
     let columns = columns.filter(is_needed);
     TableCapture {
-        id: number,
+        id: capture_id,
         columns: columns.map(captured_column).collect(),
-        view: of,
+        view: immediate_view,
     }
 }
 
@@ -158,23 +160,21 @@ fn captured_column(column: &Column) -> CapturedColumn {
 }
 
 /// Adds columns to a capture that lacks some. Existing views ignore them.
-async fn add_columns(
+async fn add_missing_columns(
     transaction: &Transaction<'_>,
     capture: &TableCapture,
     table: &SourceTable,
-    recording: CaptureOptions,
+    capture_options: CaptureOptions,
 ) -> Result<(), ViewsError> {
-    let before = captures::recorded_columns(transaction, capture).await?;
-    let needed = &capture.columns;
+    let recorded_columns = captures::recorded_columns(transaction, capture).await?;
+    let needed_columns = &capture.columns;
     let is_recorded = |column: &&CapturedColumn| {
-        let same =
+        let is_same =
             |(name, kind): &(String, String)| *name == column.name && *kind == column.recorded_type;
-        before.iter().any(same)
+        recorded_columns.iter().any(is_same)
     };
-    let missing: Vec<&CapturedColumn> = needed
-        .iter()
-        .filter(|column| !is_recorded(column))
-        .collect();
+    let missing: Vec<&CapturedColumn> =
+        needed_columns.iter().filter(|column| !is_recorded(column)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -184,24 +184,22 @@ async fn add_columns(
         "SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = $1";
     let may_alter: bool = transaction.query_one(sql, &[&table.oid]).await?.get(0);
     let lock = if may_alter {
-        format!("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", table.sql())
+        format!("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", table.quoted_name())
     } else {
-        let triggers = capture.create_triggers(&table.sql(), may_alter);
+        let triggers = capture.create_triggers(&table.quoted_name(), may_alter);
         triggers.into_iter().next().unwrap_or_default()
     };
     transaction.batch_execute(&lock).await?;
     for column in &missing {
         // One that has another type now is of no use to any view.
-        if before.iter().any(|(name, _)| *name == column.name) {
+        if recorded_columns.iter().any(|(name, _)| *name == column.name) {
             let drop = capture.drop_column(column);
             transaction.batch_execute(&drop).await?;
         }
-        transaction
-            .batch_execute(&capture.add_column(column))
-            .await?;
+        transaction.batch_execute(&capture.add_column(column)).await?;
     }
     if capture.view.is_none() {
-        segments::record_all_columns(transaction, capture.id, recording.size_max).await?;
+        segments::record_all_columns(transaction, capture.id, capture_options.size_max).await?;
     }
     Ok(())
 }
@@ -216,7 +214,7 @@ pub(crate) async fn install_triggers(
     let members = transaction
         .query(
             include_str!("sql/members.sql"),
-            &[&table, &capture.functions(), &capture.trigger_count()],
+            &[&table, &capture.function_signatures(), &capture.trigger_count()],
         )
         .await?;
     for member in members {
@@ -225,18 +223,17 @@ pub(crate) async fn install_triggers(
             continue;
         }
         let (schema, name): (String, String) = (member.get("schema"), member.get("name"));
-        let on = format!("{}.{}", quoted(&schema), quoted(&name));
+        let table_name = format!("{}.{}", quote_identifier(&schema), quote_identifier(&name));
         let may_alter: bool = member.get("may_alter");
-        for statement in capture.create_triggers(&on, may_alter) {
+        for statement in capture.create_triggers(&table_name, may_alter) {
             transaction.batch_execute(&statement).await?;
         }
     }
-    let function = format!("{}()", capture.function());
-    let left = transaction
-        .query(include_str!("sql/left.sql"), &[&table, &function])
-        .await?;
-    for row in left {
-        let name = |column| quoted(row.get::<_, &str>(column));
+    let function = format!("{}()", capture.trigger_function());
+    let former_partitions =
+        transaction.query(include_str!("sql/left.sql"), &[&table, &function]).await?;
+    for row in former_partitions {
+        let name = |column| quote_identifier(row.get::<_, &str>(column));
         let on = format!("{}.{}", name("schema"), name("name"));
         for drop in capture.drop_triggers(&on) {
             transaction.batch_execute(&drop).await?;

@@ -20,9 +20,9 @@ pub type Query<'a> = (&'a str, &'a [&'a (dyn ToSql + Sync)]);
 #[derive(Clone, Copy, Default)]
 pub struct Pipeline<'a> {
     /// Prepared queries that are sent first.
-    pub before: &'a [Query<'a>],
+    pub first_queries: &'a [Query<'a>],
     /// Statements that are not prepared, sent after those; may be empty.
-    pub plain: &'a str,
+    pub unprepared_sql: &'a str,
     /// Prepared queries that are sent last.
     pub queries: &'a [Query<'a>],
 }
@@ -46,7 +46,7 @@ pub struct Statements {
 }
 
 impl Statements {
-    async fn prepared(
+    async fn prepare_cached(
         &mut self,
         client: &impl GenericClient,
         sql: &str,
@@ -63,7 +63,7 @@ impl Statements {
     }
 
     /// Discards the prepared statements, and has the session closed after its use.
-    pub fn spoil(&mut self) {
+    pub(crate) fn mark_spoiled(&mut self) {
         self.prepared.clear();
         self.is_spoiled = true;
     }
@@ -75,7 +75,7 @@ impl Statements {
         sql: &str,
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, ViewsError> {
-        let statement = self.prepared(client, sql).await?;
+        let statement = self.prepare_cached(client, sql).await?;
         Ok(client.query(&statement, values).await?)
     }
 
@@ -88,16 +88,12 @@ impl Statements {
         client: &impl GenericClient,
         pipeline: Pipeline<'_>,
     ) -> Result<Answers, ViewsError> {
-        let Pipeline {
-            before,
-            plain,
-            queries,
-        } = pipeline;
-        let is_known = |(sql, _): &Query<'_>| self.prepared.contains_key(*sql);
+        let Pipeline { first_queries: before, unprepared_sql: plain, queries } = pipeline;
+        let is_prepared = |(sql, _): &Query<'_>| self.prepared.contains_key(*sql);
         let mut answers = Vec::new();
         // Preparing a statement may take a snapshot, and there must be none before the plain
         // statements are done.
-        if !plain.is_empty() && !queries.iter().all(is_known) {
+        if !plain.is_empty() && !queries.iter().all(is_prepared) {
             for (sql, values) in before {
                 answers.push(self.query(client, sql, values).await);
                 if answers.last().is_some_and(Result::is_err) {
@@ -110,26 +106,21 @@ impl Statements {
         }
         let before = self.prepare_all(client, before).await?;
         let queries = self.prepare_all(client, queries).await?;
-        let plain_result = async {
-            if plain.is_empty() {
-                Ok(())
-            } else {
-                client.batch_execute(plain).await
-            }
-        };
+        let plain_result =
+            async { if plain.is_empty() { Ok(()) } else { client.batch_execute(plain).await } };
         // Each is sent when it is first polled.
-        let (first, plain_result, others) = join3(
+        let (first_results, plain_result, results) = join3(
             join_all(send_all(client, &before)),
             plain_result,
             join_all(send_all(client, &queries)),
         )
         .await;
-        answers.extend(first);
+        answers.extend(first_results);
         // If a query before it failed, that error is the cause.
         if answers.iter().all(Result::is_ok) {
             plain_result?;
         }
-        answers.extend(others);
+        answers.extend(results);
         Ok(answers)
     }
 
@@ -151,21 +142,22 @@ impl Statements {
         client: &impl GenericClient,
         queries: &[Query<'a>],
     ) -> Result<Vec<Prepared<'a>>, ViewsError> {
-        let mut all = Vec::new();
+        let mut prepared = Vec::new();
         for (sql, values) in queries {
-            all.push((self.prepared(client, sql).await?, *values));
+            prepared.push((self.prepare_cached(client, sql).await?, *values));
         }
-        Ok(all)
+        Ok(prepared)
     }
 
     /// The server and database of the session, as `egret.view_place()` begins.
-    pub async fn server(&mut self, client: &impl GenericClient) -> Result<String, ViewsError> {
+    pub(crate) async fn server_identity(
+        &mut self,
+        client: &impl GenericClient,
+    ) -> Result<String, ViewsError> {
         if let Some(server) = &self.server {
             return Ok(server.clone());
         }
-        let row = client
-            .query_one(include_str!("sql/server.sql"), &[])
-            .await?;
+        let row = client.query_one(include_str!("sql/server.sql"), &[]).await?;
         Ok(self.server.insert(row.get("server")).clone())
     }
 
@@ -175,7 +167,7 @@ impl Statements {
     }
 
     /// Stores the fingerprint of these views.
-    pub(crate) fn keep_fingerprint(&mut self, views: Vec<i64>, fingerprint: CatalogFingerprint) {
+    pub(crate) fn store_fingerprint(&mut self, views: Vec<i64>, fingerprint: CatalogFingerprint) {
         if self.fingerprints.len() >= STATEMENTS_MAX {
             self.fingerprints.clear();
         }
@@ -192,7 +184,7 @@ impl Statements {
         sql: &str,
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<(), ViewsError> {
-        let statement = self.prepared(client, sql).await?;
+        let statement = self.prepare_cached(client, sql).await?;
         match client.query(&statement, values).now_or_never() {
             None => Ok(()),
             Some(answer) => Ok(answer.map(|_| ())?),
@@ -206,7 +198,7 @@ impl Statements {
         sql: &str,
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Row, ViewsError> {
-        let statement = self.prepared(client, sql).await?;
+        let statement = self.prepare_cached(client, sql).await?;
         Ok(client.query_one(&statement, values).await?)
     }
 }

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use egret_postgres::tokio_postgres::Transaction;
 
-use super::describe::columns;
+use super::describe::describe_columns;
 use super::query_description::Column;
-use crate::core::compile::probe;
+use crate::core::compile::type_probe;
 use crate::core::expression::ColumnId;
 use crate::core::sql::SourceSql;
 use crate::core::tree::{Node, Source};
@@ -36,29 +36,29 @@ async fn align_sides(
     union: &mut Node,
     sources: &BTreeMap<Source, SourceSql>,
 ) -> Result<(), ViewsError> {
-    let wanted = column_types(transaction, union, &union.columns(), sources).await?;
+    let union_columns = column_types(transaction, union, &union.columns(), sources).await?;
     let Node::UnionAll { inputs, .. } = union else {
         return Ok(());
     };
     for (input, mapped) in inputs {
-        let found = column_types(transaction, input, mapped, sources).await?;
+        let side_columns = column_types(transaction, input, mapped, sources).await?;
         let Node::Project { columns, .. } = input else {
             continue;
         };
-        for (id, (wanted, found)) in mapped.iter().zip(wanted.iter().zip(found)) {
-            let own = columns.iter_mut().find(|(own, _)| own == id);
-            let Some((_, expression)) = own else {
+        for (id, (union_column, side_column)) in
+            mapped.iter().zip(union_columns.iter().zip(side_columns))
+        {
+            let projected = columns.iter_mut().find(|(own, _)| own == id);
+            let Some((_, expression)) = projected else {
                 continue;
             };
-            if wanted.base_type != found.base_type {
-                *expression = expression.cast(&wanted.base_type);
+            if union_column.base_type != side_column.base_type {
+                *expression = expression.cast(&union_column.base_type);
             }
-            if wanted.collation != found.collation {
-                let collation = wanted
-                    .collation
-                    .as_deref()
-                    .unwrap_or("pg_catalog.\"default\"");
-                *expression = expression.within("(", &format!(") COLLATE {collation}"));
+            if union_column.collation != side_column.collation {
+                let collation =
+                    union_column.collation.as_deref().unwrap_or("pg_catalog.\"default\"");
+                *expression = expression.wrap("(", &format!(") COLLATE {collation}"));
             }
         }
     }
@@ -75,5 +75,5 @@ async fn column_types(
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    columns(transaction, &probe(node, ids, sources)).await
+    describe_columns(transaction, &type_probe(node, ids, sources)).await
 }

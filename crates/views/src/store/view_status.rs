@@ -30,9 +30,6 @@ pub(crate) struct ViewStatus {
 impl ViewStatus {
     /// The refresh point of the view; none if it must be rebuilt.
     pub(crate) fn frontier(&self) -> Option<Frontier<'_>> {
-        Some(Frontier {
-            snapshot: self.shown_snapshot.as_deref()?,
-            clock: self.clock.as_deref(),
-        })
+        Some(Frontier { snapshot: self.shown_snapshot.as_deref()?, clock: self.clock.as_deref() })
     }
 }

@@ -2,11 +2,14 @@
 
 use egret_postgres::tokio_postgres::{GenericClient, Transaction};
 
-use crate::core::expression::quoted;
+use crate::core::expression::quote_identifier;
 use crate::error::ViewsError;
 
 /// The tables of a view, by their names in schema `egret`.
-pub async fn tables(client: &impl GenericClient, view: i64) -> Result<Vec<String>, ViewsError> {
+pub(crate) async fn list_storage_tables(
+    client: &impl GenericClient,
+    view: i64,
+) -> Result<Vec<String>, ViewsError> {
     let sql = "SELECT relname::text FROM pg_catalog.pg_class \
                WHERE relnamespace = 'egret'::regnamespace AND relkind = 'r' AND relname ~ $1 ORDER BY 1";
     let pattern = format!("^(view|told|edge)_{view}_[0-9]+$");
@@ -19,30 +22,36 @@ pub(crate) async fn drop_storage(
     transaction: &Transaction<'_>,
     view: i64,
 ) -> Result<(), ViewsError> {
-    for table in tables(transaction, view).await? {
-        let drop = format!("DROP TABLE egret.{}", quoted(&table));
+    for table in list_storage_tables(transaction, view).await? {
+        let drop = format!("DROP TABLE egret.{}", quote_identifier(&table));
         transaction.batch_execute(&drop).await?;
     }
     Ok(())
 }
 
 /// Renames the tables of a view, to make room for new ones; [`drop_aside`] drops them.
-pub async fn set_aside(transaction: &Transaction<'_>, view: i64) -> Result<(), ViewsError> {
-    for table in tables(transaction, view).await? {
-        let aside = quoted(&format!("{table}_aside"));
-        let rename = format!("ALTER TABLE egret.{} RENAME TO {aside}", quoted(&table));
+pub(crate) async fn rename_storage_aside(
+    transaction: &Transaction<'_>,
+    view: i64,
+) -> Result<(), ViewsError> {
+    for table in list_storage_tables(transaction, view).await? {
+        let aside = quote_identifier(&format!("{table}_aside"));
+        let rename = format!("ALTER TABLE egret.{} RENAME TO {aside}", quote_identifier(&table));
         transaction.batch_execute(&rename).await?;
     }
     Ok(())
 }
 
 /// Drops the tables that [`set_aside`] has renamed.
-pub(crate) async fn drop_aside(transaction: &Transaction<'_>, view: i64) -> Result<(), ViewsError> {
+pub(crate) async fn drop_renamed_storage(
+    transaction: &Transaction<'_>,
+    view: i64,
+) -> Result<(), ViewsError> {
     let sql = "SELECT relname::text FROM pg_catalog.pg_class \
                WHERE relnamespace = 'egret'::regnamespace AND relkind = 'r' AND relname ~ $1";
     let pattern = format!("^(view|told|edge)_{view}_[0-9]+_aside$");
     for row in transaction.query(sql, &[&pattern]).await? {
-        let drop = format!("DROP TABLE egret.{}", quoted(row.get(0)));
+        let drop = format!("DROP TABLE egret.{}", quote_identifier(row.get(0)));
         transaction.batch_execute(&drop).await?;
     }
     Ok(())

@@ -10,36 +10,32 @@ use crate::model::Grants;
 pub(crate) const VIEWS_ROLE: &str = "egret_views";
 
 /// Runs a statement that creates a temporary view, as [`VIEWS_ROLE`].
-pub const PROBE: &str = "SELECT egret.probe_as_views($1)";
+pub(crate) const PROBE_AS_VIEWS_ROLE: &str = "SELECT egret.probe_as_views($1)";
 
 /// Key of the advisory lock for grants: concurrent updates of one catalogue row would fail. The
 /// first eight bytes of SHA-256("egret/views/rights"), positive.
-const RIGHTS_KEY: i64 = 0x3e86_8d26_d020_589c;
+const GRANT_LOCK_KEY: i64 = 0x3e86_8d26_d020_589c;
 
 /// Whether queries must run as [`VIEWS_ROLE`]: this session is a superuser's.
-pub(crate) async fn runs_as_views(client: &impl GenericClient) -> Result<bool, ViewsError> {
+pub(crate) async fn runs_as_views_role(client: &impl GenericClient) -> Result<bool, ViewsError> {
     let sql = "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user";
     Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
 /// The owner of a new view: never a superuser.
-pub(crate) async fn owner_of_new(
+pub(crate) async fn choose_owner(
     client: &impl GenericClient,
-    asked: Option<&str>,
+    requested_owner: Option<&str>,
 ) -> Result<Option<String>, ViewsError> {
-    if !runs_as_views(client).await? {
-        return Ok(asked.map(str::to_owned));
+    if !runs_as_views_role(client).await? {
+        return Ok(requested_owner.map(str::to_owned));
     }
-    let Some(asked) = asked else {
+    let Some(asked) = requested_owner else {
         return Ok(Some(VIEWS_ROLE.to_owned()));
     };
     let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = $1 AND rolsuper)";
     let is_superuser: bool = client.query_one(sql, &[&asked]).await?.get(0);
-    Ok(Some(if is_superuser {
-        VIEWS_ROLE.to_owned()
-    } else {
-        asked.to_owned()
-    }))
+    Ok(Some(if is_superuser { VIEWS_ROLE.to_owned() } else { asked.to_owned() }))
 }
 
 /// Grants [`VIEWS_ROLE`] the privileges that it lacks to read relations, and to resolve their
@@ -47,7 +43,7 @@ pub(crate) async fn owner_of_new(
 ///
 /// # Errors
 /// [`ViewsError::Right`] if it lacks SELECT on one of them and may not be granted anything.
-pub(crate) async fn grant_reads(
+pub(crate) async fn grant_select(
     transaction: &impl GenericClient,
     relations: &[u32],
     grants: Grants,
@@ -57,17 +53,16 @@ pub(crate) async fn grant_reads(
     if missing.is_empty() {
         return Ok(());
     }
-    let unread = missing
-        .iter()
-        .find_map(|row| Some((row, row.get::<_, Option<String>>("relation")?)));
-    if let Some((row, relation)) = unread.filter(|_| grants == Grants::Nothing) {
-        return Err(ViewsError::Right {
+    let unreadable =
+        missing.iter().find_map(|row| Some((row, row.get::<_, Option<String>>("relation")?)));
+    if let Some((row, relation)) = unreadable.filter(|_| grants == Grants::Nothing) {
+        return Err(ViewsError::PrivilegeMissing {
             what: format!("`{VIEWS_ROLE}` may not read {relation}, and only an admin may grant it"),
             grant: row.get("statement"),
         });
     }
     let lock = "SELECT pg_catalog.pg_advisory_xact_lock($1)";
-    transaction.query_one(lock, &[&RIGHTS_KEY]).await?;
+    transaction.query_one(lock, &[&GRANT_LOCK_KEY]).await?;
     for row in transaction.query(sql, &[&VIEWS_ROLE, &relations]).await? {
         transaction.batch_execute(row.get("statement")).await?;
     }

@@ -3,8 +3,8 @@
 
 use egret_postgres::tokio_postgres::{Client, GenericClient};
 
-use super::locks::is_locked;
-use super::transaction_settings::BRIEFLY;
+use super::locks::try_lock;
+use super::transaction_settings::BRIEF_LOCK_TIMEOUT;
 use crate::error::ViewsError;
 
 /// Query of the statements that create missing triggers.
@@ -27,8 +27,8 @@ pub(crate) async fn refuse_writes_to_former(client: &mut Client) -> Result<(), V
     for row in client.query(UNGUARDED, &[&None::<i64>]).await? {
         let (name, statement): (&str, &str) = (row.get("name"), row.get("statement"));
         let transaction = client.transaction().await?;
-        transaction.batch_execute(BRIEFLY).await?;
-        match is_locked(&transaction, statement).await {
+        transaction.batch_execute(BRIEF_LOCK_TIMEOUT).await?;
+        match try_lock(&transaction, statement).await {
             Ok(true) => transaction.commit().await?,
             Ok(false) => transaction.rollback().await?,
             // The view is of a role that this one is not a member of.

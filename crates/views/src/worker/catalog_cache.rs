@@ -15,16 +15,16 @@ use crate::store::registry;
 
 /// How long the check that schema `egret` is Egret's own stays valid. It is repeated twice as
 /// often, with the list of views.
-const SEEN: Duration = Duration::from_secs(10);
+const REGISTRY_CHECK_TTL: Duration = Duration::from_secs(10);
 
 /// How long the list of views stays valid: another Egret process may change it.
-const READ: Duration = Duration::from_secs(5);
+const VIEWS_TTL: Duration = Duration::from_secs(5);
 
 /// Cached registry: the table of views, and its rows.
 #[derive(Default)]
 pub struct CatalogCache {
     /// Number of the table of views, with the time at which it was found to be Egret's own.
-    table: Mutex<Option<(u32, Instant)>>,
+    registry_oid: Mutex<Option<(u32, Instant)>>,
     views: Mutex<ViewList>,
 }
 
@@ -32,7 +32,7 @@ pub struct CatalogCache {
 struct ViewList {
     /// Number of times the list was discarded.
     generation: u64,
-    read: Option<(Instant, Arc<Vec<Record>>)>,
+    records: Option<(Instant, Arc<Vec<Record>>)>,
 }
 
 impl CatalogCache {
@@ -40,81 +40,81 @@ impl CatalogCache {
     ///
     /// # Errors
     /// [`ViewsError::Postgres`] if another program created schema `egret`.
-    pub async fn inspect(&self, client: &Client) -> Result<Option<u32>, ViewsError> {
-        let found = install::is_installed(client).await;
-        let seen = found.as_ref().ok().copied().flatten();
-        *lock(&self.table) = seen.map(|table| (table, Instant::now()));
-        found
+    pub async fn check_registry(&self, client: &Client) -> Result<Option<u32>, ViewsError> {
+        let checked = install::find_registry_oid(client).await;
+        let registry_oid = checked.as_ref().ok().copied().flatten();
+        *lock(&self.registry_oid) = registry_oid.map(|table| (table, Instant::now()));
+        checked
     }
 
     /// The number of the table of views, if it was checked within the last seconds.
-    pub fn table(&self) -> Option<u32> {
-        let seen = lock(&self.table).filter(|(_, at)| at.elapsed() < SEEN);
-        seen.map(|(table, _)| table)
+    pub(crate) fn cached_registry_oid(&self) -> Option<u32> {
+        let cached = lock(&self.registry_oid).filter(|(_, at)| at.elapsed() < REGISTRY_CHECK_TTL);
+        cached.map(|(table, _)| table)
     }
 
     /// The number of the table of views; checks it again if the last check is too old.
     ///
     /// # Errors
     /// [`ViewsError::Postgres`] if another program created schema `egret`.
-    pub(crate) async fn table_now(&self, client: &Client) -> Result<Option<u32>, ViewsError> {
-        match self.table() {
+    pub(crate) async fn registry_oid(&self, client: &Client) -> Result<Option<u32>, ViewsError> {
+        match self.cached_registry_oid() {
             Some(table) => Ok(Some(table)),
-            None => self.inspect(client).await,
+            None => self.check_registry(client).await,
         }
     }
 
     /// Has the table of views checked before its next use.
-    pub(crate) fn invalidate_table(&self) {
-        *lock(&self.table) = None;
+    pub(crate) fn invalidate_registry_oid(&self) {
+        *lock(&self.registry_oid) = None;
     }
 
     /// Discards the list of views after a change.
-    pub fn invalidate(&self) {
+    pub(crate) fn invalidate_views(&self) {
         let mut views = lock(&self.views);
         views.generation += 1;
-        views.read = None;
+        views.records = None;
     }
 
     /// All views, from the cache if it has `view` among them. The other records may be seconds old:
     /// the refresh itself sees that a view has been suspended, and a new view that missed a refresh
     /// is rebuilt.
-    pub(crate) async fn views_with(
+    pub(crate) async fn views_including(
         &self,
         session: &mut Session,
         view: i64,
     ) -> Result<Arc<Vec<Record>>, ViewsError> {
-        let read = lock(&self.views).read.clone();
-        match read {
+        let cached = lock(&self.views).records.clone();
+        match cached {
             Some((at, views))
-                if at.elapsed() < READ && views.iter().any(|record| record.id == view) =>
+                if at.elapsed() < VIEWS_TTL && views.iter().any(|record| record.id == view) =>
             {
                 Ok(views)
             }
-            _ => self.views(session).await,
+            _ => self.read_views(session).await,
         }
     }
 
     /// The cached record of the view with this name, if there is one.
-    pub(crate) fn view_named(&self, name: &ViewName) -> Option<Record> {
-        self.table()?;
+    pub(crate) fn cached_view(&self, name: &ViewName) -> Option<Record> {
+        self.cached_registry_oid()?;
         let views = lock(&self.views);
-        let (at, views) = views.read.as_ref()?;
+        let (read_at, views) = views.records.as_ref()?;
         let found = views.iter().find(|record| record.name == *name);
-        found.filter(|_| at.elapsed() < READ).cloned()
+        found.filter(|_| read_at.elapsed() < VIEWS_TTL).cloned()
     }
 
     /// Reads all views from the registry.
-    pub async fn views(&self, session: &mut Session) -> Result<Arc<Vec<Record>>, ViewsError> {
+    pub async fn read_views(&self, session: &mut Session) -> Result<Arc<Vec<Record>>, ViewsError> {
         let generation = lock(&self.views).generation;
-        let at = Instant::now();
+        let read_at = Instant::now();
         let Session { client, statements } = session;
-        let read = Arc::new(registry::records_prepared(client, statements).await?);
+        let records = Arc::new(registry::list_records_prepared(client, statements).await?);
         let mut views = lock(&self.views);
         // A change during the read may not be in the result.
         if views.generation == generation {
-            views.read = Some((at, read.clone()));
+            views.records = Some((read_at, records.clone()));
         }
-        Ok(read)
+        Ok(records)
     }
 }

@@ -12,13 +12,13 @@ use crate::store::captures::TruncateOutcome;
 use crate::store::locks::LockWait;
 
 /// Pause before the second attempt to free the space of a locked table; it doubles each time.
-const PAUSE: Duration = Duration::from_millis(500);
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Longest pause between two attempts to free the space of a locked table.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Failed attempts after which those that are made by the timer wait for the lock.
-const MISSES_MAX: u32 = 3;
+const ATTEMPTS_WITHOUT_WAIT_MAX: u32 = 3;
 
 /// Tables for changes with applied rows that are to be removed.
 #[derive(Default)]
@@ -30,7 +30,7 @@ struct ChangeLogGcState {
     /// Tables that were locked when their space was to be freed.
     locked: BTreeMap<i64, LockedTable>,
     /// Whether a task is removing changes.
-    is_worked_on: bool,
+    is_task_running: bool,
     /// A session of its own: those of refreshes keep their prepared statements.
     session: Option<Session>,
 }
@@ -38,23 +38,23 @@ struct ChangeLogGcState {
 /// An empty table for changes whose space could not be freed, since other sessions had locked it.
 /// Under a continuous load of refreshes, one of them always holds a lock.
 struct LockedTable {
-    captured: TableCapture,
-    misses: u32,
+    capture: TableCapture,
+    failed_attempts: u32,
     pause: Duration,
-    due: Instant,
+    due_at: Instant,
     /// Whether the next attempt waits for the lock. Attempts after a refresh do not: there may be
     /// many, and writers queue behind them.
-    waits: bool,
+    waits_for_lock: bool,
 }
 
 impl LockedTable {
-    fn new(captured: &TableCapture, now: Instant) -> Self {
+    fn new(capture: &TableCapture, now: Instant) -> Self {
         Self {
-            captured: captured.clone(),
-            misses: 0,
-            pause: PAUSE,
-            due: now + PAUSE,
-            waits: false,
+            capture: capture.clone(),
+            failed_attempts: 0,
+            pause: RETRY_PAUSE,
+            due_at: now + RETRY_PAUSE,
+            waits_for_lock: false,
         }
     }
 }
@@ -63,12 +63,12 @@ impl ChangeLogGc {
     /// The locked tables whose next attempt is due by the timer.
     pub(super) fn take_due(&self, now: Instant) -> Vec<TableCapture> {
         let mut inner = lock(&self.0);
-        let due = inner.locked.values_mut().filter(|table| table.due <= now);
+        let due = inner.locked.values_mut().filter(|table| table.due_at <= now);
         due.map(|table| {
-            table.pause = (table.pause * 2).min(PAUSE_MAX);
-            table.due = now + table.pause;
-            table.waits = table.misses >= MISSES_MAX;
-            table.captured.clone()
+            table.pause = (table.pause * 2).min(RETRY_PAUSE_MAX);
+            table.due_at = now + table.pause;
+            table.waits_for_lock = table.failed_attempts >= ATTEMPTS_WITHOUT_WAIT_MAX;
+            table.capture.clone()
         })
         .collect()
     }
@@ -77,7 +77,7 @@ impl ChangeLogGc {
     pub(super) fn lock_wait(&self, id: i64) -> LockWait {
         let mut inner = lock(&self.0);
         let table = inner.locked.get_mut(&id);
-        if table.is_some_and(|table| std::mem::take(&mut table.waits)) {
+        if table.is_some_and(|table| std::mem::take(&mut table.waits_for_lock)) {
             LockWait::Brief
         } else {
             LockWait::None
@@ -85,21 +85,21 @@ impl ChangeLogGc {
     }
 
     /// Records whether the space of a table could be freed.
-    pub(super) fn note_outcome(
+    pub(super) fn record_outcome(
         &self,
-        captured: &TableCapture,
-        space: TruncateOutcome,
+        capture: &TableCapture,
+        outcome: TruncateOutcome,
         now: Instant,
     ) {
         let mut inner = lock(&self.0);
-        match space {
+        match outcome {
             TruncateOutcome::Free => {
-                inner.locked.remove(&captured.id);
+                inner.locked.remove(&capture.id);
             }
             TruncateOutcome::Locked => {
-                let table = inner.locked.entry(captured.id);
-                let table = table.or_insert_with(|| LockedTable::new(captured, now));
-                table.misses = table.misses.saturating_add(1);
+                let table = inner.locked.entry(capture.id);
+                let table = table.or_insert_with(|| LockedTable::new(capture, now));
+                table.failed_attempts = table.failed_attempts.saturating_add(1);
             }
         }
     }
@@ -107,11 +107,11 @@ impl ChangeLogGc {
     /// Adds tables. Returns whether a task must be started for them.
     pub(super) fn add<'a>(&self, tables: impl Iterator<Item = &'a TableCapture>) -> bool {
         let mut inner = lock(&self.0);
-        let tables = tables.map(|captured| (captured.id, captured.clone()));
+        let tables = tables.map(|capture| (capture.id, capture.clone()));
         inner.tables.extend(tables);
-        let is_needed = !inner.is_worked_on && !inner.tables.is_empty();
-        inner.is_worked_on |= is_needed;
-        is_needed
+        let needs_task = !inner.is_task_running && !inner.tables.is_empty();
+        inner.is_task_running |= needs_task;
+        needs_task
     }
 
     /// The next tables with a session for them; none ends the task and keeps the session.
@@ -121,7 +121,7 @@ impl ChangeLogGc {
     ) -> Option<(Vec<TableCapture>, Option<Session>)> {
         let mut inner = lock(&self.0);
         if inner.tables.is_empty() {
-            inner.is_worked_on = false;
+            inner.is_task_running = false;
             inner.session = session;
             return None;
         }
@@ -148,30 +148,26 @@ mod tests {
 
     #[test]
     fn a_locked_table_is_retried_by_timer_and_finally_waits_for_its_lock() {
-        let backlog = ChangeLogGc::default();
-        let captured = TableCapture {
-            id: 7,
-            columns: Vec::new(),
-            view: None,
-        };
+        let gc = ChangeLogGc::default();
+        let capture = TableCapture { id: 7, columns: Vec::new(), view: None };
         let mut now = Instant::now();
-        backlog.note_outcome(&captured, TruncateOutcome::Locked, now);
-        assert_eq!(backlog.take_due(now), []);
-        let mut pause = PAUSE;
-        for misses in 1..20 {
+        gc.record_outcome(&capture, TruncateOutcome::Locked, now);
+        assert_eq!(gc.take_due(now), []);
+        let mut pause = RETRY_PAUSE;
+        for failed_attempts in 1..20 {
             now += pause - Duration::from_millis(1);
-            assert_eq!(backlog.take_due(now), []);
+            assert_eq!(gc.take_due(now), []);
             now += Duration::from_millis(1);
-            assert_eq!(backlog.take_due(now), std::slice::from_ref(&captured));
-            let waits = misses >= MISSES_MAX;
-            assert_eq!(backlog.lock_wait(7) == LockWait::Brief, waits, "{misses}");
+            assert_eq!(gc.take_due(now), std::slice::from_ref(&capture));
+            let waits = failed_attempts >= ATTEMPTS_WITHOUT_WAIT_MAX;
+            assert_eq!(gc.lock_wait(7) == LockWait::Brief, waits, "{failed_attempts}");
             // An attempt after a refresh, in between, does not wait.
-            assert_eq!(backlog.lock_wait(7), LockWait::None);
-            backlog.note_outcome(&captured, TruncateOutcome::Locked, now);
-            pause = (pause * 2).min(PAUSE_MAX);
+            assert_eq!(gc.lock_wait(7), LockWait::None);
+            gc.record_outcome(&capture, TruncateOutcome::Locked, now);
+            pause = (pause * 2).min(RETRY_PAUSE_MAX);
         }
-        backlog.note_outcome(&captured, TruncateOutcome::Free, now);
-        assert_eq!(backlog.take_due(now + PAUSE_MAX), []);
-        assert_eq!(backlog.lock_wait(7), LockWait::None);
+        gc.record_outcome(&capture, TruncateOutcome::Free, now);
+        assert_eq!(gc.take_due(now + RETRY_PAUSE_MAX), []);
+        assert_eq!(gc.lock_wait(7), LockWait::None);
     }
 }

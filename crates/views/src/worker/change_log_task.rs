@@ -14,37 +14,34 @@ use crate::store::refreshable::Refreshable;
 
 impl ViewRefreshWorker {
     /// Removes the applied changes of the tables of these views in the background.
-    pub(crate) fn collect_after(self: &Arc<Self>, views: &[i64]) {
+    pub(crate) fn start_gc_of_views(self: &Arc<Self>, views: &[i64]) {
         let loaded: Vec<Arc<Refreshable>> = {
-            let loaded = lock(&self.loaded);
-            views
-                .iter()
-                .filter_map(|view| loaded.get(view).cloned())
-                .collect()
+            let loaded = lock(&self.loaded_views);
+            views.iter().filter_map(|view| loaded.get(view).cloned()).collect()
         };
-        self.collect(loaded.iter().flat_map(|view| view.captured()));
+        self.start_gc(loaded.iter().flat_map(|view| view.captures()));
     }
 
     /// Removes the applied changes of these tables in the background.
-    pub fn collect<'a>(self: &Arc<Self>, tables: impl Iterator<Item = &'a TableCapture>) {
+    pub(crate) fn start_gc<'a>(self: &Arc<Self>, tables: impl Iterator<Item = &'a TableCapture>) {
         if self.change_log.add(tables) {
-            tokio::spawn(collect_all(self.clone()));
+            tokio::spawn(run_gc(self.clone()));
         }
     }
 
     /// Retries locked tables whose next attempt is due.
-    pub(crate) fn collect_locked(self: &Arc<Self>) {
+    pub(crate) fn retry_locked_tables(self: &Arc<Self>) {
         let due = self.change_log.take_due(Instant::now());
         if !due.is_empty() {
-            self.collect(due.iter());
+            self.start_gc(due.iter());
         }
     }
 }
 
-async fn collect_all(worker: Arc<ViewRefreshWorker>) {
-    let mut returned = None;
-    while let Some((tables, session)) = worker.change_log.take_next(returned) {
-        returned = match collect(&worker, &tables, session).await {
+async fn run_gc(worker: Arc<ViewRefreshWorker>) {
+    let mut kept_session = None;
+    while let Some((tables, session)) = worker.change_log.take_next(kept_session) {
+        kept_session = match delete_applied_changes(&worker, &tables, session).await {
             Ok(session) => Some(session),
             Err(error) => {
                 let database = &worker.database;
@@ -59,7 +56,7 @@ async fn collect_all(worker: Arc<ViewRefreshWorker>) {
     }
 }
 
-async fn collect(
+async fn delete_applied_changes(
     worker: &ViewRefreshWorker,
     tables: &[TableCapture],
     session: Option<Session>,
@@ -68,21 +65,19 @@ async fn collect(
         Some(session) => session,
         None => worker.session().await?,
     };
-    let recording = worker.context.config.recording();
+    let capture_options = worker.context.config.capture_options();
     let Session { client, statements } = &mut session;
-    let mut failed = Ok(());
-    for captured in tables {
-        let wait = worker.change_log.lock_wait(captured.id);
-        let forgotten =
-            captures::delete_applied(client, statements, captured, recording, wait).await;
+    let mut result = Ok(());
+    for capture in tables {
+        let lock_wait = worker.change_log.lock_wait(capture.id);
+        let deleted =
+            captures::delete_applied(client, statements, capture, capture_options, lock_wait).await;
         // An error of one table, such as a dropped one, does not keep the others from being
         // processed.
-        match forgotten {
-            Ok(space) => worker
-                .change_log
-                .note_outcome(captured, space, Instant::now()),
-            Err(error) => failed = Err(error),
+        match deleted {
+            Ok(outcome) => worker.change_log.record_outcome(capture, outcome, Instant::now()),
+            Err(error) => result = Err(error),
         }
     }
-    failed.map(|()| session)
+    result.map(|()| session)
 }

@@ -7,23 +7,23 @@ use tokio::sync::{Mutex, watch};
 use super::session::Session;
 
 /// How often followers look for change sets unasked: another Egret process may have written them.
-pub const LOOK_AGAIN: Duration = Duration::from_secs(5);
+pub const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Wakes the followers of a database's views.
 pub struct ChangeNotifier {
-    changes: watch::Sender<()>,
+    change_signal: watch::Sender<()>,
     /// Shared by all followers: each read is short.
     pub(super) session: Mutex<Option<Session>>,
     /// When change sets past their retention were removed last.
-    pub(super) forgotten: std::sync::Mutex<Instant>,
+    pub(super) expired_deleted_at: std::sync::Mutex<Instant>,
 }
 
 impl Default for ChangeNotifier {
     fn default() -> Self {
         Self {
-            changes: watch::Sender::new(()),
+            change_signal: watch::Sender::new(()),
             session: Mutex::default(),
-            forgotten: std::sync::Mutex::new(Instant::now()),
+            expired_deleted_at: std::sync::Mutex::new(Instant::now()),
         }
     }
 }
@@ -31,7 +31,7 @@ impl Default for ChangeNotifier {
 impl ChangeNotifier {
     /// Wakes the followers: there may be a new change set, or a view is gone.
     pub fn notify(&self) {
-        self.changes.send_replace(());
+        self.change_signal.send_replace(());
     }
 
     /// Closes the session after a read that is under way.
@@ -41,6 +41,6 @@ impl ChangeNotifier {
 
     /// Marked as changed whenever there may be a new change set.
     pub fn subscribe(&self) -> watch::Receiver<()> {
-        self.changes.subscribe()
+        self.change_signal.subscribe()
     }
 }

@@ -11,7 +11,7 @@ use crate::error::ViewsError;
 use crate::store::follow::{self, FollowPosition, NextChanges};
 
 /// How often change sets past their retention are removed.
-const FORGET: Duration = Duration::from_secs(60);
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(60);
 
 impl ViewRefreshWorker {
     /// The next page of change sets after a follower's position.
@@ -26,14 +26,14 @@ impl ViewRefreshWorker {
     ) -> Result<NextChanges, ViewsError> {
         let bytes_max = self.context.config.change_event_size.bytes();
         let bytes_max = i64::try_from(bytes_max.max(1)).unwrap_or(i64::MAX);
-        self.read_changes_of(view, name, position, bytes_max).await
+        self.read_changes_bounded(view, name, position, bytes_max).await
     }
 
     /// The next page after a position, of about `bytes_max` bytes at most.
     ///
     /// # Errors
     /// Those of [`follow::read_next`].
-    pub(crate) async fn read_changes_of(
+    pub(crate) async fn read_changes_bounded(
         &self,
         view: i64,
         name: &str,
@@ -46,7 +46,8 @@ impl ViewRefreshWorker {
             _ => session_slot.insert(self.session().await?),
         };
         let Session { client, statements } = session;
-        let next = follow::read_next(client, statements, view, name, position, bytes_max).await;
+        let next =
+            follow::read_next_page(client, statements, view, name, position, bytes_max).await;
         if next.is_err() || !self.is_installed() {
             *session_slot = None;
         }
@@ -59,11 +60,11 @@ impl ViewRefreshWorker {
         session: &Session,
     ) -> Result<bool, ViewsError> {
         {
-            let mut forgotten = lock(&self.notifier.forgotten);
-            if forgotten.elapsed() < FORGET {
+            let mut deleted_at = lock(&self.notifier.expired_deleted_at);
+            if deleted_at.elapsed() < EXPIRY_INTERVAL {
                 return Ok(false);
             }
-            *forgotten = Instant::now();
+            *deleted_at = Instant::now();
         }
         let bytes_max = self.context.config.change_sets_size_max.bytes();
         let bytes_max = i64::try_from(bytes_max).unwrap_or(i64::MAX);

@@ -18,7 +18,7 @@ pub struct ViewsContext {
     pub clock: Arc<dyn Clock>,
     pub metrics: Metrics,
     /// Turns change sets into tasks, where there are queues.
-    pub tasks: Option<TaskPublisher>,
+    pub task_publisher: Option<TaskPublisher>,
 }
 
 /// Turns change sets into tasks, in the queues of one tenant.
@@ -42,12 +42,9 @@ impl ViewsContext {
         if let Some(queue) = &following.queue {
             self.check_queue(queue)?;
         }
-        let default = following
-            .queue
-            .as_ref()
-            .map(|_| self.config.change_sets_kept);
+        let default_retention = following.queue.as_ref().map(|_| self.config.change_sets_kept);
         Ok(FollowSettings {
-            kept: following.kept.or(default),
+            retention: following.retention.or(default_retention),
             queue: following.queue.clone(),
         })
     }
@@ -57,16 +54,13 @@ impl ViewsContext {
     /// # Errors
     /// [`ViewsError::Invalid`].
     pub(crate) fn check_queue(&self, queue: &str) -> Result<(), ViewsError> {
-        let reason = match &self.tasks {
+        let reason = match &self.task_publisher {
             None => "this Egret has no queues".to_owned(),
             Some(tasks) => match tasks.sink.check_queue(queue) {
                 Ok(()) => return Ok(()),
                 Err(rejection) => rejection.message,
             },
         };
-        Err(ViewsError::Invalid {
-            what: "queue",
-            reason,
-        })
+        Err(ViewsError::Invalid { what: "queue", reason })
     }
 }

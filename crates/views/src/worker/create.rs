@@ -18,7 +18,7 @@ use crate::store::{create, registry, remove};
 ///
 /// # Errors
 /// [`ViewsError`]: nothing has been created then.
-pub async fn create(
+pub async fn create_view(
     worker: &Arc<ViewRefreshWorker>,
     session: &mut Session,
     view: &NewView,
@@ -26,27 +26,27 @@ pub async fn create(
 ) -> Result<Record, ViewsError> {
     check_schedule(view.mode, view.schedule.as_ref())?;
     let view = &NewView {
-        following: worker.context.follow_settings(&view.following)?,
+        follow_settings: worker.context.follow_settings(&view.follow_settings)?,
         ..view.clone()
     };
     let max = worker.context.config.views_max;
-    if registry::count(&session.client).await? >= i64::from(max) {
-        return Err(ViewsError::TooMany { max });
+    if registry::count_views(&session.client).await? >= i64::from(max) {
+        return Err(ViewsError::TooManyViews { max });
     }
     worker.adopt_restored(&mut session.client).await?;
-    let recording = worker.context.config.recording();
+    let capture_options = worker.context.config.capture_options();
     // The names of a query that a session has resolved are qualified.
-    let names = match resolved {
-        Some(_) => NameResolution::OfSession,
-        None => NameResolution::Typed,
+    let name_resolution = match resolved {
+        Some(_) => NameResolution::SessionSearchPath,
+        None => NameResolution::PublicSchema,
     };
     let mut retries = worker.lock_retry_policy();
     let created = loop {
         let client = &mut session.client;
-        match create::create(client, view, resolved, names, recording).await {
+        match create::create(client, view, resolved, name_resolution, capture_options).await {
             // The first table is waited for. If another cannot be locked, all locks are released
             // and taken again after a pause.
-            Err(error) if retries.may_retry(&error).await => {}
+            Err(error) if retries.wait_for_retry(&error).await => {}
             created => break created?,
         }
     };
@@ -55,13 +55,16 @@ pub async fn create(
 }
 
 /// Reason why the first refresh of a new view failed.
-pub struct FillError(String);
+pub(crate) struct FillError(String);
 
 /// Fills a new view by its first refresh. Uses no session while it waits for its turn.
 ///
 /// # Errors
 /// [`FillError`]: the view is to be withdrawn.
-pub async fn fill(worker: &Arc<ViewRefreshWorker>, record: &Record) -> Result<(), FillError> {
+pub(crate) async fn fill_view(
+    worker: &Arc<ViewRefreshWorker>,
+    record: &Record,
+) -> Result<(), FillError> {
     let reason = match worker.refresh(record.id, RefreshOptions::default()).await {
         Ok(results) => match results.get(&record.id) {
             Some(result) => result.report.error.clone(),
@@ -76,13 +79,13 @@ pub async fn fill(worker: &Arc<ViewRefreshWorker>, record: &Record) -> Result<()
 ///
 /// # Errors
 /// The view could not be removed either.
-pub async fn withdraw(
+pub(crate) async fn remove_unfilled(
     worker: &Arc<ViewRefreshWorker>,
     record: &Record,
     FillError(reason): FillError,
 ) -> Result<ViewsError, ViewsError> {
     let mut session = worker.session().await?;
-    remove::remove(&mut session.client, record, worker.lock_retry_policy()).await?;
+    remove::remove_view(&mut session.client, record, worker.lock_retry_policy()).await?;
     worker.unload(record.id);
     worker.return_session(session);
     Ok(ViewsError::NotFilled { reason })
@@ -93,15 +96,12 @@ pub async fn withdraw(
 /// # Errors
 /// [`ViewsError::Invalid`] for a schedule in mode immediate, a bad cron expression or a small lag.
 pub(crate) fn check_schedule(mode: Mode, schedule: Option<&Schedule>) -> Result<(), ViewsError> {
-    let invalid = |reason| ViewsError::Invalid {
-        what: "schedule",
-        reason,
-    };
+    let invalid = |reason| ViewsError::Invalid { what: "schedule", reason };
     match schedule {
         Some(_) if mode == Mode::Immediate => Err(invalid(
             "a view in mode immediate cannot have one: it is always up to date".to_owned(),
         )),
-        Some(Schedule::Cron(cron)) => match CronSchedule::of_new(cron, "") {
+        Some(Schedule::Cron(cron)) => match CronSchedule::parse_strict(cron, "") {
             Ok(_) => Ok(()),
             Err(error) => Err(invalid(error.to_string())),
         },

@@ -10,50 +10,47 @@ use super::session::Session;
 use crate::error::ViewsError;
 
 /// State of the server: its snapshot, when it was started, and whether it is a standby.
-const SEEN: &str = "SELECT pg_catalog.concat_ws(' ', pg_catalog.pg_current_snapshot(), pg_catalog.pg_postmaster_start_time(), pg_catalog.pg_is_in_recovery())";
+const SERVER_STATE_SQL: &str = "SELECT pg_catalog.concat_ws(' ', pg_catalog.pg_current_snapshot(), pg_catalog.pg_postmaster_start_time(), pg_catalog.pg_is_in_recovery())";
 
 /// The server's state when no work was left, and the origin of a grid of wake-up times.
 pub(crate) struct IdleDetector {
-    since: Option<String>,
+    idle_state: Option<String>,
     /// Origin of the grid to which wake-up times are aligned.
     origin: Instant,
 }
 
 impl Default for IdleDetector {
     fn default() -> Self {
-        Self {
-            since: None,
-            origin: Instant::now(),
-        }
+        Self { idle_state: None, origin: Instant::now() }
     }
 }
 
 /// Reads the server's state.
 pub(crate) async fn read_server_state(session: &mut Session) -> Result<String, ViewsError> {
     let Session { client, statements } = session;
-    let row = statements.query_one(client, SEEN, &[]).await?;
+    let row = statements.query_one(client, SERVER_STATE_SQL, &[]).await?;
     Ok(row.get(0))
 }
 
 impl IdleDetector {
     /// Remembers the server's state at which there was nothing to do.
     pub(crate) fn note_idle(&mut self, state: String) {
-        self.since = Some(state);
+        self.idle_state = Some(state);
     }
 
     /// Whether the server's state is still the one at which there was nothing to do.
     pub(crate) fn is_idle_since(&self, state: &str) -> bool {
-        self.since.as_deref() == Some(state)
+        self.idle_state.as_deref() == Some(state)
     }
 
     /// Aligns `due` down to a multiple of its wait after the origin: all components with the same
     /// wait are woken at the same moment, and none later than due.
     pub(crate) fn align_wake(&self, now: Instant, due: Instant) -> Instant {
-        let wait = due.saturating_duration_since(now).as_micros();
-        let passed = now.duration_since(self.origin).as_micros();
-        let behind = passed.checked_rem(wait).unwrap_or(0);
-        let left = u64::try_from(wait - behind).unwrap_or(u64::MAX);
-        now + Duration::from_micros(left)
+        let wait_us = due.saturating_duration_since(now).as_micros();
+        let elapsed_us = now.duration_since(self.origin).as_micros();
+        let past_grid_us = elapsed_us.checked_rem(wait_us).unwrap_or(0);
+        let remaining_us = u64::try_from(wait_us - past_grid_us).unwrap_or(u64::MAX);
+        now + Duration::from_micros(remaining_us)
     }
 }
 
@@ -63,11 +60,11 @@ mod tests {
 
     #[test]
     fn components_with_equal_waits_are_woken_together() {
-        let quiet = IdleDetector::default();
-        let at = |ms| quiet.origin + Duration::from_millis(ms);
-        assert_eq!(quiet.align_wake(at(0), at(800)), at(800));
-        assert_eq!(quiet.align_wake(at(300), at(1_100)), at(800));
-        assert_eq!(quiet.align_wake(at(800), at(1_600)), at(1_600));
-        assert_eq!(quiet.align_wake(at(300), at(300)), at(300));
+        let detector = IdleDetector::default();
+        let at = |ms| detector.origin + Duration::from_millis(ms);
+        assert_eq!(detector.align_wake(at(0), at(800)), at(800));
+        assert_eq!(detector.align_wake(at(300), at(1_100)), at(800));
+        assert_eq!(detector.align_wake(at(800), at(1_600)), at(1_600));
+        assert_eq!(detector.align_wake(at(300), at(300)), at(300));
     }
 }

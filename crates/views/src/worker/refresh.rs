@@ -30,7 +30,7 @@ use crate::store::refreshable::Refreshable;
 use crate::store::{refresh, registry};
 
 /// Maximum number of attempts at a refresh that fails with a transient error.
-const ATTEMPTS: u32 = 4;
+const ATTEMPTS_MAX: u32 = 4;
 
 impl ViewRefreshWorker {
     /// Refreshes a component that is due. Every `verify_every`th refresh compares one of its views
@@ -38,28 +38,22 @@ impl ViewRefreshWorker {
     ///
     /// # Errors
     /// Those of [`Self::refresh`].
-    pub(crate) async fn refresh_due(
+    pub(crate) async fn refresh_due_component(
         self: &Arc<Self>,
         views: &[i64],
-        number: u64,
+        refresh_number: u64,
     ) -> Result<RefreshResults, ViewsError> {
-        let every = u64::from(self.context.config.verify_every);
-        let turn = number.checked_div(every).unwrap_or(0) as usize;
-        let is_turn = every > 0 && number.is_multiple_of(every);
-        let compared = views.get(turn % views.len().max(1)).copied();
-        let first = views.first().copied().unwrap_or_default();
-        let compared = compared
-            .filter(|_| is_turn)
-            .map(|view| (view, VerifyTrigger::Sampled));
-        let options = RefreshOptions {
-            compared,
-            is_explained: false,
-        };
-        let results = self.refresh(first, options).await?;
+        let verify_every = u64::from(self.context.config.verify_every);
+        let verify_index = refresh_number.checked_div(verify_every).unwrap_or(0) as usize;
+        let needs_verification = verify_every > 0 && refresh_number.is_multiple_of(verify_every);
+        let verified_view = views.get(verify_index % views.len().max(1)).copied();
+        let first_view = views.first().copied().unwrap_or_default();
+        let compared =
+            verified_view.filter(|_| needs_verification).map(|view| (view, VerifyTrigger::Sampled));
+        let options = RefreshOptions { verified_view: compared, collects_plans: false };
+        let results = self.refresh(first_view, options).await?;
         for (view, result) in &results {
-            let differing = result
-                .comparison
-                .map_or(0, |rows| rows.missing + rows.extra);
+            let differing = result.comparison.map_or(0, |rows| rows.missing + rows.extra);
             if differing > 0 {
                 let session = self.session().await?;
                 registry::request_rebuild(&session.client, *view).await?;
@@ -115,7 +109,7 @@ impl ViewRefreshWorker {
         let Ok(session) = self.session().await else {
             return false;
         };
-        let Ok(record) = registry::record_of(&session.client, view).await else {
+        let Ok(record) = registry::read_record(&session.client, view).await else {
             return false;
         };
         self.return_session(session);
@@ -131,25 +125,26 @@ impl ViewRefreshWorker {
         view: i64,
         options: RefreshOptions,
     ) -> Result<RefreshResults, ViewsError> {
-        let _permit = self.parallel.acquire().await;
+        let _permit = self.refresh_permits.acquire().await;
         let mut session = self.session().await?;
         let mut retries = self.lock_retry_policy();
-        let name = lock(&self.loaded)
-            .get(&view)
-            .map(|loaded| loaded.record.name.clone());
+        let name = lock(&self.loaded_views).get(&view).map(|loaded| loaded.record.name.clone());
         for attempt in 1.. {
-            let is_last = attempt >= ATTEMPTS;
-            match self.attempt(&mut session, view, options, is_last).await {
-                Err(error) if !is_last && (error.is_passing() || error.may_be_of_another()) => {
+            let is_last_attempt = attempt >= ATTEMPTS_MAX;
+            match self.attempt_refresh(&mut session, view, options, is_last_attempt).await {
+                Err(error)
+                    if !is_last_attempt
+                        && (error.is_transient() || error.can_mean_stale_record()) =>
+                {
                     self.prepare_retry(&session.client, &error).await?;
-                    if error.may_be_of_another()
-                        && self.is_another(&mut session, view, name.as_ref()).await?
+                    if error.can_mean_stale_record()
+                        && self.is_view_replaced(&mut session, view, name.as_ref()).await?
                     {
                         return Err(error);
                     }
                 }
-                Err(error) if retries.may_retry(&error).await => {}
-                Err(error) => return Err(self.with_limit(error)),
+                Err(error) if retries.wait_for_retry(&error).await => {}
+                Err(error) => return Err(self.map_cancellation(error)),
                 Ok(results) => {
                     self.return_session(session);
                     return Ok(results);
@@ -159,73 +154,74 @@ impl ViewRefreshWorker {
         Err(ViewsError::SourceChanged)
     }
 
-    async fn attempt(
+    async fn attempt_refresh(
         self: &Arc<Self>,
         session: &mut Session,
         view: i64,
         options: RefreshOptions,
-        is_last: bool,
+        is_last_attempt: bool,
     ) -> Result<RefreshResults, ViewsError> {
         let at_ms = self.context.clock.now().as_millis_unsigned() as i64;
-        let begun = Instant::now();
-        let table = self.catalog.table_now(&session.client).await?;
-        self.note_table(table);
-        let records = self.component(session, view).await?;
+        let started_at = Instant::now();
+        let registry_oid = self.catalog.registry_oid(&session.client).await?;
+        self.note_table(registry_oid);
+        let records = self.find_component(session, view).await?;
         let (loaded, mut results) = self.load_component(session, &records, at_ms).await?;
         if loaded.is_empty() {
             return Ok(results);
         }
         let views: Vec<&Refreshable> = loaded.iter().map(AsRef::as_ref).collect();
         let costs = self.take_costs(&views);
-        let expects_changes =
-            |view: &&Refreshable| costs.get(&view.record.id).is_some_and(CostModel::expects);
+        let expects_changes = |view: &&Refreshable| {
+            costs.get(&view.record.id).is_some_and(CostModel::expects_changes)
+        };
         let request = RefreshRequest {
             views: &views,
             options: RefreshOptions {
-                compared: options
-                    .compared
-                    .filter(|(view, trigger)| may_compare(&views, *view, *trigger)),
+                verified_view: options
+                    .verified_view
+                    .filter(|(view, trigger)| can_compare(&views, *view, *trigger)),
                 ..options
             },
             costs: &costs,
             at_ms,
-            begun,
+            started_at,
             history_max: Some(self.context.config.history_max),
             limits: self.context.config.limits(),
-            table,
-            is_expected: views.iter().any(expects_changes),
+            registry_oid,
+            expects_changes: views.iter().any(expects_changes),
         };
         let Session { client, statements } = session;
-        let of_views = match refresh::refresh(client, statements, request).await {
+        let refresh_results = match refresh::refresh(client, statements, request).await {
             Ok(outcomes) => {
-                self.follow_up(client, &views, outcomes, at_ms, is_last)
-                    .await?
+                self.process_outcomes(client, &views, outcomes, at_ms, is_last_attempt).await?
             }
             Err(error) => {
-                self.follow_up_error(client, &views, error, at_ms, is_last)
-                    .await?
+                self.process_batch_error(client, &views, error, at_ms, is_last_attempt).await?
             }
         };
-        results.extend(of_views);
+        results.extend(refresh_results);
         Ok(results)
     }
 
     /// The component of a view in the order of refreshes, without suspended views and those that
     /// read them.
-    async fn component(&self, session: &mut Session, view: i64) -> Result<Vec<Record>, ViewsError> {
-        let cached = self.catalog.views_with(session, view).await?;
-        let component = component_of(&cached, view);
+    async fn find_component(
+        &self,
+        session: &mut Session,
+        view: i64,
+    ) -> Result<Vec<Record>, ViewsError> {
+        let cached = self.catalog.views_including(session, view).await?;
+        let component = select_component(&cached, view);
         if component.iter().any(|record| record.id == view) {
             return Ok(component);
         }
         // Another Egret process may have resumed it.
-        let current = self.catalog.views(session).await?;
+        let current = self.catalog.read_views(session).await?;
         if current.iter().any(|record| record.id == view) {
-            Ok(component_of(&current, view))
+            Ok(select_component(&current, view))
         } else {
-            Err(ViewsError::NotFound {
-                name: view.to_string(),
-            })
+            Err(ViewsError::NotFound { name: view.to_string() })
         }
     }
 
@@ -246,10 +242,10 @@ impl ViewRefreshWorker {
             }
             match self.load_view(&mut session.client, record.id).await {
                 Ok(view) => views.push(view),
-                Err(error) if error.is_lasting() => {
+                Err(error) if error.is_permanent() => {
                     // Code that the query calls may have prepared statements in this session: do
                     // not reuse it.
-                    session.statements.spoil();
+                    session.statements.mark_spoiled();
                     let client = &session.client;
                     let result = RefreshResult {
                         report: self.suspend(client, record, at_ms, &error).await?,
@@ -265,11 +261,11 @@ impl ViewRefreshWorker {
 
     /// The costs that the attempt goes by. A bar on incremental refreshes holds for one attempt.
     fn take_costs(&self, views: &[&Refreshable]) -> BTreeMap<i64, CostModel> {
-        let mut learned = lock(&self.costs);
-        let costs = learned.clone();
+        let mut cost_models = lock(&self.costs);
+        let costs = cost_models.clone();
         for view in views {
-            if let Some(costs) = learned.get_mut(&view.record.id) {
-                costs.is_barred = false;
+            if let Some(costs) = cost_models.get_mut(&view.record.id) {
+                costs.is_incremental_barred = false;
             }
         }
         costs
@@ -277,20 +273,20 @@ impl ViewRefreshWorker {
 }
 
 /// Whether a view is among these, and a comparison with its query would be meaningful.
-fn may_compare(views: &[&Refreshable], view: i64, trigger: VerifyTrigger) -> bool {
+fn can_compare(views: &[&Refreshable], view: i64, trigger: VerifyTrigger) -> bool {
     views.iter().any(|other| {
-        let is_sure = trigger == VerifyTrigger::Requested || other.is_reproducible();
-        other.record.id == view && other.can_be_compared() && is_sure
+        let is_meaningful = trigger == VerifyTrigger::Requested || other.is_reproducible();
+        other.record.id == view && other.can_be_compared() && is_meaningful
     })
 }
 
 /// Selects the component of a view from a list of views: see [`ViewRefreshWorker::component`].
-fn component_of(records: &[Record], view: i64) -> Vec<Record> {
-    let members: Vec<Member> = records.iter().map(Record::member).collect();
+fn select_component(records: &[Record], view: i64) -> Vec<Record> {
+    let members: Vec<Member> = records.iter().map(Record::component_member).collect();
     let mut components = components(&members).into_iter();
-    let found = components.find(|component| component.iter().any(|member| member.view == view));
+    let selected = components.find(|component| component.iter().any(|member| member.view == view));
     let mut component: Vec<Record> = Vec::new();
-    for member in found.into_iter().flatten() {
+    for member in selected.into_iter().flatten() {
         let record = records.iter().find(|record| record.id == member.view);
         let is_selected = |view: &i64| component.iter().any(|record| record.id == *view);
         if let Some(record) = record

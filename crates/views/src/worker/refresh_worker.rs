@@ -41,7 +41,7 @@ pub struct ViewRefreshWorker {
     pub database: String,
     pub context: Arc<ViewsContext>,
     /// Wakes the refresh loop: there may be a new view, or another schedule.
-    pub changed: Notify,
+    pub views_changed: Notify,
     /// Tables for changes of which applied rows may be removed.
     pub change_log: ChangeLogGc,
     /// Notifies followers of the database's views.
@@ -53,12 +53,12 @@ pub struct ViewRefreshWorker {
     /// The database and the table of views that everything cached here is of.
     incarnation: Mutex<DatabaseIncarnation>,
     /// Idle sessions, to be used again.
-    idle: Mutex<Vec<Session>>,
-    pub(super) loaded: Mutex<BTreeMap<i64, Arc<Refreshable>>>,
+    idle_sessions: Mutex<Vec<Session>>,
+    pub(super) loaded_views: Mutex<BTreeMap<i64, Arc<Refreshable>>>,
     pub(super) costs: Mutex<BTreeMap<i64, CostModel>>,
-    pub(super) latest: Mutex<BTreeMap<i64, RefreshReport>>,
+    pub(super) latest_reports: Mutex<BTreeMap<i64, RefreshReport>>,
     /// One permit for each refresh that may run at a time.
-    pub(super) parallel: Semaphore,
+    pub(super) refresh_permits: Semaphore,
     pub(super) faults: ViewFaults,
 }
 
@@ -69,17 +69,17 @@ impl ViewRefreshWorker {
             database: database.to_owned(),
             faults: ViewFaults::new(),
             context,
-            changed: Notify::new(),
+            views_changed: Notify::new(),
             change_log: ChangeLogGc::default(),
             notifier: ChangeNotifier::default(),
             installed: AtomicBool::new(false),
             catalog: CatalogCache::default(),
             incarnation: Mutex::default(),
-            idle: Mutex::default(),
-            loaded: Mutex::default(),
+            idle_sessions: Mutex::default(),
+            loaded_views: Mutex::default(),
             costs: Mutex::default(),
-            latest: Mutex::default(),
-            parallel: Semaphore::new(parallel),
+            latest_reports: Mutex::default(),
+            refresh_permits: Semaphore::new(parallel),
         }
     }
 
@@ -101,7 +101,7 @@ impl ViewRefreshWorker {
     /// Checks whether the database has views.
     pub async fn inspect(&self) -> Result<bool, ViewsError> {
         let mut session = self.session().await?;
-        let is_installed = self.catalog.inspect(&session.client).await?.is_some();
+        let is_installed = self.catalog.check_registry(&session.client).await?.is_some();
         if is_installed && !self.is_installed() {
             // An older version of Egret may have installed the schema.
             install(&mut session.client).await?;
@@ -118,7 +118,7 @@ impl ViewRefreshWorker {
     /// An idle session of the database, or a new one. To be given back by [`Self::return_session`]
     /// unless an error occurred.
     pub async fn session(&self) -> Result<Session, ViewsError> {
-        let idle = lock(&self.idle).pop();
+        let idle = lock(&self.idle_sessions).pop();
         if let Some(session) = idle
             && !session.client.is_closed()
         {
@@ -132,7 +132,7 @@ impl ViewRefreshWorker {
 
     /// Clears the caches if the database of a new session is not the one that they are of.
     async fn note_server(&self, session: &mut Session) -> Result<(), ViewsError> {
-        let server = session.statements.server(&session.client).await?;
+        let server = session.statements.server_identity(&session.client).await?;
         let before = lock(&self.incarnation).server.replace(server.clone());
         if before.is_some_and(|before| before != server) {
             let database = &self.database;
@@ -153,7 +153,7 @@ impl ViewRefreshWorker {
 
     /// Keeps a session for later use, as long as the database has views.
     pub(crate) fn return_session(&self, session: Session) {
-        let mut idle = lock(&self.idle);
+        let mut idle = lock(&self.idle_sessions);
         if self.is_installed()
             && !session.statements.is_spoiled
             && idle.len() <= self.context.config.refresh_parallel_max as usize
@@ -167,43 +167,43 @@ impl ViewRefreshWorker {
     pub async fn close(&self) {
         // Before the sessions are closed: a session that is given back from here on is dropped.
         self.installed.store(false, Ordering::Relaxed);
-        lock(&self.idle).clear();
+        lock(&self.idle_sessions).clear();
         self.change_log.close_session();
         self.notifier.close_session().await;
-        self.catalog.invalidate_table();
+        self.catalog.invalidate_registry_oid();
         self.clear_caches();
     }
 
     /// Clears what is known of views by their numbers.
     fn clear_caches(&self) {
-        self.catalog.invalidate();
+        self.catalog.invalidate_views();
         self.change_log.clear_tables();
-        lock(&self.loaded).clear();
+        lock(&self.loaded_views).clear();
         lock(&self.costs).clear();
-        lock(&self.latest).clear();
+        lock(&self.latest_reports).clear();
     }
 
     /// Discards the cached list of views and wakes the refresh loop.
     pub(crate) fn announce_change(&self) {
-        self.catalog.invalidate();
-        self.changed.notify_one();
+        self.catalog.invalidate_views();
+        self.views_changed.notify_one();
     }
 
     /// Report of the last refresh of a view by this process; the history may not have it yet.
-    pub fn latest(&self, view: i64) -> Option<RefreshReport> {
-        lock(&self.latest).get(&view).cloned()
+    pub(crate) fn latest_report(&self, view: i64) -> Option<RefreshReport> {
+        lock(&self.latest_reports).get(&view).cloned()
     }
 
     /// Has a view loaded again before its next refresh.
     pub(crate) fn unload(&self, view: i64) {
-        self.catalog.invalidate();
-        lock(&self.loaded).remove(&view);
+        self.catalog.invalidate_views();
+        lock(&self.loaded_views).remove(&view);
     }
 
     /// Discards the learned costs and the latest report of a view.
     pub(crate) fn discard_costs(&self, view: i64) {
         lock(&self.costs).remove(&view);
-        lock(&self.latest).remove(&view);
+        lock(&self.latest_reports).remove(&view);
     }
 
     /// A view prepared for refreshes, from the cache if it is there.
@@ -212,23 +212,23 @@ impl ViewRefreshWorker {
         client: &mut Client,
         view: i64,
     ) -> Result<Arc<Refreshable>, ViewsError> {
-        let cached = lock(&self.loaded).get(&view).cloned();
+        let cached = lock(&self.loaded_views).get(&view).cloned();
         if let Some(cached) = cached {
             return Ok(cached);
         }
         self.adopt_restored(client).await?;
         let loaded = Arc::new(load(client, view).await?);
-        lock(&self.loaded).insert(view, loaded.clone());
+        lock(&self.loaded_views).insert(view, loaded.clone());
         Ok(loaded)
     }
 
     /// Converts the views of a restored database to the object numbers of this one.
     pub(crate) async fn adopt_restored(&self, client: &mut Client) -> Result<(), ViewsError> {
-        let recording = self.context.config.recording();
-        if restored::adopt(client, recording).await? {
+        let capture_options = self.context.config.capture_options();
+        if restored::adopt_restored(client, capture_options).await? {
             let database = &self.database;
             tracing::info!(database, "the database was restored: rebuilding its views");
-            lock(&self.loaded).clear();
+            lock(&self.loaded_views).clear();
         }
         Ok(())
     }

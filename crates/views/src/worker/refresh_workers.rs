@@ -14,7 +14,7 @@ pub(crate) struct RefreshWorkers {
     pub context: Arc<ViewsContext>,
     workers: Mutex<BTreeMap<String, Arc<ViewRefreshWorker>>>,
     /// Wakes the watch over databases: a database may have got its first view.
-    pub changed: Notify,
+    pub databases_changed: Notify,
     /// True once the engine stops.
     pub stopping: watch::Sender<bool>,
 }
@@ -24,7 +24,7 @@ impl RefreshWorkers {
         Self {
             context: Arc::new(context),
             workers: Mutex::default(),
-            changed: Notify::new(),
+            databases_changed: Notify::new(),
             stopping: watch::Sender::new(false),
         }
     }
@@ -40,7 +40,7 @@ impl RefreshWorkers {
     }
 
     /// The workers of databases with views, or the one of `database` if it has views.
-    pub(crate) fn installed(&self, database: Option<&str>) -> Vec<Arc<ViewRefreshWorker>> {
+    pub(crate) fn installed_workers(&self, database: Option<&str>) -> Vec<Arc<ViewRefreshWorker>> {
         lock(&self.workers)
             .values()
             .filter(|worker| worker.is_installed())

@@ -3,7 +3,7 @@
 use egret_postgres::tokio_postgres::Client;
 
 use crate::config::ViewsConfig;
-use crate::core::memory::STEP_KB;
+use crate::core::memory::STEP_MEMORY_KB;
 use crate::error::ViewsError;
 use crate::store::statements::Statements;
 
@@ -22,14 +22,11 @@ impl Session {
             // another one would invalidate all plans.
             "SET lock_timeout = {}; SET statement_timeout = {}; SET client_min_messages = warning; \
              SET search_path = pg_catalog, egret, pg_temp; SET plan_cache_mode = force_generic_plan; SET jit = off; \
-             SET work_mem = '{STEP_KB}kB'; SET hash_mem_multiplier = 1",
+             SET work_mem = '{STEP_MEMORY_KB}kB'; SET hash_mem_multiplier = 1",
             config.lock_timeout.0.min(i32::MAX as u64),
             config.refresh_timeout.0.min(i32::MAX as u64),
         );
         client.batch_execute(&settings).await?;
-        Ok(Self {
-            client,
-            statements: Statements::default(),
-        })
+        Ok(Self { client, statements: Statements::default() })
     }
 }

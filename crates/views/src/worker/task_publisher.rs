@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
-use super::change_notifier::LOOK_AGAIN;
+use super::change_notifier::POLL_INTERVAL;
 use super::context::TaskPublisher;
 use super::refresh_worker::ViewRefreshWorker;
 use super::session::Session;
@@ -21,32 +21,33 @@ use crate::model::ChangePage;
 use crate::store::follow::{self, FollowPosition, NextChanges, TaskFeed};
 
 /// Change sets of a view in one batch.
-const BATCH: usize = 100;
+const BATCH_SETS_MAX: usize = 100;
 
 /// Bytes of payloads after which a batch ends, whatever `views.change_task_size_max` is.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// Publishes the change sets of a database until the engine stops.
-pub async fn serve(worker: Arc<ViewRefreshWorker>, mut stopping: watch::Receiver<bool>) {
-    let Some(tasks) = worker.context.tasks.clone() else {
+pub async fn run(worker: Arc<ViewRefreshWorker>, mut stopping: watch::Receiver<bool>) {
+    let Some(tasks) = worker.context.task_publisher.clone() else {
         return;
     };
     let mut changes = worker.notifier.subscribe();
     let database = worker.database.as_str();
-    let failing = Condition::new("views_change_tasks_failing", database);
-    let refused = ConditionSet::new("views_change_tasks_refused");
+    let publish_condition = Condition::new("views_change_tasks_failing", database);
+    let refusal_conditions = ConditionSet::new("views_change_tasks_refused");
     while !*stopping.borrow() {
         changes.borrow_and_update();
-        match publish_all(&worker, &tasks, &refused).await {
-            Ok(()) => failing.recover("changes of views are enqueued as tasks again"),
+        match publish_all(&worker, &tasks, &refusal_conditions).await {
+            Ok(()) => publish_condition.recover("changes of views are enqueued as tasks again"),
             Err(error) => {
-                failing.fail(&error, "cannot enqueue changes of views as tasks; retrying");
+                publish_condition
+                    .fail(&error, "cannot enqueue changes of views as tasks; retrying");
             }
         }
         tokio::select! {
             _ = stopping.changed() => {}
             _ = changes.changed() => {}
-            () = tokio::time::sleep(LOOK_AGAIN) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
     }
 }
@@ -54,26 +55,26 @@ pub async fn serve(worker: Arc<ViewRefreshWorker>, mut stopping: watch::Receiver
 async fn publish_all(
     worker: &ViewRefreshWorker,
     tasks: &TaskPublisher,
-    refused: &ConditionSet,
+    refusal_conditions: &ConditionSet,
 ) -> Result<(), ViewsError> {
     let mut session = worker.session().await?;
     let Session { client, statements } = &mut session;
     let feeds = follow::list_task_feeds(client, statements).await?;
-    let is_there = |name: &str| feeds.iter().any(|feed| subject(worker, feed) == name);
-    refused.retain(is_there);
+    let exists = |name: &str| feeds.iter().any(|feed| condition_subject(worker, feed) == name);
+    refusal_conditions.retain(exists);
     for feed in feeds {
         // A view whose tasks are refused does not hold up the others.
-        while publish(worker, tasks, refused, &mut session, &feed).await? {}
+        while publish_batch(worker, tasks, refusal_conditions, &mut session, &feed).await? {}
     }
     worker.return_session(session);
     Ok(())
 }
 
 /// Publishes a batch of change sets of a view. Returns whether there may be more.
-async fn publish(
+async fn publish_batch(
     worker: &ViewRefreshWorker,
     tasks: &TaskPublisher,
-    refused: &ConditionSet,
+    refusal_conditions: &ConditionSet,
     session: &mut Session,
     feed: &TaskFeed,
 ) -> Result<bool, ViewsError> {
@@ -85,10 +86,8 @@ async fn publish(
     let batch = next_batch(worker, &feed).await?;
     let payloads = &batch.payloads;
     let prefix = format!("views/{}/{}", worker.database, feed.view);
-    let keys: Vec<String> = payloads
-        .iter()
-        .map(|(sequence, _)| format!("{prefix}/{sequence}"))
-        .collect();
+    let keys: Vec<String> =
+        payloads.iter().map(|(sequence, _)| format!("{prefix}/{sequence}")).collect();
     let requests: Vec<TaskRequest<'_>> = payloads
         .iter()
         .zip(&keys)
@@ -103,49 +102,46 @@ async fn publish(
         })
         .collect();
     let outcomes = tasks.sink.enqueue(&requests).await;
-    let taken = outcomes
-        .iter()
-        .take_while(|outcome| outcome.is_ok())
-        .count();
-    let is_all = taken == payloads.len();
-    if let Some((sequence, _)) = taken.checked_sub(1).and_then(|last| payloads.get(last)) {
+    let accepted_count = outcomes.iter().take_while(|outcome| outcome.is_ok()).count();
+    let are_all_accepted = accepted_count == payloads.len();
+    if let Some((sequence, _)) = accepted_count.checked_sub(1).and_then(|last| payloads.get(last)) {
         follow::store_position(client, statements, feed.view, *sequence).await?;
     }
     count_outcomes(worker, &outcomes);
-    note_outcomes(&subject(worker, &feed), &outcomes, refused);
-    Ok(is_all && batch.may_have_more)
+    update_conditions(&condition_subject(worker, &feed), &outcomes, refusal_conditions);
+    Ok(are_all_accepted && batch.may_have_more)
 }
 
 /// Name of a view and its queue in conditions.
-fn subject(worker: &ViewRefreshWorker, feed: &TaskFeed) -> String {
+fn condition_subject(worker: &ViewRefreshWorker, feed: &TaskFeed) -> String {
     format!("{}: {}, queue {}", worker.database, feed.name, feed.queue)
 }
 
-fn note_outcomes(
+fn update_conditions(
     subject: &str,
     outcomes: &[Result<TaskReceipt, TaskRejection>],
-    refused: &ConditionSet,
+    refusal_conditions: &ConditionSet,
 ) {
     match outcomes.iter().find_map(|outcome| outcome.as_ref().err()) {
         Some(error) => {
-            refused.fail(
+            refusal_conditions.fail(
                 subject,
                 error,
                 "cannot enqueue a change of a view as a task; retrying",
             );
         }
         None if outcomes.is_empty() => {}
-        None => refused.recover(subject, "changes of a view are enqueued as tasks again"),
+        None => {
+            refusal_conditions.recover(subject, "changes of a view are enqueued as tasks again")
+        }
     }
 }
 
 fn count_outcomes(worker: &ViewRefreshWorker, outcomes: &[Result<TaskReceipt, TaskRejection>]) {
     let tasks = &worker.context.metrics.change_tasks;
-    let taken = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+    let accepted_count = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
     let outcome = "taken";
-    tasks
-        .get_or_create(&OutcomeLabels { outcome })
-        .inc_by(taken as u64);
+    tasks.get_or_create(&OutcomeLabels { outcome }).inc_by(accepted_count as u64);
     if outcomes.iter().any(Result::is_err) {
         let outcome = "refused";
         tasks.get_or_create(&OutcomeLabels { outcome }).inc();
@@ -164,34 +160,28 @@ struct Batch {
 async fn next_batch(worker: &ViewRefreshWorker, feed: &TaskFeed) -> Result<Batch, ViewsError> {
     let bytes_max = worker.context.config.change_task_size_max.bytes();
     let bytes_max = i64::try_from(bytes_max.max(1)).unwrap_or(i64::MAX);
-    let mut position = FollowPosition {
-        sequence: feed.handed_over,
-        rows: 0,
-    };
+    let mut position = FollowPosition { sequence: feed.enqueued_sequence, rows: 0 };
     let (mut payloads, mut bytes) = (Vec::new(), 0);
-    let is_full = |sets: usize, bytes: usize| sets >= BATCH || bytes >= BATCH_BYTES_MAX;
+    let is_full = |sets: usize, bytes: usize| sets >= BATCH_SETS_MAX || bytes >= BATCH_BYTES_MAX;
     while !is_full(payloads.len(), bytes) {
-        let next = worker.read_changes_of(feed.view, &feed.name, position, bytes_max);
+        let next = worker.read_changes_bounded(feed.view, &feed.name, position, bytes_max);
         let page = match next.await? {
             NextChanges::Nothing | NextChanges::Gone(None) => break,
             NextChanges::Page(page) => page,
             // The queue accepted nothing for so long that change sets were removed.
-            NextChanges::Gone(Some(first)) => forgotten_page(first, position),
+            NextChanges::Gone(Some(first)) => reset_page(first, position),
         };
         position.sequence = page.sequence;
         let sequence = page.sequence;
-        let payload = payload(worker, feed, page, bytes_max);
+        let payload = payload_json(worker, feed, page, bytes_max);
         bytes += payload.len();
         payloads.push((sequence, payload));
     }
-    Ok(Batch {
-        may_have_more: is_full(payloads.len(), bytes),
-        payloads,
-    })
+    Ok(Batch { may_have_more: is_full(payloads.len(), bytes), payloads })
 }
 
 /// Stands for the removed change sets before `first`, the first that is retained.
-fn forgotten_page(first: i64, position: FollowPosition) -> ChangePage {
+fn reset_page(first: i64, position: FollowPosition) -> ChangePage {
     ChangePage {
         // Always after the position.
         sequence: (first - 1).max(position.sequence + 1),
@@ -232,7 +222,7 @@ struct PayloadRow {
     row: Box<RawValue>,
 }
 
-fn payload(
+fn payload_json(
     worker: &ViewRefreshWorker,
     feed: &TaskFeed,
     page: ChangePage,
@@ -244,16 +234,13 @@ fn payload(
         .rows
         .into_iter()
         .map(|row| {
-            let row_of = RawValue::from_string(row.content).ok()?;
-            Some(PayloadRow {
-                weight: row.weight,
-                row: row_of,
-            })
+            let content = RawValue::from_string(row.content).ok()?;
+            Some(PayloadRow { weight: row.weight, row: content })
         })
         .collect::<Option<Vec<PayloadRow>>>()
         .filter(|_| is_whole && page.reset.is_none());
-    let is_left_out = rows.is_none() && page.reset.is_none();
-    let read = is_left_out.then(|| {
+    let are_rows_omitted = rows.is_none() && page.reset.is_none();
+    let read = are_rows_omitted.then(|| {
         let (name, database) = (&feed.name, &worker.database);
         let after = page.sequence - 1;
         format!("/v1/views/{name}/changes?database={database}&after={after}")

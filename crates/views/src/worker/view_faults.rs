@@ -17,8 +17,8 @@ impl ViewFaults {
     }
 
     /// Removes the faults of dropped views.
-    pub(crate) fn retain(&self, is_there: impl Fn(&str) -> bool) {
-        self.refresh.retain(&is_there);
-        self.compare.retain(&is_there);
+    pub(crate) fn retain(&self, exists: impl Fn(&str) -> bool) {
+        self.refresh.retain(&exists);
+        self.compare.retain(&exists);
     }
 }

@@ -20,16 +20,12 @@ impl CaptureFixture {
         client.batch_execute(setup).await.unwrap();
         let view = create(&mut client, "public", "v", QUERY).await.unwrap();
         view.refresh(&mut client).await.unwrap();
-        Self {
-            client,
-            view,
-            _database: database,
-        }
+        Self { client, view, _database: database }
     }
 
     /// Changes something; returns whether the view was computed anew. It is what its query says
     /// then.
-    async fn after(&mut self, change: &str) -> bool {
+    async fn is_rebuilt_after(&mut self, change: &str) -> bool {
         self.client.batch_execute(change).await.unwrap();
         let refreshed = self
             .view
@@ -39,8 +35,8 @@ impl CaptureFixture {
         let sql = format!(
             "SELECT count(*) FROM ((TABLE v EXCEPT ALL {QUERY}) UNION ALL ({QUERY} EXCEPT ALL TABLE v)) AS d"
         );
-        let wrong: i64 = self.client.query_one(&sql, &[]).await.unwrap().get(0);
-        assert_eq!(wrong, 0, "{change}");
+        let differences: i64 = self.client.query_one(&sql, &[]).await.unwrap().get(0);
+        assert_eq!(differences, 0, "{change}");
         refreshed.is_full
     }
 }
@@ -72,7 +68,7 @@ async fn whatever_changes_rows() {
             "DELETE FROM t",
         ];
         for change in changes {
-            assert!(!world.after(change).await, "{change}");
+            assert!(!world.is_rebuilt_after(change).await, "{change}");
         }
     }
 }
@@ -83,22 +79,20 @@ async fn a_row_that_goes_with_another() {
         CREATE TABLE t (id int PRIMARY KEY, c text, d int REFERENCES parent ON DELETE CASCADE ON UPDATE SET NULL); \
         INSERT INTO t VALUES (1, 'a', 1), (2, 'a', 2), (3, 'b', 2), (4, 'b', 3);";
     let mut world = CaptureFixture::new(18, setup).await;
-    assert!(!world.after("DELETE FROM parent WHERE id = 2").await);
-    assert!(!world.after("UPDATE parent SET id = 30 WHERE id = 3").await);
+    assert!(!world.is_rebuilt_after("DELETE FROM parent WHERE id = 2").await);
+    assert!(!world.is_rebuilt_after("UPDATE parent SET id = 30 WHERE id = 3").await);
 }
 
 #[tokio::test]
 async fn what_rows_do_not_say_computes_it_anew() {
     let mut world = CaptureFixture::new(18, TABLE).await;
-    assert!(world.after("TRUNCATE t").await);
+    assert!(world.is_rebuilt_after("TRUNCATE t").await);
     assert!(
-        world
-            .after("BEGIN; TRUNCATE t; INSERT INTO t VALUES (1, 'a', 1); COMMIT")
-            .await
+        world.is_rebuilt_after("BEGIN; TRUNCATE t; INSERT INTO t VALUES (1, 'a', 1); COMMIT").await
     );
-    assert!(!world.after("INSERT INTO t VALUES (2, 'b', 2)").await);
+    assert!(!world.is_rebuilt_after("INSERT INTO t VALUES (2, 'b', 2)").await);
     // With a transition table of nothing the types still are what they were.
-    assert!(!world.after("DELETE FROM t WHERE id = 12345").await);
+    assert!(!world.is_rebuilt_after("DELETE FROM t WHERE id = 12345").await);
 }
 
 #[tokio::test]
@@ -115,23 +109,11 @@ async fn no_statement_fails_when_a_column_has_gone_or_changed() {
     for write in writes {
         client.batch_execute(write).await.unwrap();
     }
-    client
-        .batch_execute("ALTER TABLE t ALTER COLUMN d TYPE text")
-        .await
-        .unwrap();
-    client
-        .batch_execute("INSERT INTO t (id, c, d) VALUES (21, 'a', 'five')")
-        .await
-        .unwrap();
-    client
-        .batch_execute("ALTER TABLE t DROP COLUMN d, DROP COLUMN extra")
-        .await
-        .unwrap();
-    for write in [
-        "INSERT INTO t (id, c) VALUES (22, 'a')",
-        "UPDATE t SET c = 'b'",
-        "DELETE FROM t",
-    ] {
+    client.batch_execute("ALTER TABLE t ALTER COLUMN d TYPE text").await.unwrap();
+    client.batch_execute("INSERT INTO t (id, c, d) VALUES (21, 'a', 'five')").await.unwrap();
+    client.batch_execute("ALTER TABLE t DROP COLUMN d, DROP COLUMN extra").await.unwrap();
+    for write in ["INSERT INTO t (id, c) VALUES (22, 'a')", "UPDATE t SET c = 'b'", "DELETE FROM t"]
+    {
         client.batch_execute(write).await.unwrap();
     }
     let sql = "SELECT count(*) FILTER (WHERE egret_weight = 0) FROM egret.changes_1";
@@ -160,25 +142,23 @@ async fn partitions_are_watched_whichever_table_a_statement_names() {
         "DELETE FROM high WHERE c = 'x'",
         "DELETE FROM low_b",
     ] {
-        assert!(!world.after(change).await, "{change}");
+        assert!(!world.is_rebuilt_after(change).await, "{change}");
     }
     for change in [
         "TRUNCATE low_a",
         "CREATE TABLE more PARTITION OF t FOR VALUES FROM (300) TO (400); INSERT INTO more VALUES (300, 'm', 1)",
         "ALTER TABLE t ATTACH PARTITION alone FOR VALUES FROM (200) TO (300)",
     ] {
-        assert!(world.after(change).await, "{change}");
+        assert!(world.is_rebuilt_after(change).await, "{change}");
     }
-    for change in [
-        "INSERT INTO more VALUES (301, 'm', 2)",
-        "UPDATE alone SET d = 9",
-        "DELETE FROM alone",
-    ] {
-        assert!(!world.after(change).await, "{change}");
+    for change in
+        ["INSERT INTO more VALUES (301, 'm', 2)", "UPDATE alone SET d = 9", "DELETE FROM alone"]
+    {
+        assert!(!world.is_rebuilt_after(change).await, "{change}");
     }
-    assert!(world.after("ALTER TABLE t DETACH PARTITION more").await);
-    assert!(world.after("VACUUM FULL high").await);
-    assert!(!world.after("INSERT INTO more VALUES (302, 'm', 2)").await);
+    assert!(world.is_rebuilt_after("ALTER TABLE t DETACH PARTITION more").await);
+    assert!(world.is_rebuilt_after("VACUUM FULL high").await);
+    assert!(!world.is_rebuilt_after("INSERT INTO more VALUES (302, 'm', 2)").await);
 }
 
 #[tokio::test]
@@ -195,7 +175,7 @@ async fn an_update_that_leaves_what_is_needed_as_it_was_is_not_recorded() {
             world.client.batch_execute(change).await.unwrap();
             let row = world.client.query_one(recorded, &[]).await.unwrap();
             assert_eq!(row.get::<_, i64>(0), changes, "{change}");
-            assert!(!world.after("").await);
+            assert!(!world.is_rebuilt_after("").await);
         }
     }
 }

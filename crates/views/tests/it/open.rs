@@ -18,7 +18,7 @@ const WRITERS: usize = 4;
 struct Chance(SeededEntropy);
 
 impl Chance {
-    fn below(&mut self, limit: u64) -> u64 {
+    fn random_below(&mut self, limit: u64) -> u64 {
         let mut bytes = [0; 8];
         self.0.fill(&mut bytes);
         u64::from_le_bytes(bytes) % limit
@@ -27,9 +27,9 @@ impl Chance {
 
 /// Something of writer `writer` that touches no row of another.
 fn change(chance: &mut Chance, writer: usize) -> String {
-    let table = if chance.below(2) == 0 { "t" } else { "u" };
-    let (value, key) = (chance.below(5), chance.below(4));
-    match chance.below(5) {
+    let table = if chance.random_below(2) == 0 { "t" } else { "u" };
+    let (value, key) = (chance.random_below(5), chance.random_below(4));
+    match chance.random_below(5) {
         0..3 => format!("INSERT INTO {table} VALUES ({writer}, {key}, {value})"),
         3 => format!("UPDATE {table} SET c = {key}, d = d + 1 WHERE a = {writer} AND d = {value}"),
         _ => format!("DELETE FROM {table} WHERE a = {writer} AND d = {value}"),
@@ -64,10 +64,10 @@ async fn each_change_of_a_transaction_that_stayed_open_is_seen_once() {
         let mut chance = Chance(SeededEntropy::new(seed));
         let mut moved = 0;
         for step in 0..400 {
-            let at = chance.below(WRITERS as u64) as usize;
+            let at = chance.random_below(WRITERS as u64) as usize;
             let change = change(&mut chance, at);
             let (writer, is_open) = &mut writers[at];
-            let said = match (*is_open, chance.below(5)) {
+            let said = match (*is_open, chance.random_below(5)) {
                 (true, 0) => "COMMIT",
                 (true, 1) => "ROLLBACK",
                 (true, _) => change.as_str(),

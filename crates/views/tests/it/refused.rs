@@ -26,23 +26,11 @@ const SUBQUERIES: [(&str, &str); 4] = [
 
 /// Queries of other shapes.
 const SHAPES: &[(&str, &str)] = &[
-    (
-        "SELECT a, b > now() AS is_new FROM t",
-        "`now()` at position",
-    ),
-    (
-        "SELECT a FROM t WHERE b > clock_timestamp()",
-        "pg_catalog.clock_timestamp",
-    ),
-    (
-        "SELECT a FROM t WHERE now() - b < '1 hour'",
-        "`now()` at position",
-    ),
+    ("SELECT a, b > now() AS is_new FROM t", "`now()` at position"),
+    ("SELECT a FROM t WHERE b > clock_timestamp()", "pg_catalog.clock_timestamp"),
+    ("SELECT a FROM t WHERE now() - b < '1 hour'", "`now()` at position"),
     ("SELECT a FROM t WHERE age(b) < '1 hour'", "pg_catalog.age"),
-    (
-        "SELECT a FROM t WHERE b::text > now()::text",
-        "`now()` at position",
-    ),
+    ("SELECT a FROM t WHERE b::text > now()::text", "`now()` at position"),
     (
         "SELECT a FROM t WHERE b > (SELECT max(b) FROM t) - (now() - '2013-01-01')",
         "`now()` at position",
@@ -51,30 +39,12 @@ const SHAPES: &[(&str, &str)] = &[
         "SELECT a FROM t WHERE to_char(b, 'MM') = to_char(CURRENT_DATE, 'MM')",
         "CURRENT_DATE at position",
     ),
-    (
-        "SELECT max(b) AS m FROM t HAVING max(b) > LOCALTIMESTAMP",
-        "LOCALTIMESTAMP",
-    ),
-    (
-        "SELECT t.a FROM t LEFT JOIN named AS n ON n.a = t.a AND t.b > now()",
-        "`now()` at position",
-    ),
-    (
-        "SELECT count(*) FILTER (WHERE b > now()) AS n FROM t",
-        "`now()` at position",
-    ),
-    (
-        "SELECT a FROM t WHERE a::text = CURRENT_USER",
-        "CURRENT_USER",
-    ),
-    (
-        "SELECT a FROM t ORDER BY a LIMIT 2.5",
-        "LIMIT by an expression",
-    ),
-    (
-        "SELECT a, (jsonb_each('{}'::jsonb)).key AS k FROM t",
-        "a function that returns rows",
-    ),
+    ("SELECT max(b) AS m FROM t HAVING max(b) > LOCALTIMESTAMP", "LOCALTIMESTAMP"),
+    ("SELECT t.a FROM t LEFT JOIN named AS n ON n.a = t.a AND t.b > now()", "`now()` at position"),
+    ("SELECT count(*) FILTER (WHERE b > now()) AS n FROM t", "`now()` at position"),
+    ("SELECT a FROM t WHERE a::text = CURRENT_USER", "CURRENT_USER"),
+    ("SELECT a FROM t ORDER BY a LIMIT 2.5", "LIMIT by an expression"),
+    ("SELECT a, (jsonb_each('{}'::jsonb)).key AS k FROM t", "a function that returns rows"),
     (
         "WITH RECURSIVE r AS (SELECT a FROM t UNION SELECT max(r.a) OVER () FROM r) SELECT a FROM r",
         "several of its own rows",
@@ -95,22 +65,13 @@ const SHAPES: &[(&str, &str)] = &[
 
 /// What would be another value here than where it stands.
 const ELSEWHERE: &[(&str, &str)] = &[
-    (
-        "SELECT t.a, (SELECT sum(t.a)) AS s FROM t GROUP BY t.a",
-        "an aggregate of outer rows",
-    ),
+    ("SELECT t.a, (SELECT sum(t.a)) AS s FROM t GROUP BY t.a", "an aggregate of outer rows"),
     (
         "SELECT t.b, ARRAY(SELECT unnest(array_agg(t.a)) ORDER BY 1) AS a FROM t GROUP BY t.b",
         "an aggregate of outer rows",
     ),
-    (
-        "SELECT (SELECT sum(t.a)) AS s FROM t",
-        "an aggregate of outer rows",
-    ),
-    (
-        "SELECT c FROM spelled",
-        "IS DISTINCT FROM on a type with its own equality operator",
-    ),
+    ("SELECT (SELECT sum(t.a)) AS s FROM t", "an aggregate of outer rows"),
+    ("SELECT c FROM spelled", "IS DISTINCT FROM on a type with its own equality operator"),
 ];
 
 #[tokio::test]
@@ -150,21 +111,13 @@ async fn what_is_not_covered_is_refused_by_name() {
         ("SELECT a FROM kept", "materialized view"),
         ("SELECT relname FROM pg_class", "system table"),
         ("SELECT a, egret_weight FROM named", "`egret_weight`"),
-        (
-            "SELECT count(*) AS n FROM named WHERE egret_xid > 1",
-            "`egret_xid`",
-        ),
+        ("SELECT count(*) AS n FROM named WHERE egret_xid > 1", "`egret_xid`"),
         ("SELECT a FROM t LIMIT (2 + 2)", "LIMIT by an expression"),
         ("SELECT a FROM t; DROP TABLE t", "second statement"),
         ("SELECT nothing FROM t", "nothing"),
         ("DELETE FROM t", "not a query cannot be in a view"),
     ];
-    for (query, named) in refused
-        .iter()
-        .chain(&SUBQUERIES)
-        .chain(SHAPES)
-        .chain(ELSEWHERE)
-    {
+    for (query, named) in refused.iter().chain(&SUBQUERIES).chain(SHAPES).chain(ELSEWHERE) {
         let error = create(&mut client, "public", "v", query)
             .await
             .err()

@@ -31,10 +31,7 @@ async fn each_sees_every_change_once_and_none_is_kept_longer() {
     let queries = [
         ("one", "SELECT a, count(*) AS n FROM t GROUP BY a"),
         ("two", "SELECT b, sum(c) AS s FROM t GROUP BY b"),
-        (
-            "three",
-            "SELECT x.id, y.b FROM t AS x JOIN t AS y ON x.a = y.c",
-        ),
+        ("three", "SELECT x.id, y.b FROM t AS x JOIN t AS y ON x.a = y.c"),
     ];
     let mut views = Vec::new();
     for (at, (name, query)) in (0..).zip(queries) {
@@ -67,10 +64,7 @@ async fn each_sees_every_change_once_and_none_is_kept_longer() {
     for (name, query) in queries {
         check(&client, name, query).await;
     }
-    assert_eq!(
-        count(&client, "SELECT count(*) FROM egret.changes_1").await,
-        0
-    );
+    assert_eq!(count(&client, "SELECT count(*) FROM egret.changes_1").await, 0);
     let captures = count(&client, "SELECT count(*) FROM egret.view_capture").await;
     assert_eq!(captures, 1, "one record of one table");
     let again = create(&mut client, "public", "one", queries[0].1).await;

@@ -47,21 +47,21 @@ const CHANGES: [&str; 9] = [
 ];
 
 /// Views of queries over [`TABLES`] follow, each by what changed alone.
-async fn follow(setup: &str, queries: &[&str]) {
+async fn check_changes(setup: &str, queries: &[&str]) {
     for version in [15, 18] {
         let mut world = World::new(version, &format!("{TABLES} {setup}")).await;
         for query in queries {
             world.view(query).await;
         }
-        changes(&mut world, &CHANGES).await;
+        apply_changes(&mut world, &CHANGES).await;
     }
 }
 
 /// Changes something again and again; every view has changed by the end.
-async fn changes(world: &mut World, changes: &[&str]) {
+async fn apply_changes(world: &mut World, changes: &[&str]) {
     let mut moved = vec![0; world.views.len()];
     for change in changes {
-        for (all, rows) in moved.iter_mut().zip(world.after(change).await) {
+        for (all, rows) in moved.iter_mut().zip(world.apply_change(change).await) {
             *all += rows;
         }
     }

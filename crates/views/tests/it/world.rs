@@ -18,14 +18,14 @@ pub struct View {
     pub name: String,
     pub query: String,
     pub refreshable: Refreshable,
-    compared: &'static str,
+    compared_expression: &'static str,
 }
 
 /// What rows are compared by: what they look like.
-const BY_LOOKS: &str = "r::text";
+const COMPARED_BY_TEXT: &str = "r::text";
 /// Their values: of a group whose members are equal and look different, SQL leaves open which is
 /// shown.
-const BY_VALUE: &str = "ROW(r.*)";
+const COMPARED_BY_VALUE: &str = "ROW(r.*)";
 
 /// What is written for the clock, and what makes the same of a moment.
 const CLOCKS: [(&str, &str); 8] = [
@@ -49,34 +49,30 @@ impl World {
             .await
             .unwrap();
         client.batch_execute(setup).await.unwrap();
-        Self {
-            client,
-            database,
-            views: Vec::new(),
-        }
+        Self { client, database, views: Vec::new() }
     }
 
     /// Makes a view of a query and fills it.
     pub async fn view(&mut self, query: &str) -> &View {
-        self.make(query, BY_LOOKS).await
+        self.create_view(query, COMPARED_BY_TEXT).await
     }
 
     /// The same, where values that are equal may look different.
     pub async fn view_by_value(&mut self, query: &str) -> &View {
-        self.make(query, BY_VALUE).await
+        self.create_view(query, COMPARED_BY_VALUE).await
     }
 
-    async fn make(&mut self, query: &str, compared: &'static str) -> &View {
+    async fn create_view(&mut self, query: &str, compared_expression: &'static str) -> &View {
         let name = format!("v{}", self.views.len() + 1);
-        let made = make(&mut self.client, &name, query).await;
+        let created = create_empty_view(&mut self.client, &name, query).await;
         let view = View {
             name,
             query: query.to_owned(),
-            refreshable: made.unwrap_or_else(|error| panic!("{query}: {error:?}")),
-            compared,
+            refreshable: created.unwrap_or_else(|error| panic!("{query}: {error:?}")),
+            compared_expression,
         };
         view.refresh(&mut self.client).await;
-        view.check(&self.client).await;
+        view.assert_matches_query(&self.client).await;
         self.views.push(view);
         self.views.last().unwrap()
     }
@@ -85,72 +81,70 @@ impl World {
         &self.views[0]
     }
 
-    pub async fn run(&self, sql: &str) {
+    pub async fn execute(&self, sql: &str) {
         let ran = self.client.batch_execute(sql).await;
         ran.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     }
 
     /// Refreshes every view and checks it; returns what was done, in their order.
     pub async fn refresh(&mut self) -> Vec<RefreshOutcome> {
-        let mut all = Vec::new();
+        let mut outcomes = Vec::new();
         for view in &self.views {
-            all.push(view.refresh(&mut self.client).await);
-            view.check(&self.client).await;
+            outcomes.push(view.refresh(&mut self.client).await);
+            view.assert_matches_query(&self.client).await;
         }
-        all
+        outcomes
     }
 
     /// Changes something and refreshes every view, by what changed alone; returns how many rows
     /// that changed in each.
-    pub async fn after(&mut self, change: &str) -> Vec<i64> {
-        self.run(change).await;
-        let all = self.refresh().await;
-        for (view, done) in self.views.iter().zip(&all) {
-            assert!(!done.is_full, "{change}: {}", view.query);
+    pub async fn apply_change(&mut self, change: &str) -> Vec<i64> {
+        self.execute(change).await;
+        let outcomes = self.refresh().await;
+        for (view, outcome) in self.views.iter().zip(&outcomes) {
+            assert!(!outcome.is_full, "{change}: {}", view.query);
         }
-        all.iter().map(moved).collect()
+        outcomes.iter().map(changed_row_count).collect()
     }
 
     pub async fn text(&self, sql: &str) -> Option<String> {
-        text(&self.client, sql).await
+        query_text(&self.client, sql).await
     }
 }
 
 impl View {
     pub async fn refresh(&self, client: &mut Client) -> RefreshOutcome {
-        let done = self.refreshable.refresh(client).await;
-        done.unwrap_or_else(|error| panic!("{}: {error:?}", self.query))
+        let outcome = self.refreshable.refresh(client).await;
+        outcome.unwrap_or_else(|error| panic!("{}: {error:?}", self.query))
     }
 
     /// The view is what its query says now.
-    pub async fn check(&self, client: &Client) {
-        self.is_like(client, &as_refreshed(&self.query, &self.name))
-            .await;
+    pub async fn assert_matches_query(&self, client: &Client) {
+        self.assert_matches(client, &query_at_last_refresh(&self.query, &self.name)).await;
     }
 
     /// The view is what a query says now, as multisets.
-    pub async fn is_like(&self, client: &Client, query: &str) {
-        let (name, compared) = (&self.name, self.compared);
+    pub async fn assert_matches(&self, client: &Client, query: &str) {
+        let (name, compared_expression) = (&self.name, self.compared_expression);
         let sql = format!(
-            "SELECT sum(w), r::text FROM (SELECT {compared} AS r, 1 AS w FROM public.{name} AS r UNION ALL \
-             SELECT {compared}, -1 FROM ({query}) AS r) AS both_sides GROUP BY r HAVING sum(w) <> 0 ORDER BY 2 LIMIT 20"
+            "SELECT sum(w), r::text FROM (SELECT {compared_expression} AS r, 1 AS w FROM public.{name} AS r UNION ALL \
+             SELECT {compared_expression}, -1 FROM ({query}) AS r) AS both_sides GROUP BY r HAVING sum(w) <> 0 ORDER BY 2 LIMIT 20"
         );
-        let found = client
-            .query(&sql, &[])
-            .await
-            .unwrap_or_else(|error| panic!("{query}: {error:?}"));
-        let wrong: Vec<(i64, String)> = found.iter().map(|row| (row.get(0), row.get(1))).collect();
-        assert!(wrong.is_empty(), "{name} of {query}: {wrong:?}");
+        let rows =
+            client.query(&sql, &[]).await.unwrap_or_else(|error| panic!("{query}: {error:?}"));
+        let differences: Vec<(i64, String)> =
+            rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        assert!(differences.is_empty(), "{name} of {query}: {differences:?}");
     }
 
     /// Its rows as text, in some order that is always the same.
     pub async fn rows(&self, client: &Client) -> Vec<String> {
-        rows(client, &format!("TABLE public.{}", self.name)).await
+        query_rows(client, &format!("TABLE public.{}", self.name)).await
     }
 }
 
 /// The query of a view as of the moment at which that was refreshed last.
-pub fn as_refreshed(query: &str, name: &str) -> String {
+pub fn query_at_last_refresh(query: &str, name: &str) -> String {
     let clock = format!("(SELECT clock FROM egret.view WHERE name = '{name}')");
     CLOCKS.iter().fold(query.to_owned(), |query, (word, cast)| {
         query.replace(word, &format!("({clock}{cast})"))
@@ -158,32 +152,36 @@ pub fn as_refreshed(query: &str, name: &str) -> String {
 }
 
 /// Makes a view of a query, empty.
-pub async fn make(client: &mut Client, name: &str, query: &str) -> Result<Refreshable, ViewsError> {
+pub async fn create_empty_view(
+    client: &mut Client,
+    name: &str,
+    query: &str,
+) -> Result<Refreshable, ViewsError> {
     create(client, "public", name, query).await
 }
 
 /// How many rows a refresh changed.
-pub fn moved(done: &RefreshOutcome) -> i64 {
-    done.added + done.changed + done.removed
+pub fn changed_row_count(outcome: &RefreshOutcome) -> i64 {
+    outcome.added + outcome.changed + outcome.removed
 }
 
 /// The rows of a query as text, in some order that is always the same.
-pub async fn rows(client: &Client, query: &str) -> Vec<String> {
+pub async fn query_rows(client: &Client, query: &str) -> Vec<String> {
     let sql = format!("SELECT r::text FROM ({query}) AS r ORDER BY 1");
     let rows = client.query(&sql, &[]).await.unwrap();
     rows.iter().map(|row| row.get(0)).collect()
 }
 
 /// A single value as text.
-pub async fn text(client: &Client, sql: &str) -> Option<String> {
+pub async fn query_text(client: &Client, sql: &str) -> Option<String> {
     let sql = format!("SELECT ({sql})::text");
     client.query_one(&sql, &[]).await.unwrap().get(0)
 }
 
 /// Returns once a query, of a boolean, says so.
-pub async fn until(client: &Client, sql: &str) {
-    let what = format!("`{sql}` returns true");
-    eventually(&what, async || {
+pub async fn wait_until(client: &Client, sql: &str) {
+    let description = format!("`{sql}` returns true");
+    eventually(&description, async || {
         let row = client.query_one(sql, &[]).await;
         row.unwrap().get::<_, bool>(0)
     })
@@ -191,10 +189,10 @@ pub async fn until(client: &Client, sql: &str) {
 }
 
 /// Returns once a session waits for a lock in the database of `client`.
-pub async fn until_blocked(client: &Client) {
+pub async fn wait_until_blocked(client: &Client) {
     let sql = "SELECT count(*) > 0 FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database \
         WHERE d.datname = current_database() AND NOT l.granted";
-    until(client, sql).await;
+    wait_until(client, sql).await;
 }
 
 /// A function that a refresh stops in while [`AdvisoryGate`] is shut.

@@ -41,28 +41,18 @@ fn every_condition_is_named() {
     let changes: [(&str, Change); 13] = [
         ("scenario", |b| b.scenario = "queue".to_owned()),
         ("data_set", |b| b.environment.data_set = "other".to_owned()),
-        ("build_profile", |b| {
-            b.environment.build_profile = "dev".to_owned()
-        }),
+        ("build_profile", |b| b.environment.build_profile = "dev".to_owned()),
         ("generator_profile", |b| {
             let generator = b.environment.generator.as_mut().unwrap();
             generator.build_profile = "dev".to_owned();
         }),
-        ("cpu_model", |b| {
-            b.environment.cpu_model = "other".to_owned()
-        }),
+        ("cpu_model", |b| b.environment.cpu_model = "other".to_owned()),
         ("cpus", |b| b.environment.cpus = 64),
         ("memory", |b| b.environment.memory_bytes = 16_000_000_000),
         ("kernel", |b| b.environment.kernel = "6.12.1".to_owned()),
-        ("file_system", |b| {
-            b.environment.file_system = "xfs".to_owned()
-        }),
-        ("mount_options", |b| {
-            b.environment.mount_options = "rw".to_owned()
-        }),
-        ("postgres_version", |b| {
-            b.environment.postgres_version = None
-        }),
+        ("file_system", |b| b.environment.file_system = "xfs".to_owned()),
+        ("mount_options", |b| b.environment.mount_options = "rw".to_owned()),
+        ("postgres_version", |b| b.environment.postgres_version = None),
         ("postgres_settings.work_mem", |b| {
             let settings = &mut b.environment.postgres_settings;
             settings.insert("work_mem".to_owned(), "64MB".to_owned());
@@ -93,10 +83,7 @@ fn what_every_server_and_run_has_of_its_own_is_no_difference() {
 
 #[test]
 fn a_group_covers_its_members() {
-    let allowed = [
-        "parameters".to_owned(),
-        "postgres_settings.work_mem".to_owned(),
-    ];
+    let allowed = ["parameters".to_owned(), "postgres_settings.work_mem".to_owned()];
     assert!(is_allowed("parameters.mode", &allowed));
     assert!(is_allowed("postgres_settings.work_mem", &allowed));
     assert!(!is_allowed("postgres_settings.fsync", &allowed));

@@ -37,13 +37,10 @@ fn what_is_no_command_is_refused() {
 #[test]
 fn a_password_is_not_shown() {
     let program = PairCommand::parse("egret bench sql --url postgres://me:hidden@h/db").unwrap();
-    assert!(!program.shown().contains("hidden"), "{}", program.shown());
+    assert!(!program.redacted().contains("hidden"), "{}", program.redacted());
     let command = "ls --no-such-option --url=postgres://me:hidden@h/db";
-    let error = measured(command, command, &[]).unwrap_err();
-    assert!(
-        error.contains("no-such-option") && !error.contains("hidden"),
-        "{error}"
-    );
+    let error = run_measure(command, command, &[]).unwrap_err();
+    assert!(error.contains("no-such-option") && !error.contains("hidden"), "{error}");
 }
 
 #[test]
@@ -72,7 +69,7 @@ fn arguments(a: &str, b: &str, more: &[&str]) -> CompareArgs {
 }
 
 /// `compare` with two commands.
-fn measured(a: &str, b: &str, more: &[&str]) -> Result<[Vec<ResultFile>; 2], String> {
+fn run_measure(a: &str, b: &str, more: &[&str]) -> Result<[Vec<ResultFile>; 2], String> {
     let args = arguments(a, b, more);
     let measured = measure(&args, &mut |_| {}, &Interruption::new());
     measured.map_err(|error| format!("{error:#}"))
@@ -91,11 +88,11 @@ fn both_commands_run_as_often_as_asked_and_their_files_are_kept() {
     let command = copying(directory.path(), "sample.json", &sample::file());
     let keep = directory.path().join("kept");
     let keep_text = keep.to_str().unwrap();
-    let [a, b] = measured(&command, &command, &["--keep", keep_text]).unwrap();
+    let [a, b] = run_measure(&command, &command, &["--keep", keep_text]).unwrap();
     assert_eq!((a.len(), b.len()), (3, 3));
     assert_eq!(a[0], sample::file());
     assert!(keep.join("001-a.json").exists() && keep.join("003-b.log").exists());
-    let again = measured(&command, &command, &["--keep", keep_text]).unwrap_err();
+    let again = run_measure(&command, &command, &["--keep", keep_text]).unwrap_err();
     assert!(again.contains("is not empty"), "{again}");
 }
 
@@ -105,14 +102,11 @@ fn a_command_that_fails_ends_the_comparison_with_its_words() {
     let good = copying(directory.path(), "sample.json", &sample::file());
     for (command, reason) in [
         ("ls --no-such-option {out}", "no-such-option"),
-        (
-            "no-such-program-anywhere",
-            "cannot run `no-such-program-anywhere`",
-        ),
+        ("no-such-program-anywhere", "cannot run `no-such-program-anywhere`"),
         ("true", "wrote no result file"),
         ("cp /dev/null {out}", "is not complete JSON"),
     ] {
-        let error = measured(&good, command, &[]).unwrap_err();
+        let error = run_measure(&good, command, &[]).unwrap_err();
         assert!(error.contains(reason), "{error}");
     }
 }
@@ -124,12 +118,9 @@ fn other_conditions_end_it_at_the_first_pair() {
     let mut other = sample::file();
     other.parameters.insert("branches".to_owned(), 25.into());
     let b = copying(directory.path(), "b.json", &other);
-    let error = measured(&a, &b, &[]).unwrap_err();
-    assert!(
-        error.contains("parameters.branches: 100 in A, 25 in B"),
-        "{error}"
-    );
-    assert!(measured(&a, &b, &["--allow-different", "parameters"]).is_ok());
+    let error = run_measure(&a, &b, &[]).unwrap_err();
+    assert!(error.contains("parameters.branches: 100 in A, 25 in B"), "{error}");
+    assert!(run_measure(&a, &b, &["--allow-different", "parameters"]).is_ok());
 }
 
 #[test]
@@ -139,13 +130,10 @@ fn what_may_differ_may_differ_from_run_to_run() {
     let parameters = &mut grown.parameters;
     parameters.insert("items".to_owned(), 25.into());
     let results = [vec![first], Vec::new()];
-    let refused = fits(&results, &grown, 2, 0, &[]).unwrap_err().to_string();
-    assert!(
-        refused.contains("--allow-different parameters.items"),
-        "{refused}"
-    );
+    let refused = ensure_comparable(&results, &grown, 2, 0, &[]).unwrap_err().to_string();
+    assert!(refused.contains("--allow-different parameters.items"), "{refused}");
     for allowed in ["parameters", "parameters.items"] {
-        fits(&results, &grown, 2, 0, &[allowed.to_owned()]).unwrap();
+        ensure_comparable(&results, &grown, 2, 0, &[allowed.to_owned()]).unwrap();
     }
 }
 

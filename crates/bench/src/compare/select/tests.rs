@@ -18,14 +18,7 @@ fn without_names_all_with_a_direction_are_chosen() {
 
 #[test]
 fn a_name_may_say_which_statistic() {
-    let names = [
-        "create",
-        "create.p50",
-        "create.p95",
-        "create.mean",
-        "create.max",
-        "rate",
-    ];
+    let names = ["create", "create.p50", "create.p95", "create.mean", "create.max", "rate"];
     let expected = ["create.p50", "create.p95", "create", "create.max", "rate"];
     assert_eq!(chosen(&names).unwrap(), expected);
 }
@@ -48,10 +41,7 @@ fn a_name_may_have_points_of_its_own() {
 #[test]
 fn what_cannot_be_judged_says_why() {
     for (name, reason) in [
-        (
-            "weather",
-            "A has no metric weather; A has cores, create, rate",
-        ),
+        ("weather", "A has no metric weather; A has cores, create, rate"),
         (
             "create.p98",
             "metric create.p98: p98 is not a statistic: use p50, p90, p95, p99, p999, max or mean",
@@ -74,11 +64,7 @@ fn a_metric_of_another_unit_is_another_metric() {
     let (a, mut b) = (sample::file(), sample::file());
     b.metrics.get_mut("rate").unwrap().unit = "ms".to_owned();
     let refused = figures(&[], &runs(&a), &runs(&b)).unwrap_err();
-    assert!(
-        refused
-            .to_string()
-            .starts_with("rate is not the same metric in both")
-    );
+    assert!(refused.to_string().starts_with("rate is not the same metric in both"));
 }
 
 #[test]

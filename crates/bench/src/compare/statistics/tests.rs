@@ -7,10 +7,7 @@ use super::*;
 use crate::sample::{Noise, normal};
 
 /// Where only the estimate is looked at.
-const FEW: Resampling = Resampling {
-    seed: 1,
-    resamples: 100,
-};
+const FEW: Resampling = Resampling { seed: 1, resamples: 100 };
 
 #[test]
 fn without_outliers_the_estimate_is_close_to_the_mean() {
@@ -61,7 +58,7 @@ fn a_median_with_counts_is_that_of_the_repeated_values() {
         ([1, 2, 0, 0], vec![1.0, 2.0, 2.0]),
     ] {
         let expected = crate::compare::median(&repeated);
-        assert_eq!(group.middle(&counts), expected, "{counts:?}");
+        assert_eq!(group.weighted_median(&counts), expected, "{counts:?}");
     }
 }
 
@@ -73,13 +70,13 @@ fn few_runs_leave_out_less_than_the_nominal_tail() {
 
 #[test]
 fn more_confidence_takes_more_runs() {
-    let jointly = |figures: f64| size_min(1.0 - 0.05 / figures);
+    let jointly = |figures: f64| sample_size_min(1.0 - 0.05 / figures);
     assert_eq!([1.0, 2.0, 4.0, 12.0].map(jointly), [4, 6, 8, 13]);
     // One run less, and the interval is from the lowest to the highest resample.
     let interval = |runs: usize| {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
         let values: Vec<f64> = (0..runs).map(|_| normal(&mut random)).collect();
-        let estimate = Estimate::paired(&values, Resampling::seeded(1));
+        let estimate = Estimate::paired(&values, Resampling::with_seed(1));
         let extremes = (estimate.draws[0], estimate.draws[estimate.draws.len() - 1]);
         (estimate.interval(1.0 - 0.05 / 12.0), extremes)
     };
@@ -90,16 +87,13 @@ fn more_confidence_takes_more_runs() {
 
 #[test]
 fn equal_runs_have_an_interval_of_one_point() {
-    assert_eq!(
-        Estimate::paired(&[0.0; 8], Resampling::seeded(1)).interval(0.95),
-        (0.0, 0.0)
-    );
+    assert_eq!(Estimate::paired(&[0.0; 8], Resampling::with_seed(1)).interval(0.95), (0.0, 0.0));
 }
 
 #[test]
 fn the_same_seed_gives_the_same_interval() {
     let values = [0.01, -0.02, 0.03, 0.0, 0.05, -0.01, 0.02];
-    let interval = |seed| Estimate::paired(&values, Resampling::seeded(seed)).interval(0.95);
+    let interval = |seed| Estimate::paired(&values, Resampling::with_seed(seed)).interval(0.95);
     assert_eq!(interval(5), interval(5));
 }
 
@@ -115,10 +109,7 @@ fn coverage(noise: Noise, runs: usize, paired: bool) -> f64 {
             let logs = |values: Vec<f64>| values.iter().map(|v| v.ln()).collect::<Vec<_>>();
             let a = logs(noise.runs(4.0, runs, &mut random));
             let b = logs(noise.runs(4.0 * 1.07, runs, &mut random));
-            let resampling = Resampling {
-                seed: *trial as u64,
-                resamples: RESAMPLES,
-            };
+            let resampling = Resampling { seed: *trial as u64, resamples: RESAMPLES };
             let estimate = if paired {
                 let differences: Vec<f64> = a.iter().zip(&b).map(|(a, b)| b - a).collect();
                 Estimate::paired(&differences, resampling)
@@ -134,16 +125,8 @@ fn coverage(noise: Noise, runs: usize, paired: bool) -> f64 {
 
 #[test]
 fn intervals_hold_the_truth_as_often_as_they_say() {
-    let calm = Noise {
-        deviation: 0.03,
-        outliers: 0.0,
-        outlier_factor: 1.0,
-    };
-    let rough = Noise {
-        deviation: 0.03,
-        outliers: 5.0,
-        outlier_factor: 1.3,
-    };
+    let calm = Noise { deviation: 0.03, outliers: 0.0, outlier_factor: 1.0 };
+    let rough = Noise { deviation: 0.03, outliers: 5.0, outlier_factor: 1.3 };
     for noise in [calm, rough] {
         for (runs, paired) in [(6, true), (10, true), (20, true), (5, false), (10, false)] {
             let held = coverage(noise, runs, paired);

@@ -39,17 +39,12 @@ fn a_difference_must_hold_for_all_figures_together() {
 fn four_times_the_runs_halve_the_interval() {
     let interval = Interval::towards_worse(-0.1, 0.1, Better::Lower);
     let needed = runs_needed(interval, 0.05, 10);
-    assert!((needed - 10.0 * (0.1_f64 / 1.05_f64.ln()).powi(2) * RESERVE).abs() < 1e-9);
+    assert!((needed - 10.0 * (0.1_f64 / 1.05_f64.ln()).powi(2) * SAFETY_FACTOR).abs() < 1e-9);
 }
 
 #[test]
 fn the_worst_verdict_is_the_greatest() {
-    let order = [
-        Verdict::Better,
-        Verdict::Equivalent,
-        Verdict::Inconclusive,
-        Verdict::Worse,
-    ];
+    let order = [Verdict::Better, Verdict::Equivalent, Verdict::Inconclusive, Verdict::Worse];
     assert!(order.is_sorted());
     assert_eq!(order.map(Verdict::exit_code), [0, 0, 2, 1]);
 }

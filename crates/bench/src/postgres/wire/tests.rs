@@ -25,7 +25,7 @@ async fn check(mode: SslMode, answer: u8) -> Result<(), String> {
         .with_no_client_auth();
     let tls = MakeRustlsConnect::new(config);
     let host = Host::Tcp("127.0.0.1".to_owned());
-    let opened = open(&host, port, Some(&tls), mode).await;
+    let opened = open_stream(&host, port, Some(&tls), mode).await;
     assert_eq!(server.await.unwrap()[..4], 8_i32.to_be_bytes());
     opened.map(drop).map_err(|fault| fault.message)
 }

@@ -3,11 +3,7 @@
 use super::*;
 
 fn names(scale: Scale, unit: &str) -> Vec<String> {
-    scale
-        .ticks(unit)
-        .into_iter()
-        .map(|(_, name)| name)
-        .collect()
+    scale.ticks(unit).into_iter().map(|(_, name)| name).collect()
 }
 
 #[test]
@@ -17,10 +13,7 @@ fn an_axis_from_zero_ends_at_a_round_value() {
         names(Scale::from_zero(4.4), "ms"),
         ["0 ms", "1 ms", "2 ms", "3 ms", "4 ms", "5 ms"]
     );
-    assert_eq!(
-        names(Scale::from_zero(500.0), "count").last().unwrap(),
-        "500"
-    );
+    assert_eq!(names(Scale::from_zero(500.0), "count").last().unwrap(), "500");
     assert_eq!(Scale::from_zero(0.0), Scale::from_zero(1.0));
     assert_eq!(Scale::from_zero(f64::NAN), Scale::from_zero(1.0));
 }
@@ -28,15 +21,9 @@ fn an_axis_from_zero_ends_at_a_round_value() {
 #[test]
 fn a_logarithmic_axis_names_round_values_and_not_too_many() {
     let scale = |from, to| Scale::Log { from, to };
-    assert_eq!(
-        names(scale(0.9, 12.0), "ms"),
-        ["1 ms", "2 ms", "5 ms", "10 ms"]
-    );
+    assert_eq!(names(scale(0.9, 12.0), "ms"), ["1 ms", "2 ms", "5 ms", "10 ms"]);
     assert_eq!(names(scale(0.0009, 12_000.0), "ms").len(), 8);
-    assert_eq!(
-        names(scale(0.85, 1.21), "percent"),
-        ["−10%", "0%", "+10%", "+20%"]
-    );
+    assert_eq!(names(scale(0.85, 1.21), "percent"), ["−10%", "0%", "+10%", "+20%"]);
 }
 
 #[test]
@@ -50,10 +37,7 @@ fn shares_have_the_same_room_for_every_nine() {
 
 #[test]
 fn what_lies_outside_is_drawn_at_the_end() {
-    let scale = Scale::Log {
-        from: 1.0,
-        to: 10.0,
-    };
+    let scale = Scale::Log { from: 1.0, to: 10.0 };
     assert_eq!(scale.position(0.0), 0.0);
     assert_eq!(scale.position(-1.0), 0.0);
     assert_eq!(scale.position(1e9), 1.0);

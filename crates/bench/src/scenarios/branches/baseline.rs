@@ -17,10 +17,10 @@ use serde_json::Value;
 use crate::server::Server;
 
 /// Looked at this often for the socket of a server that starts: far below what a start takes.
-const LOOK: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// How long a start may take.
-const START_MAX: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A copy without Egret, from start to end.
 pub(crate) struct BaselineCopy {
@@ -47,9 +47,9 @@ impl BaselineCopy {
     ///
     /// # Errors
     /// When what is expected there is not.
-    pub(crate) async fn find(server: &Server, branch: &Value) -> Result<Option<Self>> {
+    pub(crate) async fn from_branch(server: &Server, branch: &Value) -> Result<Option<Self>> {
         let volume = server.get("v1/volume").await?;
-        if volume["driver"] != "btrfs" || server.door().data_dir.is_none() {
+        if volume["driver"] != "btrfs" || server.endpoint().data_dir.is_none() {
             return Ok(None);
         }
         let root = PathBuf::from(volume["path"].as_str().context("the volume has no path")?);
@@ -64,22 +64,19 @@ impl BaselineCopy {
             .split(|byte| *byte == 0)
             .map(|word| String::from_utf8_lossy(word).into_owned())
             .collect();
-        let places = ["data_directory=", "hba_file=", "ident_file="];
+        let location_settings = ["data_directory=", "hba_file=", "ident_file="];
         let settings = words
             .windows(2)
             .filter(|pair| {
-                pair[0] == "-c" && !places.iter().any(|place| pair[1].starts_with(place))
+                pair[0] == "-c"
+                    && !location_settings.iter().any(|setting| pair[1].starts_with(setting))
             })
             .map(|pair| pair[1].clone())
             .collect();
         let metadata = fs::metadata(&data)?;
-        let programs = Path::new(&words[0])
-            .parent()
-            .context("the server has no directory")?;
+        let programs = Path::new(&words[0]).parent().context("the server has no directory")?;
         Ok(Some(Self {
-            template: root
-                .join("templates")
-                .join(id(&branch["parent"]["template"])),
+            template: root.join("templates").join(id(&branch["parent"]["template"])),
             scratch: root.join("bench"),
             programs: programs.to_owned(),
             settings,
@@ -87,14 +84,11 @@ impl BaselineCopy {
         }))
     }
 
-    fn as_owner(&self, command: &mut Command) {
+    fn configure_as_owner(&self, command: &mut Command) {
         if rustix::process::geteuid().is_root() {
             command.uid(self.owner.0).gid(self.owner.1);
         }
-        command
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
+        command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());
     }
 
     /// A snapshot of the template and a start on it; returns how long until it accepted
@@ -108,9 +102,8 @@ impl BaselineCopy {
         fs::create_dir_all(&self.scratch)?;
         let data = self.scratch.join("arm");
         let begun = Instant::now();
-        let result = self
-            .snapshot(&data)
-            .and_then(|()| self.start(&data, sockets.path(), readiness, begun));
+        let result =
+            self.snapshot(&data).and_then(|()| self.start(&data, sockets.path(), readiness, begun));
         self.stop(&data)?;
         self.remove(&data)?;
         result
@@ -118,11 +111,8 @@ impl BaselineCopy {
 
     fn snapshot(&self, data: &Path) -> Result<()> {
         let mut command = Command::new("btrfs");
-        command
-            .args(["subvolume", "snapshot"])
-            .arg(&self.template)
-            .arg(data);
-        run(&mut command)
+        command.args(["subvolume", "snapshot"]).arg(&self.template).arg(data);
+        run_command(&mut command)
     }
 
     fn start(
@@ -139,38 +129,31 @@ impl BaselineCopy {
         match readiness {
             Readiness::Polled => {
                 let mut command = Command::new(self.programs.join("pg_ctl"));
-                self.as_owner(&mut command);
+                self.configure_as_owner(&mut command);
                 let quoted: Vec<String> = options.iter().map(|word| format!("'{word}'")).collect();
                 command.arg("-D").arg(data).args(["-w", "-s", "-l"]);
-                command
-                    .arg(sockets.join("log"))
-                    .arg("-o")
-                    .arg(quoted.join(" "))
-                    .arg("start");
-                run(&mut command)?;
+                command.arg(sockets.join("log")).arg("-o").arg(quoted.join(" ")).arg("start");
+                run_command(&mut command)?;
             }
             Readiness::Watched => {
                 let mut command = Command::new(self.programs.join("postgres"));
-                self.as_owner(&mut command);
+                self.configure_as_owner(&mut command);
                 let log = fs::File::create(sockets.join("log"))?;
                 command.arg("-D").arg(data).args(&options).stderr(log);
                 let mut child = command.spawn().context("start postgres")?;
-                let ready = || pid_file_says_ready(data);
-                while !ready() {
-                    ensure!(
-                        begun.elapsed() < START_MAX,
-                        "the server was not ready in time"
-                    );
+                let is_ready = || is_pid_file_ready(data);
+                while !is_ready() {
+                    ensure!(begun.elapsed() < START_TIMEOUT, "the server was not ready in time");
                     if let Some(status) = child.try_wait()? {
                         bail!("the server exited ({status})");
                     }
-                    std::thread::sleep(LOOK);
+                    std::thread::sleep(POLL_INTERVAL);
                 }
-                let took = begun.elapsed();
+                let duration = begun.elapsed();
                 // Reaped here, as it is a child of this process.
                 self.stop(data)?;
                 child.wait()?;
-                return Ok(took);
+                return Ok(duration);
             }
         }
         Ok(begun.elapsed())
@@ -181,19 +164,14 @@ impl BaselineCopy {
             return Ok(());
         }
         let mut command = Command::new(self.programs.join("pg_ctl"));
-        self.as_owner(&mut command);
-        command
-            .arg("-D")
-            .arg(data)
-            .args(["-m", "immediate", "-w", "-s", "stop"]);
-        run(&mut command)
+        self.configure_as_owner(&mut command);
+        command.arg("-D").arg(data).args(["-m", "immediate", "-w", "-s", "stop"]);
+        run_command(&mut command)
     }
 
     fn remove(&self, data: &Path) -> Result<()> {
         if data.exists() {
-            run(Command::new("btrfs")
-                .args(["subvolume", "delete"])
-                .arg(data))?;
+            run_command(Command::new("btrfs").args(["subvolume", "delete"]).arg(data))?;
         }
         fs::remove_dir(&self.scratch).context("remove the scratch directory")
     }
@@ -208,23 +186,13 @@ impl BaselineCopy {
         let begun = Instant::now();
         let mut command = Command::new(self.programs.join("pg_basebackup"));
         command
-            .args([
-                "-h",
-                "127.0.0.1",
-                "-U",
-                "egret",
-                "-c",
-                "fast",
-                "-p",
-                &port.to_string(),
-                "-D",
-            ])
+            .args(["-h", "127.0.0.1", "-U", "egret", "-c", "fast", "-p", &port.to_string(), "-D"])
             .arg(&data)
             .env("PGPASSWORD", password)
             .env("PGSSLMODE", "disable")
             .stdin(Stdio::null())
             .stdout(Stdio::null());
-        let result = run(&mut command).map(|()| begun.elapsed());
+        let result = run_command(&mut command).map(|()| begun.elapsed());
         fs::remove_dir_all(&self.scratch)?;
         result
     }
@@ -236,25 +204,18 @@ impl BaselineCopy {
 }
 
 /// The eighth line of the pid file is the postmaster's status.
-fn pid_file_says_ready(data: &Path) -> bool {
-    fs::read_to_string(data.join("postmaster.pid")).is_ok_and(|text| {
-        text.lines()
-            .nth(7)
-            .is_some_and(|line| line.trim() == "ready")
-    })
+fn is_pid_file_ready(data: &Path) -> bool {
+    fs::read_to_string(data.join("postmaster.pid"))
+        .is_ok_and(|text| text.lines().nth(7).is_some_and(|line| line.trim() == "ready"))
 }
 
-fn run(command: &mut Command) -> Result<()> {
+fn run_command(command: &mut Command) -> Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .output()
         .with_context(|| format!("run {name}"))?;
-    ensure!(
-        output.status.success(),
-        "{name}: {}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
+    ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(())
 }

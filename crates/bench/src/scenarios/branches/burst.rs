@@ -84,14 +84,14 @@ pub async fn run(
     server: &Server,
     plan: &BurstPlan,
     origin: Instant,
-    running: &Arc<Mutex<()>>,
+    burst_lock: &Arc<Mutex<()>>,
 ) -> Result<BurstOutcome> {
     let (server, plan) = (server.clone(), Arc::new(plan.clone()));
-    let (mut done, waiting) = tokio::sync::oneshot::channel();
-    let running = running.clone().lock_owned().await;
+    let (mut outcome_sender, outcome_receiver) = tokio::sync::oneshot::channel();
+    let burst_guard = burst_lock.clone().lock_owned().await;
     // Deriving a key for SCRAM takes a client longer than all else; on the burst's thread alone
     // they would wait for one another and not for Egret.
-    let clients = Handle::current();
+    let client_runtime = Handle::current();
     std::thread::Builder::new()
         .name("burst".to_owned())
         .spawn(move || {
@@ -101,63 +101,58 @@ pub async fn run(
             let outcome = match runtime.context("a runtime") {
                 Ok(runtime) => LocalSet::new().block_on(&runtime, async {
                     tokio::select! {
-                        outcome = burst(&server, &plan, origin, &clients) => Some(outcome),
-                        () = done.closed() => None,
+                        outcome = run_users(&server, &plan, origin, &client_runtime) => Some(outcome),
+                        () = outcome_sender.closed() => None,
                     }
                 }),
                 Err(error) => Some(Err(error)),
             };
-            drop(running);
+            drop(burst_guard);
             if let Some(outcome) = outcome {
                 // The receiver is gone if the measurement was interrupted.
-                let _ = done.send(outcome);
+                let _ = outcome_sender.send(outcome);
             }
         })
         .context("start a thread for the burst")?;
-    waiting.await.context("the burst's thread ended")?
+    outcome_receiver.await.context("the burst's thread ended")?
 }
 
-async fn burst(
+async fn run_users(
     server: &Server,
     plan: &Arc<BurstPlan>,
     origin: Instant,
-    clients: &Handle,
+    client_runtime: &Handle,
 ) -> Result<BurstOutcome> {
-    let mut lanes = Vec::new();
+    let mut connections = Vec::new();
     for _ in 0..plan.branches {
-        lanes.push(HttpConnection::open(server).await?);
+        connections.push(HttpConnection::open(server).await?);
     }
-    let gate = Arc::new(Gate::new(lanes.len()));
+    let gate = Arc::new(Gate::new(connections.len()));
     let mut users = JoinSet::new();
     let before = Snapshot::take()?;
     let intended = Instant::now();
-    for (index, lane) in lanes.into_iter().enumerate() {
-        let (plan, gate, clients) = (plan.clone(), gate.clone(), clients.clone());
+    for (index, connection) in connections.into_iter().enumerate() {
+        let (plan, gate, clients) = (plan.clone(), gate.clone(), client_runtime.clone());
         users.spawn_local(async move {
-            let seen = match plan.client {
-                None => by_api(lane, &plan, index, intended).await,
-                Some(client) => by_proxy(lane, &plan, index, client, &gate, &clients).await,
+            let result = match plan.client {
+                None => run_by_api(connection, &plan, index, intended).await,
+                Some(client) => {
+                    run_by_proxy(connection, &plan, index, client, &gate, &clients).await
+                }
             };
-            (index, seen)
+            (index, result)
         });
     }
-    let mut all: Vec<(usize, UserResult)> = Vec::new();
+    let mut results: Vec<(usize, UserResult)> = Vec::new();
     while let Some(user) = users.join_next().await {
-        all.push(user.context("a user's task ended")?);
+        results.push(user.context("a user's task ended")?);
     }
     let ended = Instant::now();
     // While the pool still waits for a quiet moment.
-    let usage = Snapshot::take()?.since(&before, &plan.roots);
-    all.sort_by_key(|(index, _)| *index);
-    let (recorder, cycles) = summarize(all, plan, origin);
-    Ok(BurstOutcome {
-        recorder,
-        cycles,
-        wall: ended - intended,
-        ended,
-        before,
-        usage,
-    })
+    let usage = Snapshot::take()?.usage_since(&before, &plan.roots);
+    results.sort_by_key(|(index, _)| *index);
+    let (recorder, cycles) = summarize(results, plan, origin);
+    Ok(BurstOutcome { recorder, cycles, wall: ended - intended, ended, before, usage })
 }
 
 /// Barrier of all users before those that come by the PostgreSQL port begin.
@@ -169,57 +164,50 @@ struct Gate {
 
 impl Gate {
     fn new(users: usize) -> Self {
-        Self {
-            barrier: Barrier::new(users),
-            opened: OnceLock::new(),
-        }
+        Self { barrier: Barrier::new(users), opened: OnceLock::new() }
     }
 
     /// Waits until all users have arrived, and returns when that was.
-    async fn pass(&self) -> Instant {
+    async fn await_start(&self) -> Instant {
         self.barrier.wait().await;
         *self.opened.get_or_init(Instant::now)
     }
 }
 
 fn summarize(
-    all: Vec<(usize, UserResult)>,
+    results: Vec<(usize, UserResult)>,
     plan: &BurstPlan,
     origin: Instant,
 ) -> (Recorder, Vec<Cycle>) {
     let mut recorder = Recorder::default();
     let mut cycles = Vec::new();
-    for (index, seen) in all {
-        let begin = seen.began.saturating_duration_since(origin);
-        let mut at = begin;
+    for (index, result) in results {
+        let begin = result.began.saturating_duration_since(origin);
+        let mut step_start = begin;
         let mut latencies_ms = BTreeMap::new();
-        for (step, took) in seen.steps {
+        for (step, latency) in result.steps {
             // Its steps follow one another; what is told by the server alone takes no time here.
-            let lasts = if step == "write_server" {
-                Duration::ZERO
-            } else {
-                took
-            };
-            recorder.success(step, at, at, at + took);
-            latencies_ms.insert(step.to_owned(), crate::record::millis(took));
-            at += lasts;
+            let elapsed = if step == "write_server" { Duration::ZERO } else { latency };
+            recorder.record_success(step, step_start, step_start, step_start + latency);
+            latencies_ms.insert(step.to_owned(), crate::record::millis(latency));
+            step_start += elapsed;
         }
-        if let Some(cause) = &seen.error {
-            recorder.failure(cause, at, at, at);
+        if let Some(cause) = &result.error {
+            recorder.record_failure(cause, step_start, step_start, step_start);
         }
         cycles.push(Cycle {
             index: index as u64,
             group: plan.number,
             at_ms: crate::record::millis(begin),
             latencies_ms,
-            error: seen.error,
+            error: result.error,
         });
     }
     (recorder, cycles)
 }
 
 /// The write of a mode: its SQL and parameters.
-pub fn write(plan: &BurstPlan, index: usize) -> Option<(String, Vec<String>)> {
+pub(crate) fn write_statement(plan: &BurstPlan, index: usize) -> Option<(String, Vec<String>)> {
     match plan.mode {
         BranchMode::Read => None,
         BranchMode::Event => Some((
@@ -244,73 +232,73 @@ pub fn write(plan: &BurstPlan, index: usize) -> Option<(String, Vec<String>)> {
 }
 
 /// Everything through the API.
-async fn by_api(
-    mut lane: HttpConnection,
+async fn run_by_api(
+    mut connection: HttpConnection,
     plan: &BurstPlan,
     index: usize,
     intended: Instant,
 ) -> UserResult {
     let name = format!("{}{}-{index}", plan.prefix, plan.number);
     let mut steps = Vec::new();
-    let worked = async {
-        let wishes = json!({"preset": plan.preset});
-        lane.create(&name, &wishes).await?;
+    let work = async {
+        let request = json!({"preset": plan.preset});
+        connection.create(&name, &request).await?;
         // All of them were meant to begin at the same moment, also those that had to wait for a
         // turn.
         steps.push(("create", intended.elapsed()));
         for step in ["first_query", "second_query"] {
-            let (answer, took) = timed(lane.query(&name, &plan.database, "SELECT 1", &[])).await;
+            let (answer, latency) =
+                timed(connection.query(&name, &plan.database, "SELECT 1", &[])).await;
             answer?;
-            steps.push((step, took));
+            steps.push((step, latency));
         }
-        if let Some((sql, params)) = write(plan, index) {
+        if let Some((sql, params)) = write_statement(plan, index) {
             let params: Vec<&str> = params.iter().map(String::as_str).collect();
-            let (answer, took) = timed(lane.query(&name, &plan.database, &sql, &params)).await;
+            let (answer, took) =
+                timed(connection.query(&name, &plan.database, &sql, &params)).await;
             let server = Duration::from_secs_f64(answer?.elapsed_ms / 1e3);
             steps.push(("write", took));
             steps.push(("write_server", server));
         }
         anyhow::Ok(())
     };
-    let mut error = worked.await.err();
-    let (destroyed, took) = timed(lane.destroy(&name)).await;
-    match destroyed {
+    let mut error = work.await.err();
+    let (destroy_result, took) = timed(connection.destroy(&name)).await;
+    match destroy_result {
         Ok(()) => steps.push(("destroy", took)),
-        Err(failed) => error = error.or(Some(failed)),
+        Err(destroy_error) => error = error.or(Some(destroy_error)),
     }
     UserResult {
         steps,
         began: intended,
-        error: error.map(|error| cause(&error, &plan.prefix)),
+        error: error.map(|error| normalized_cause(&error, &plan.prefix)),
     }
 }
 
 /// A fresh client of the PostgreSQL door, all of them at the same moment; the branch is made
 /// before.
-async fn by_proxy(
-    mut lane: HttpConnection,
+async fn run_by_proxy(
+    mut connection: HttpConnection,
     plan: &BurstPlan,
     index: usize,
     client: QueryClient,
     gate: &Gate,
-    clients: &Handle,
+    client_runtime: &Handle,
 ) -> UserResult {
     let name = format!("{}{}-{index}", plan.prefix, plan.number);
-    let made = async {
-        lane.create(&name, &json!({"preset": plan.preset})).await?;
-        lane.connection(&name, &plan.database).await
+    let prepare = async {
+        connection.create(&name, &json!({"preset": plan.preset})).await?;
+        connection.connection_url(&name, &plan.database).await
     };
-    let made = made.await;
-    let begun = gate.pass().await;
-    let asking = clients.spawn(async move {
-        let url = made?;
+    let prepared = prepare.await;
+    let begun = gate.await_start().await;
+    let query_task = client_runtime.spawn(async move {
+        let url = prepared?;
         match client {
             QueryClient::Driver => {
                 let target = ConnectionTarget::parse(&format!("{url}?sslmode=disable"))?;
-                let mut session = target.session().await?;
-                session
-                    .with(async |client| client.simple_query("SELECT 1").await)
-                    .await?;
+                let mut session = target.connect_session().await?;
+                session.with(async |client| client.simple_query("SELECT 1").await).await?;
             }
             QueryClient::Psql => psql(&url).await?,
         }
@@ -320,26 +308,23 @@ async fn by_proxy(
         QueryClient::Driver => "first_query_proxy",
         QueryClient::Psql => "first_query_psql",
     };
-    let asked = asking.await.context("a client's task ended").flatten();
+    let query_result = query_task.await.context("a client's task ended").flatten();
     // No branch is destroyed before all users have had an answer.
     gate.barrier.wait().await;
-    let destroyed = lane.destroy(&name).await;
-    let error = asked.as_ref().err().or(destroyed.as_ref().err());
+    let destroy_result = connection.destroy(&name).await;
+    let error = query_result.as_ref().err().or(destroy_result.as_ref().err());
     UserResult {
         began: begun,
-        error: error.map(|error| cause(error, &plan.prefix)),
-        steps: asked.map_or_else(|_| Vec::new(), |took| vec![(step, took)]),
+        error: error.map(|error| normalized_cause(error, &plan.prefix)),
+        steps: query_result.map_or_else(|_| Vec::new(), |latency| vec![(step, latency)]),
     }
 }
 
 async fn psql(url: &str) -> Result<()> {
-    let password = url
-        .split(':')
-        .nth(2)
-        .and_then(|rest| rest.split('@').next());
-    let without = url.replacen(&format!(":{}@", password.unwrap_or_default()), "@", 1);
+    let password = url.split(':').nth(2).and_then(|rest| rest.split('@').next());
+    let url_without_password = url.replacen(&format!(":{}@", password.unwrap_or_default()), "@", 1);
     let output = tokio::process::Command::new("psql")
-        .args(["-XAtq", "-c", "SELECT 1", &without])
+        .args(["-XAtq", "-c", "SELECT 1", &url_without_password])
         .env("PGPASSWORD", password.unwrap_or_default())
         .env("PGSSLMODE", "disable")
         .output()
@@ -348,37 +333,26 @@ async fn psql(url: &str) -> Result<()> {
     if output.status.success() {
         Ok(())
     } else {
-        Err(anyhow!(
-            "psql: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        ))
+        Err(anyhow!("psql: {}", String::from_utf8_lossy(&output.stderr).trim()))
     }
 }
 
 /// A cause that is the same for failures of the same kind: without the branch's name.
-fn cause(error: &anyhow::Error, prefix: &str) -> String {
+fn normalized_cause(error: &anyhow::Error, prefix: &str) -> String {
     let text = format!("{error:#}");
-    let words = text.split_whitespace().map(|word| {
-        if word.trim_matches('`').starts_with(prefix) {
-            "…"
-        } else {
-            word
-        }
-    });
+    let words = text
+        .split_whitespace()
+        .map(|word| if word.trim_matches('`').starts_with(prefix) { "…" } else { word });
     words.collect::<Vec<_>>().join(" ")
 }
 
 /// Whether the failures of a burst say that backends blocked one another.
-pub(crate) fn deadlocks(errors: &BTreeMap<String, u64>) -> u64 {
-    let deadlock = |cause: &&String| cause.starts_with("SQLSTATE 40P01");
-    errors
-        .keys()
-        .filter(deadlock)
-        .map(|cause| errors[cause])
-        .sum()
+pub(crate) fn count_deadlocks(errors: &BTreeMap<String, u64>) -> u64 {
+    let is_deadlock = |cause: &&String| cause.starts_with("SQLSTATE 40P01");
+    errors.keys().filter(is_deadlock).map(|cause| errors[cause]).sum()
 }
 
 /// Wishes that no pool serves: the branch is made for this request.
-pub(crate) fn cold_wishes() -> Value {
+pub(crate) fn cold_request() -> Value {
     json!({"settings": {"work_mem": "4MB"}})
 }

@@ -55,7 +55,7 @@ pub struct Source {
     admin: ConnectionTarget,
     database: String,
     /// Whether the database was made for this measurement.
-    made: bool,
+    owns_database: bool,
 }
 
 impl Source {
@@ -67,49 +67,38 @@ impl Source {
     pub async fn open(server: &Server, database: &str) -> Result<Self> {
         let url = server.superuser_url().await?;
         let admin = ConnectionTarget::parse(&format!("{url}/postgres?sslmode=disable"))?;
-        let maintenance = admin.client().await?;
-        let known = maintenance
+        let maintenance = admin.connect_client().await?;
+        let existing = maintenance
             .query_opt("SELECT FROM pg_database WHERE datname = $1", &[&database])
             .await?;
-        if known.is_none() {
+        if existing.is_none() {
             let quoted = database.replace('"', "\"\"");
-            maintenance
-                .batch_execute(&format!("CREATE DATABASE \"{quoted}\""))
-                .await?;
+            maintenance.batch_execute(&format!("CREATE DATABASE \"{quoted}\"")).await?;
         }
         let target = ConnectionTarget::parse(&format!("{url}/{database}?sslmode=disable"))?;
-        Ok(Self {
-            target,
-            admin,
-            database: database.to_owned(),
-            made: known.is_none(),
-        })
+        Ok(Self { target, admin, database: database.to_owned(), owns_database: existing.is_none() })
     }
 
     /// Drops the database if it was made for this measurement, and the copies of it; returns
     /// whether the source is another by that.
     pub async fn remove(&self) -> Result<bool> {
-        let admin = self.maintenance().await?;
-        admin
-            .batch_execute(&format!("DROP DATABASE IF EXISTS {}", copy_name()))
-            .await?;
-        if self.made {
+        let admin = self.connect_maintenance().await?;
+        admin.batch_execute(&format!("DROP DATABASE IF EXISTS {}", copy_name())).await?;
+        if self.owns_database {
             let quoted = self.database.replace('"', "\"\"");
-            admin
-                .batch_execute(&format!("DROP DATABASE \"{quoted}\" WITH (FORCE)"))
-                .await?;
+            admin.batch_execute(&format!("DROP DATABASE \"{quoted}\" WITH (FORCE)")).await?;
         }
-        Ok(self.made)
+        Ok(self.owns_database)
     }
 
     /// A session in the maintenance database.
-    pub async fn maintenance(&self) -> Result<Client> {
-        self.admin.client().await
+    pub(crate) async fn connect_maintenance(&self) -> Result<Client> {
+        self.admin.connect_client().await
     }
 
     /// A session in it. None is kept: it would keep the database from being copied.
-    pub async fn client(&self) -> Result<Client> {
-        self.target.client().await
+    pub async fn connect(&self) -> Result<Client> {
+        self.target.connect_client().await
     }
 
     /// Makes the table of events, and as many bytes of other rows as are missing to `bytes`;
@@ -117,8 +106,8 @@ impl Source {
     ///
     /// # Errors
     /// The server's; a refusal where there is more than was asked for.
-    pub async fn fill(&self, bytes: u64, say: impl Fn(String)) -> Result<u64> {
-        let client = self.client().await?;
+    pub async fn fill(&self, bytes: u64, report_progress: impl Fn(String)) -> Result<u64> {
+        let client = self.connect().await?;
         client.batch_execute(EVENT_TABLE).await?;
         client
             .batch_execute(
@@ -127,26 +116,26 @@ impl Source {
                  ALTER TABLE filler ALTER COLUMN body SET STORAGE PLAIN",
             )
             .await?;
-        let size = async || {
+        let database_size = async || {
             let sql = "SELECT pg_database_size(current_database())";
             let bytes: i64 = client.query_one(sql, &[]).await?.get(0);
             anyhow::Ok(u64::try_from(bytes).unwrap_or_default())
         };
-        let there = size().await?;
-        if there > bytes + bytes / 10 + SIZE_SLACK_BYTES {
+        let existing_bytes = database_size().await?;
+        if existing_bytes > bytes + bytes / 10 + SIZE_SLACK_BYTES {
             return Err(refusal::usage(format!(
                 "database {} has {} MB, more than --source-size: name another one with --database",
                 self.database,
-                there >> 20
+                existing_bytes >> 20
             )));
         }
         loop {
-            let missing = bytes.saturating_sub(size().await?);
+            let missing = bytes.saturating_sub(database_size().await?);
             let rows = (missing / FILLER_ROW_BYTES).min(FILLER_CHUNK);
             if rows == 0 {
                 break;
             }
-            say(format!("creating the source: {} MB to go", missing >> 20));
+            report_progress(format!("creating the source: {} MB to go", missing >> 20));
             let insert = format!(
                 "INSERT INTO filler SELECT n, repeat(md5(n::text), 30) FROM generate_series(1, {rows}) AS n"
             );
@@ -155,14 +144,14 @@ impl Source {
         // Neither this nor a checkpoint of it is to fall into a burst.
         client.batch_execute("VACUUM (ANALYZE)").await?;
         client.batch_execute("CHECKPOINT").await?;
-        size().await
+        database_size().await
     }
 
     /// Looks at everything that a stray write would change.
     pub async fn fingerprint(&self) -> Result<Fingerprint> {
         // Counters are written by a session when it ends or after a second: a new one sees them
         // all.
-        let client = self.client().await?;
+        let client = self.connect().await?;
         let catalogue = client
             .query_one(
                 "SELECT md5(string_agg(line, ',' ORDER BY line)) FROM (
@@ -195,21 +184,12 @@ impl Source {
                 rows.push((name, client.query_one(&sql, &[]).await?.get(0)));
             }
         }
-        Ok(Fingerprint {
-            catalogue: catalogue.unwrap_or_default(),
-            writes,
-            rows,
-        })
+        Ok(Fingerprint { catalogue: catalogue.unwrap_or_default(), writes, rows })
     }
 
     /// How many rows of the source carry the mark of a branch's write.
-    pub async fn marked(&self, marker: &str) -> Result<i64> {
+    pub(crate) async fn count_marked_rows(&self, marker: &str) -> Result<i64> {
         let sql = "SELECT count(*) FROM event WHERE marker = $1";
-        Ok(self
-            .client()
-            .await?
-            .query_one(sql, &[&marker])
-            .await?
-            .get(0))
+        Ok(self.connect().await?.query_one(sql, &[&marker]).await?.get(0))
     }
 }

@@ -28,10 +28,8 @@ pub(super) async fn hot_memory(server: &Server) -> Result<Option<(f64, u64)>> {
         .sum();
     let snapshot = Snapshot::take()?;
     let branches = snapshot.tree(&[pid]).into_iter().filter(|pid| {
-        std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| {
-            cwd.parent()
-                .is_some_and(|parent| parent.ends_with("branches"))
-        })
+        std::fs::read_link(format!("/proc/{pid}/cwd"))
+            .is_ok_and(|cwd| cwd.parent().is_some_and(|parent| parent.ends_with("branches")))
     });
     let pss = |pid: u32| -> Option<u64> {
         let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
@@ -49,26 +47,26 @@ pub(super) struct Figures {
     pub(super) refill: Vec<Duration>,
     cpu: Vec<Duration>,
     burst_cpu: Vec<Duration>,
-    generator: Vec<Duration>,
+    generator_cpu: Vec<Duration>,
     pub(super) mutations: u64,
     pub(super) memory: Option<(f64, u64)>,
 }
 
 impl Figures {
     /// After a burst and the refill behind it.
-    pub(super) fn add(&mut self, outcome: &BurstOutcome, roots: &[u32]) -> Result<()> {
+    pub(super) fn add_burst(&mut self, outcome: &BurstOutcome, roots: &[u32]) -> Result<()> {
         self.wall.push(outcome.wall);
         self.burst_cpu.push(outcome.usage.system);
-        self.generator.push(outcome.usage.own);
-        let whole = Snapshot::take()?.since(&outcome.before, roots);
-        self.cpu.push(whole.system);
+        self.generator_cpu.push(outcome.usage.own);
+        let usage = Snapshot::take()?.usage_since(&outcome.before, roots);
+        self.cpu.push(usage.system);
         Ok(())
     }
 
     /// What may be wrong with them. The generator counts in bursts, since it waits during refills.
-    pub(super) fn doubts(&self) -> Option<String> {
+    pub(super) fn generator_warning(&self) -> Option<String> {
         let seconds = |all: &[Duration]| all.iter().sum::<Duration>().as_secs_f64();
-        let share = seconds(&self.generator) / seconds(&self.wall).max(1e-9);
+        let share = seconds(&self.generator_cpu) / seconds(&self.wall).max(1e-9);
         (share > GENERATOR_SHARE_MAX).then(|| {
             format!(
                 "the generator used {share:.2} of a core during bursts: it may be the bottleneck"
@@ -76,54 +74,48 @@ impl Figures {
         })
     }
 
-    pub(super) fn add_to(self, measurement: &mut Measurement, args: &BranchesArgs) {
+    pub(super) fn add_metrics_to(self, measurement: &mut Measurement, args: &BranchesArgs) {
         let recording = &measurement.recording;
-        let done = recording.successes("destroy");
+        let destroyed_count = recording.successes("destroy");
         let per_branch = |all: &[Duration]| {
             let sum: Duration = all.iter().sum();
             millis(sum) / (f64::from(args.branches) * all.len().max(1) as f64)
         };
         let bursts = self.wall.len() as u64;
         let mut metrics = vec![
-            ("wall", distribution(&self.wall)),
-            ("refill", distribution(&self.refill)),
-            (
-                "cpu_ms_per_branch",
-                scalar("ms", Better::Lower, per_branch(&self.cpu), bursts),
-            ),
+            ("wall", latency_metric(&self.wall)),
+            ("refill", latency_metric(&self.refill)),
+            ("cpu_ms_per_branch", scalar("ms", Better::Lower, per_branch(&self.cpu), bursts)),
             (
                 "burst_cpu_ms_per_branch",
                 scalar("ms", Better::Lower, per_branch(&self.burst_cpu), bursts),
             ),
             (
                 "generator_cpu_ms_per_branch",
-                scalar("ms", Better::Neither, per_branch(&self.generator), bursts),
+                scalar("ms", Better::Neither, per_branch(&self.generator_cpu), bursts),
             ),
             (
                 "deadlocks",
                 scalar(
                     "count",
                     Better::Lower,
-                    burst::deadlocks(&recording.errors) as f64,
-                    done,
+                    burst::count_deadlocks(&recording.errors) as f64,
+                    destroyed_count,
                 ),
             ),
             (
                 "source_mutations",
-                scalar("count", Better::Lower, self.mutations as f64, done),
+                scalar("count", Better::Lower, self.mutations as f64, destroyed_count),
             ),
         ];
         // Users of every kind of burst; each has one entry, with an error or without.
-        let counted = || measurement.cycles.iter().filter(|cycle| cycle.group != 0);
-        let tried = counted().count() as u64;
-        let well = counted().filter(|cycle| cycle.error.is_none()).count();
-        let share = well as f64 / tried.max(1) as f64;
-        metrics.push(("success", scalar("ratio", Better::Higher, share, tried)));
+        let counted_cycles = || measurement.cycles.iter().filter(|cycle| cycle.group != 0);
+        let attempted_count = counted_cycles().count() as u64;
+        let succeeded_count = counted_cycles().filter(|cycle| cycle.error.is_none()).count();
+        let share = succeeded_count as f64 / attempted_count.max(1) as f64;
+        metrics.push(("success", scalar("ratio", Better::Higher, share, attempted_count)));
         if let Some((bytes, hot)) = self.memory {
-            metrics.push((
-                "hot_branch_pss_bytes",
-                scalar("bytes", Better::Lower, bytes, hot),
-            ));
+            metrics.push(("hot_branch_pss_bytes", scalar("bytes", Better::Lower, bytes, hot)));
         }
         let latencies = recording.metrics();
         let median = |name: &str| latencies.get(name).and_then(|metric| metric.p50);
@@ -132,27 +124,21 @@ impl Figures {
             ("cold_create_watched_ratio", "watched_create"),
         ] {
             if let (Some(cold), Some(arm)) = (median("cold_create"), median(arm)) {
-                metrics.push((
-                    name,
-                    scalar("ratio", Better::Lower, cold / arm, u64::from(args.arms)),
-                ));
+                metrics
+                    .push((name, scalar("ratio", Better::Lower, cold / arm, u64::from(args.arms))));
             }
         }
-        let names = metrics
-            .into_iter()
-            .map(|(name, metric)| (name.to_owned(), metric));
+        let names = metrics.into_iter().map(|(name, metric)| (name.to_owned(), metric));
         measurement.metrics.extend(names);
     }
 }
 
 /// A latency metric of a few values.
-fn distribution(values: &[Duration]) -> Metric {
+fn latency_metric(values: &[Duration]) -> Metric {
     let mut recorder = Recorder::default();
     for value in values {
-        recorder.success("it", Duration::ZERO, Duration::ZERO, *value);
+        recorder.record_success("it", Duration::ZERO, Duration::ZERO, *value);
     }
     let mut metrics = Recording::merge([recorder]).metrics();
-    metrics
-        .remove("it")
-        .unwrap_or_else(|| scalar("ms", Better::Lower, 0.0, 0))
+    metrics.remove("it").unwrap_or_else(|| scalar("ms", Better::Lower, 0.0, 0))
 }

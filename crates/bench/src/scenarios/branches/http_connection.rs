@@ -46,26 +46,25 @@ impl HttpConnection {
     /// # Errors
     /// When Egret cannot be reached by plain HTTP.
     pub(crate) async fn open(server: &Server) -> Result<Self> {
-        let door = server.door();
+        let door = server.endpoint();
         let Some(host) = door.url.trim_end_matches('/').strip_prefix("http://") else {
             bail!("{}: bursts are sent by plain HTTP only", door.url);
         };
-        let stream = TcpStream::connect(host)
-            .await
-            .with_context(|| format!("connect to {host}"))?;
+        let stream =
+            TcpStream::connect(host).await.with_context(|| format!("connect to {host}"))?;
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         tokio::task::spawn_local(async move {
             // The sender of a request gets the error.
             let _ = connection.await;
         });
-        let mut lane = Self {
+        let mut client = Self {
             sender,
             host: host.to_owned(),
             authorization: format!("Bearer {}", door.token.as_deref().unwrap_or_default()),
         };
-        lane.send(Method::GET, "/healthz", None).await?;
-        Ok(lane)
+        client.send(Method::GET, "/healthz", None).await?;
+        Ok(client)
     }
 
     /// Sends a request and returns the body of its answer, or the cause of its failure.
@@ -96,17 +95,12 @@ impl HttpConnection {
     }
 
     /// Makes a branch, and returns the answer's body.
-    pub(crate) async fn create(&mut self, name: &str, wishes: &Value) -> Result<Bytes> {
+    pub(crate) async fn create(&mut self, name: &str, options: &Value) -> Result<Bytes> {
         let mut body = json!({"name": name});
-        if let (Some(body), Some(wishes)) = (body.as_object_mut(), wishes.as_object()) {
+        if let (Some(body), Some(wishes)) = (body.as_object_mut(), options.as_object()) {
             body.extend(wishes.clone());
         }
-        self.send(
-            Method::POST,
-            "/v1/branches",
-            Some(serde_json::to_vec(&body)?),
-        )
-        .await
+        self.send(Method::POST, "/v1/branches", Some(serde_json::to_vec(&body)?)).await
     }
 
     /// Runs a statement on a branch.
@@ -119,9 +113,7 @@ impl HttpConnection {
     ) -> Result<QueryTiming> {
         let body = json!({"sql": sql, "database": database, "params": params});
         let path = format!("/v1/branches/{name}/query");
-        let answer = self
-            .send(Method::POST, &path, Some(serde_json::to_vec(&body)?))
-            .await?;
+        let answer = self.send(Method::POST, &path, Some(serde_json::to_vec(&body)?)).await?;
         serde_json::from_slice(&answer).context("the response to a query is not as documented")
     }
 
@@ -132,13 +124,11 @@ impl HttpConnection {
     }
 
     /// The connection string of a branch through the proxy.
-    pub(crate) async fn connection(&mut self, name: &str, database: &str) -> Result<String> {
+    pub(crate) async fn connection_url(&mut self, name: &str, database: &str) -> Result<String> {
         let path = format!("/v1/branches/{name}/connection?database={database}");
         let answer = self.send(Method::GET, &path, None).await?;
         let answer: Value = serde_json::from_slice(&answer)?;
-        let url = answer["url"]
-            .as_str()
-            .context("the connection has no url")?;
+        let url = answer["url"].as_str().context("the connection has no url")?;
         Ok(url.to_owned())
     }
 }
@@ -146,6 +136,6 @@ impl HttpConnection {
 /// Times a step; its latency counts from when it began.
 pub async fn timed<T>(work: impl Future<Output = Result<T>>) -> (Result<T>, Duration) {
     let begun = Instant::now();
-    let done = work.await;
-    (done, begun.elapsed())
+    let result = work.await;
+    (result, begun.elapsed())
 }

@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use super::workload::LiveDocuments;
 use crate::http1::Connection;
 use crate::record::Recorder;
-use crate::schedule::{ArrivalSchedule, Spacing, arrivals};
+use crate::schedule::{ArrivalSchedule, Spacing, arrival_schedule};
 use crate::steady::RateCounter;
 
 #[derive(Clone, Debug)]
@@ -22,25 +22,26 @@ pub(super) struct ApiAddress {
 /// When requests are due, for all clients together.
 pub(super) struct RequestSchedule {
     /// Known once the first request is asked for.
-    begin: OnceLock<Instant>,
-    lasts: Duration,
+    start_time: OnceLock<Instant>,
+    duration: Duration,
     schedule: Option<Mutex<ArrivalSchedule>>,
     /// Set when the load is stopped early.
     is_stopped: AtomicBool,
     /// Counts requests that have ended.
-    pub(super) pulse: RateCounter,
+    pub(super) counter: RateCounter,
 }
 
 impl RequestSchedule {
     /// A schedule that begins with the first request: a closed loop, or an open loop of `rate`.
-    pub(super) fn new(lasts: Duration, rate: Option<f64>, seed: u64) -> Self {
-        let schedule = rate.map(|rate| Mutex::new(arrivals(Spacing::Poisson, rate, lasts, seed)));
+    pub(super) fn new(duration: Duration, rate: Option<f64>, seed: u64) -> Self {
+        let schedule =
+            rate.map(|rate| Mutex::new(arrival_schedule(Spacing::Poisson, rate, duration, seed)));
         Self {
-            begin: OnceLock::new(),
-            lasts,
+            start_time: OnceLock::new(),
+            duration,
             schedule,
             is_stopped: AtomicBool::new(false),
-            pulse: RateCounter::default(),
+            counter: RateCounter::default(),
         }
     }
 
@@ -50,23 +51,20 @@ impl RequestSchedule {
     }
 
     /// When the first request was asked for; now, where none was.
-    pub(super) fn begin(&self) -> Instant {
-        *self.begin.get_or_init(Instant::now)
+    pub(super) fn start_time(&self) -> Instant {
+        *self.start_time.get_or_init(Instant::now)
     }
 
     /// Waits until the next request is due; `None` when the schedule has ended.
-    fn next(&self) -> Option<Instant> {
-        let (begin, now) = (self.begin(), Instant::now());
-        if now >= begin + self.lasts || self.is_stopped.load(Ordering::Relaxed) {
+    fn await_next(&self) -> Option<Instant> {
+        let (begin, now) = (self.start_time(), Instant::now());
+        if now >= begin + self.duration || self.is_stopped.load(Ordering::Relaxed) {
             return None;
         }
         let Some(schedule) = &self.schedule else {
             return Some(now);
         };
-        let due = schedule
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .next()?;
+        let due = schedule.lock().unwrap_or_else(PoisonError::into_inner).next()?;
         let due = begin + due;
         std::thread::sleep(due.saturating_duration_since(now));
         Some(due)
@@ -76,13 +74,13 @@ impl RequestSchedule {
 pub(super) struct DocumentsClient {
     address: ApiAddress,
     connection: Connection,
-    pace: Arc<RequestSchedule>,
+    schedule: Arc<RequestSchedule>,
     origin: Instant,
     pub(super) recorder: Recorder,
     /// Requests that were sent.
     pub(super) requests: u64,
     /// What it has made, of the volume mix.
-    pub(super) left: LiveDocuments,
+    pub(super) live_documents: LiveDocuments,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -99,25 +97,25 @@ impl DocumentsClient {
     /// If the connection cannot be established.
     pub(super) fn open(
         address: ApiAddress,
-        pace: Arc<RequestSchedule>,
+        schedule: Arc<RequestSchedule>,
         origin: Instant,
     ) -> Result<Self> {
         Ok(Self {
             connection: Connection::open(&address.host)?,
             address,
-            pace,
+            schedule,
             origin,
             recorder: Recorder::default(),
             requests: 0,
-            left: LiveDocuments::default(),
+            live_documents: LiveDocuments::default(),
         })
     }
 
     /// Gets ready for operations, so that no memory is asked for by all clients together in the
     /// midst of load.
-    pub(super) fn prepare(&mut self, operations: &[&str]) {
-        self.recorder.prepare(operations);
-        self.left = LiveDocuments::prepared();
+    pub(super) fn preallocate(&mut self, operations: &[&str]) {
+        self.recorder.preallocate(operations);
+        self.live_documents = LiveDocuments::preallocated();
     }
 
     /// Sends a request when it is due, recorded under `name`; `None` when the schedule has ended. A
@@ -125,7 +123,7 @@ impl DocumentsClient {
     ///
     /// # Errors
     /// When the connection is lost.
-    pub(super) fn ask(
+    pub(super) fn send_when_due(
         &mut self,
         name: &'static str,
         method: &str,
@@ -133,23 +131,23 @@ impl DocumentsClient {
         body: &str,
         expected: &[u64],
     ) -> Result<Option<WriteReply>> {
-        let Some(due) = self.pace.next() else {
+        let Some(due) = self.schedule.await_next() else {
             return Ok(None);
         };
         let begun = Instant::now();
-        let answered = self.send(method, path, body)?;
+        let reply = self.send(method, path, body)?;
         let ended = Instant::now();
-        self.pace.pulse.add(ended - due);
+        self.schedule.counter.add(ended - due);
         let [due, begun, ended] =
             [due, begun, ended].map(|moment| moment.saturating_duration_since(self.origin));
         self.requests += 1;
-        if expected.contains(&answered.status) {
-            self.recorder.success(name, due, begun, ended);
+        if expected.contains(&reply.status) {
+            self.recorder.record_success(name, due, begun, ended);
         } else {
-            let cause = format!("{name} {}", answered.status);
-            self.recorder.failure(&cause, due, begun, ended);
+            let cause = format!("{name} {}", reply.status);
+            self.recorder.record_failure(&cause, due, begun, ended);
         }
-        Ok(Some(answered))
+        Ok(Some(reply))
     }
 
     /// Sends a request at once, without recording it.
@@ -157,46 +155,41 @@ impl DocumentsClient {
     /// # Errors
     /// When the connection is lost.
     pub(super) fn send(&mut self, method: &str, path: &str, body: &str) -> Result<WriteReply> {
-        let ApiAddress {
-            host,
-            token,
-            database,
-        } = &self.address;
-        let kind = if path.ends_with("/import") {
-            "application/x-ndjson"
-        } else {
-            "application/json"
-        };
-        let sign = if path.contains('?') { '&' } else { '?' };
+        let ApiAddress { host, token, database } = &self.address;
+        let content_type =
+            if path.ends_with("/import") { "application/x-ndjson" } else { "application/json" };
+        let separator = if path.contains('?') { '&' } else { '?' };
         let request = format!(
-            "{method} /v1/{path}{sign}database={database} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n\
-             content-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}",
+            "{method} /v1/{path}{separator}database={database} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n\
+             content-type: {content_type}\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
         let is_write = method == "POST";
-        let (status, id) = self.connection.exchange(request.as_bytes(), |body| {
-            is_write.then(|| id_of(body)).flatten()
-        })?;
-        Ok(WriteReply {
-            status,
-            id: id.unwrap_or_default(),
-        })
+        let (status, id) = self
+            .connection
+            .exchange(request.as_bytes(), |body| is_write.then(|| parse_id(body)).flatten())?;
+        Ok(WriteReply { status, id: id.unwrap_or_default() })
     }
 
     /// Sends a request at once, as preparation that must succeed.
     ///
     /// # Errors
     /// When the connection is lost, or the status is no success.
-    pub(super) fn done(&mut self, method: &str, path: &str, body: &str) -> Result<WriteReply> {
-        let answered = self.send(method, path, body)?;
-        let status = answered.status;
+    pub(super) fn send_checked(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> Result<WriteReply> {
+        let reply = self.send(method, path, body)?;
+        let status = reply.status;
         ensure!(status / 100 == 2, "{method} {path} returned {status}");
-        Ok(answered)
+        Ok(reply)
     }
 }
 
 /// The id in `{"id":"…"}`.
-fn id_of(body: &[u8]) -> Option<String> {
+fn parse_id(body: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(body).ok()?;
     let (_, rest) = text.split_once("\"id\":\"")?;
     Some(rest.split('"').next()?.to_owned())
@@ -206,7 +199,7 @@ fn id_of(body: &[u8]) -> Option<String> {
 ///
 /// # Errors
 /// That of the first client that failed.
-pub(super) async fn each<T: Send + 'static>(
+pub(super) async fn run_on_threads<T: Send + 'static>(
     clients: u32,
     work: impl Fn(u32) -> Result<T> + Send + Sync + 'static,
 ) -> Result<Vec<T>> {
@@ -222,12 +215,12 @@ pub(super) async fn each<T: Send + 'static>(
         let all = threads.into_iter().map(std::thread::JoinHandle::join);
         all.collect::<Vec<_>>()
     });
-    let mut all = Vec::new();
-    for done in joined.await? {
-        all.push(done.map_err(|_| anyhow!("a client panicked"))??);
+    let mut results = Vec::new();
+    for result in joined.await? {
+        results.push(result.map_err(|_| anyhow!("a client panicked"))??);
     }
-    if all.is_empty() {
+    if results.is_empty() {
         bail!("there are no clients");
     }
-    Ok(all)
+    Ok(results)
 }

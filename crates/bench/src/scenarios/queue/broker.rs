@@ -13,7 +13,7 @@ pub(super) trait Broker {
     fn enqueue(&mut self, payload: &[u8]);
 
     /// The worker has room for so many more tasks.
-    fn take(&mut self, credits: u32);
+    fn add_credits(&mut self, credits: u32);
 
     /// Completes a task, of which [`Events::delivered`] had this handle. The first one has number 0
     /// in [`Events::completed`], and so on.
@@ -32,15 +32,15 @@ pub(super) struct Events {
     /// Numbers of tasks that it has acknowledged.
     pub(super) enqueued: Vec<u64>,
     /// Numbers of tasks that it refused, and why.
-    pub(super) refused: Vec<(u64, String)>,
+    pub(super) refused_enqueues: Vec<(u64, String)>,
     /// The number in the payload of each task that was handed out, and where its handle is in
     /// `handles`.
-    pub(super) handed: Vec<(u64, Range<u32>)>,
+    pub(super) delivered: Vec<(u64, Range<u32>)>,
     pub(super) handles: Vec<u8>,
     /// Numbers of completions that it has acknowledged.
     pub(super) completed: Vec<u64>,
     /// Numbers of completions that it refused, and why.
-    pub(super) not_completed: Vec<(u64, String)>,
+    pub(super) refused_completions: Vec<(u64, String)>,
 }
 
 impl Events {
@@ -49,13 +49,13 @@ impl Events {
     /// # Errors
     /// When the payload is none that was sent.
     #[inline]
-    pub(super) fn hand(&mut self, payload: &[u8], handle: &[u8]) -> Result<()> {
-        let Some(number) = number_in(payload) else {
+    pub(super) fn push_delivery(&mut self, payload: &[u8], handle: &[u8]) -> Result<()> {
+        let Some(number) = read_number(payload) else {
             anyhow::bail!("the server delivered a task that this program did not enqueue");
         };
         let begin = self.handles.len() as u32;
         self.handles.extend_from_slice(handle);
-        self.handed.push((number, begin..self.handles.len() as u32));
+        self.delivered.push((number, begin..self.handles.len() as u32));
         Ok(())
     }
 }
@@ -69,7 +69,7 @@ pub(super) fn write_number(payload: &mut [u8], number: u64) {
     payload[..PAYLOAD_BYTES_MIN as usize].copy_from_slice(&number.to_le_bytes());
 }
 
-fn number_in(payload: &[u8]) -> Option<u64> {
+fn read_number(payload: &[u8]) -> Option<u64> {
     let number = payload.first_chunk::<{ PAYLOAD_BYTES_MIN as usize }>()?;
     Some(u64::from_le_bytes(*number))
 }

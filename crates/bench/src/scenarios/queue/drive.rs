@@ -12,18 +12,18 @@ use super::broker::Broker;
 use super::cycle::{CycleLoad, CycleOutcome, CyclePlan, Purpose};
 use super::figures::ResourceSampler;
 use super::signals::Signals;
-use crate::load::{Pace, watched};
+use crate::load::{Pace, watched_value};
 use crate::result::{Warmup, Watched};
 use crate::stage::Stage;
-use crate::steady::{Detector, LATENCY_SLOPE_MAX, RATE_SLOPE_MAX, WINDOW};
+use crate::steady::{Detector, LATENCY_SLOPE_MAX, RATE_SLOPE_MAX, WARMUP_WINDOW};
 use crate::window::WindowObservation;
 
 /// The load looks at its clock this often when nothing comes.
-const TICK: Duration = Duration::from_millis(10);
+const TICK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Calls of an open loop that are due are begun this often: far below what is told from one
 /// another, and few enough to cost the generator little.
-const RELEASE: Duration = Duration::from_micros(200);
+const RELEASE_INTERVAL: Duration = Duration::from_micros(200);
 
 /// Tasks in a call of those that fill a queue.
 const FILL_BATCH: u32 = 250;
@@ -38,11 +38,11 @@ pub(super) struct Lengths {
 /// A load that has run.
 pub(super) struct LoadResult {
     pub(super) outcome: CycleOutcome,
-    pub(super) observed: WindowObservation,
+    pub(super) observation: WindowObservation,
     pub(super) warmup: Warmup,
     /// How long the window was, as the load saw it.
     pub(super) window: Duration,
-    pub(super) watch: ResourceSampler,
+    pub(super) sampler: ResourceSampler,
 }
 
 /// Ends the load's thread when dropped, as its result is no longer awaited.
@@ -59,11 +59,11 @@ impl Drop for AbortOnDrop {
 ///
 /// # Errors
 /// When it cannot be connected to, or the load fails.
-pub(super) async fn drive<B, C, F>(
+pub(super) async fn run_load<B, C, F>(
     stage: &mut Stage,
     plan: &CyclePlan,
     lengths: Lengths,
-    mut watch: ResourceSampler,
+    mut sampler: ResourceSampler,
     connect: C,
     gate: impl Future<Output = Result<()>>,
 ) -> Result<LoadResult>
@@ -72,51 +72,45 @@ where
     C: FnOnce() -> F + Send + 'static,
     F: Future<Output = Result<B>>,
 {
-    stage.progress.say("connecting");
+    stage.progress.show("connecting");
     let signals = Arc::new(Signals::new(Instant::now()));
-    let leash = AbortOnDrop(signals.clone());
-    let mut done = begin(plan, &signals, connect);
+    let abort_guard = AbortOnDrop(signals.clone());
+    let mut outcome_receiver = spawn_load(plan, &signals, connect);
     let warmup = tokio::select! {
         warmup = warm_up(stage, plan, lengths.warmup_max, &signals) => warmup,
-        ended = &mut done => return Err(untimely(ended)),
+        ended = &mut outcome_receiver => return Err(early_end_error(ended)),
     };
     tokio::select! {
-        opened = gate => opened?,
-        ended = &mut done => return Err(untimely(ended)),
+        result = gate => result?,
+        ended = &mut outcome_receiver => return Err(early_end_error(ended)),
     }
-    let known = plan.cycles.is_none().then_some(lengths.window);
-    stage.progress.say(match plan.cycles {
+    let fixed_length = plan.cycles.is_none().then_some(lengths.window);
+    stage.progress.show(match plan.cycles {
         Some(cycles) => format!("measuring {cycles} cycles"),
         None => format!("measuring for {:.0} s", lengths.window.as_secs_f64()),
     });
-    let window = stage.open_window(known)?;
-    signals.open_window(window.origin(), known);
-    let early = tokio::select! {
-        () = watch.until(&signals, known.map(|lasts| window.origin() + lasts)) => None,
-        ended = &mut done => Some(ended),
+    let window = stage.open_window(fixed_length)?;
+    signals.open_window(window.origin(), fixed_length);
+    let early_outcome = tokio::select! {
+        () = sampler.sample_until_end(&signals, fixed_length.map(|lasts| window.origin() + lasts)) => None,
+        ended = &mut outcome_receiver => Some(ended),
     };
-    let observed = window.close().await?;
-    watch.look();
-    stage.progress.say("waiting for the last tasks");
-    let ended = match early {
+    let observation = window.close().await?;
+    sampler.sample();
+    stage.progress.show("waiting for the last tasks");
+    let outcome_result = match early_outcome {
         Some(ended) => ended,
-        None => done.await,
+        None => outcome_receiver.await,
     };
-    let outcome = ended.context("the load's thread has ended")??;
+    let outcome = outcome_result.context("the load's thread has ended")??;
     let length = signals.window_length();
-    drop(leash);
-    Ok(LoadResult {
-        outcome,
-        observed,
-        warmup,
-        window: length,
-        watch,
-    })
+    drop(abort_guard);
+    Ok(LoadResult { outcome, observation, warmup, window: length, sampler })
 }
 
-type Ended = Result<Result<CycleOutcome>, oneshot::error::RecvError>;
+type LoadEnd = Result<Result<CycleOutcome>, oneshot::error::RecvError>;
 
-fn untimely(ended: Ended) -> anyhow::Error {
+fn early_end_error(ended: LoadEnd) -> anyhow::Error {
     match ended {
         Ok(Err(error)) => error,
         Ok(Ok(_)) => anyhow!("the load has ended too early"),
@@ -128,14 +122,18 @@ fn untimely(ended: Ended) -> anyhow::Error {
 ///
 /// # Errors
 /// When the task queue cannot be connected to, or refuses one.
-pub(super) async fn fill<B, C, F>(plan: &CyclePlan, tasks: u64, connect: C) -> Result<Duration>
+pub(super) async fn fill_queue<B, C, F>(
+    plan: &CyclePlan,
+    tasks: u64,
+    connect: C,
+) -> Result<Duration>
 where
     B: Broker,
     C: FnOnce() -> F + Send + 'static,
     F: Future<Output = Result<B>>,
 {
     let signals = Arc::new(Signals::new(Instant::now()));
-    let _leash = AbortOnDrop(signals.clone());
+    let _abort_guard = AbortOnDrop(signals.clone());
     let plan = CyclePlan {
         batch: FILL_BATCH,
         rate: None,
@@ -145,23 +143,20 @@ where
     };
     signals.open_window(Instant::now(), None);
     let begun = Instant::now();
-    let outcome = begin(&plan, &signals, connect)
+    let outcome = spawn_load(&plan, &signals, connect)
         .await
         .context("the thread that fills the queue has ended")??;
     let accepted = outcome.ledger.accepted();
-    ensure!(
-        accepted >= tasks,
-        "only {accepted} of {tasks} tasks were accepted"
-    );
+    ensure!(accepted >= tasks, "only {accepted} of {tasks} tasks were accepted");
     Ok(begun.elapsed())
 }
 
 /// A load that runs beside what is measured.
 pub(super) struct BackgroundLoad {
     signals: Arc<Signals>,
-    done: oneshot::Receiver<Result<CycleOutcome>>,
+    outcome_receiver: oneshot::Receiver<Result<CycleOutcome>>,
     begun: Instant,
-    _leash: AbortOnDrop,
+    _abort_guard: AbortOnDrop,
 }
 
 impl BackgroundLoad {
@@ -175,8 +170,8 @@ impl BackgroundLoad {
         let signals = Arc::new(Signals::new(begun));
         signals.open_window(begun, None);
         Self {
-            done: begin(plan, &signals, connect),
-            _leash: AbortOnDrop(signals.clone()),
+            outcome_receiver: spawn_load(plan, &signals, connect),
+            _abort_guard: AbortOnDrop(signals.clone()),
             signals,
             begun,
         }
@@ -186,15 +181,15 @@ impl BackgroundLoad {
     ///
     /// # Errors
     /// When it has failed.
-    pub(super) async fn end(self) -> Result<(CycleOutcome, Duration)> {
+    pub(super) async fn finish(self) -> Result<(CycleOutcome, Duration)> {
         self.signals.end_window(self.signals.now_ns());
-        let lasted = self.begun.elapsed();
-        let outcome = self.done.await.context("the background load has ended")??;
-        Ok((outcome, lasted))
+        let elapsed = self.begun.elapsed();
+        let outcome = self.outcome_receiver.await.context("the background load has ended")??;
+        Ok((outcome, elapsed))
     }
 }
 
-fn begin<B, C, F>(
+fn spawn_load<B, C, F>(
     plan: &CyclePlan,
     signals: &Arc<Signals>,
     connect: C,
@@ -204,11 +199,11 @@ where
     C: FnOnce() -> F + Send + 'static,
     F: Future<Output = Result<B>>,
 {
-    let (tell, done) = oneshot::channel();
+    let (outcome_sender, outcome_receiver) = oneshot::channel();
     let (plan, signals) = (plan.clone(), signals.clone());
     if plan.rate.is_some() {
         let signals = signals.clone();
-        std::thread::spawn(move || release(&signals));
+        std::thread::spawn(move || wake_periodically(&signals));
     }
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -218,47 +213,50 @@ where
         let outcome = runtime.and_then(|runtime| {
             runtime.block_on(async {
                 let cycle = CycleLoad::new(connect().await?, &plan, signals.clone());
-                work(cycle, &signals).await
+                run_cycle_load(cycle, &signals).await
             })
         });
-        signals.ended.notify_one();
+        signals.window_ended.notify_one();
         // The receiver may be gone: the result is then not needed.
-        let _ = tell.send(outcome);
+        let _ = outcome_sender.send(outcome);
     });
-    done
+    outcome_receiver
 }
 
-async fn work<B: Broker>(mut cycle: CycleLoad<B>, signals: &Signals) -> Result<CycleOutcome> {
-    let mut ticks = tokio::time::interval(TICK);
+async fn run_cycle_load<B: Broker>(
+    mut cycle: CycleLoad<B>,
+    signals: &Signals,
+) -> Result<CycleOutcome> {
+    let mut ticks = tokio::time::interval(TICK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             biased;
-            ended = poll_fn(|context| cycle.poll(context)) => {
-                ended?;
-                return Ok(cycle.finish());
+            result = poll_fn(|context| cycle.poll(context)) => {
+                result?;
+                return Ok(cycle.into_outcome());
             }
-            () = signals.due.notified() => {}
+            () = signals.calls_due.notified() => {}
             _ = ticks.tick() => {}
         }
     }
 }
 
 /// Wakes the load of an open loop: timers of an event loop are exact to a millisecond only.
-fn release(signals: &Signals) {
+fn wake_periodically(signals: &Signals) {
     // Without it the kernel wakes up to 50 µs late, to save power. Where it refuses, it does.
     let _ = rustix::thread::set_current_timer_slack(Some(
         std::num::NonZeroU64::new(1).expect("one is not zero"),
     ));
     while signals.now_ns() < signals.window().end {
-        signals.due.notify_one();
-        std::thread::sleep(RELEASE);
+        signals.calls_due.notify_one();
+        std::thread::sleep(RELEASE_INTERVAL);
     }
 }
 
 /// Lets the load run unmeasured until it is steady, or the cap ends it.
 async fn warm_up(stage: &Stage, plan: &CyclePlan, cap: Duration, signals: &Signals) -> Warmup {
-    stage.progress.say("warming up");
+    stage.progress.show("warming up");
     let pace = match plan.rate {
         None => Pace::Closed,
         Some((rate, spacing)) => Pace::Open { rate, spacing },
@@ -268,14 +266,14 @@ async fn warm_up(stage: &Stage, plan: &CyclePlan, cap: Duration, signals: &Signa
         Pace::Open { .. } => LATENCY_SLOPE_MAX,
     });
     let begun = Instant::now();
-    let (mut before, mut last, mut steady) = (signals.pulse.read(), begun, false);
+    let (mut previous, mut last_time, mut steady) = (signals.counter.read(), begun, false);
     while !steady && begun.elapsed() < cap {
-        tokio::time::sleep(WINDOW.min(cap)).await;
-        let (now, moment) = (signals.pulse.read(), Instant::now());
-        if let Some(watched) = watched(pace, &now, &before, moment - last) {
-            steady = detector.push(moment - begun, watched);
+        tokio::time::sleep(WARMUP_WINDOW.min(cap)).await;
+        let (sample, moment) = (signals.counter.read(), Instant::now());
+        if let Some(value) = watched_value(pace, &sample, &previous, moment - last_time) {
+            steady = detector.push(moment - begun, value);
         }
-        (before, last) = (now, moment);
+        (previous, last_time) = (sample, moment);
     }
     let slope = detector.slope();
     Warmup {

@@ -26,14 +26,14 @@ pub(super) struct Egret {
     reports: MessageBuilder,
     credits: u32,
     /// What each message to the producer's stream begins with: the queue.
-    head: BytesMut,
+    message_prefix: BytesMut,
 }
 
 /// A message in the making.
 #[derive(Default)]
 struct MessageBuilder {
     bytes: BytesMut,
-    items: usize,
+    item_count: usize,
 }
 
 impl Egret {
@@ -46,34 +46,34 @@ impl Egret {
         let producer = GrpcLink::open(host, &path("Produce"), token).await?;
         let mut worker = GrpcLink::open(host, &path("Work"), token).await?;
         let mut hello = BytesMut::new();
-        wire::hello(&mut hello, queue, "egret-bench", LEASE_MS);
-        worker.put(&hello);
-        let mut head = BytesMut::new();
-        wire::text(&mut head, 1, queue.as_bytes());
+        wire::put_hello(&mut hello, queue, "egret-bench", LEASE_MS);
+        worker.push_message(&hello);
+        let mut message_prefix = BytesMut::new();
+        wire::put_bytes_field(&mut message_prefix, 1, queue.as_bytes());
         Ok(Self {
             producer,
             worker,
             tasks: MessageBuilder::default(),
             reports: MessageBuilder::default(),
             credits: 0,
-            head,
+            message_prefix,
         })
     }
 
     fn send_tasks(&mut self) {
-        if self.tasks.items > 0 {
-            self.producer.put(&self.tasks.bytes);
+        if self.tasks.item_count > 0 {
+            self.producer.push_message(&self.tasks.bytes);
             self.tasks.clear();
         }
     }
 
     fn send_reports(&mut self) {
         if self.credits > 0 {
-            wire::credits(&mut self.reports.bytes, self.credits);
+            wire::put_credits(&mut self.reports.bytes, self.credits);
             self.credits = 0;
         }
         if !self.reports.bytes.is_empty() {
-            self.worker.put(&self.reports.bytes);
+            self.worker.push_message(&self.reports.bytes);
             self.reports.clear();
         }
     }
@@ -82,48 +82,47 @@ impl Egret {
 impl MessageBuilder {
     fn clear(&mut self) {
         self.bytes.clear();
-        self.items = 0;
+        self.item_count = 0;
     }
 }
 
 impl Broker for Egret {
     #[inline]
     fn enqueue(&mut self, payload: &[u8]) {
-        if self.tasks.items == BATCH_MAX {
+        if self.tasks.item_count == BATCH_MAX {
             self.send_tasks();
         }
-        if self.tasks.items == 0 {
-            self.tasks.bytes.extend_from_slice(&self.head);
+        if self.tasks.item_count == 0 {
+            self.tasks.bytes.extend_from_slice(&self.message_prefix);
         }
-        wire::new_task(&mut self.tasks.bytes, payload);
-        self.tasks.items += 1;
+        wire::put_new_task(&mut self.tasks.bytes, payload);
+        self.tasks.item_count += 1;
     }
 
-    fn take(&mut self, credits: u32) {
+    fn add_credits(&mut self, credits: u32) {
         self.credits += credits;
     }
 
     #[inline]
     fn complete(&mut self, handle: &[u8]) {
-        if self.reports.items == BATCH_MAX {
+        if self.reports.item_count == BATCH_MAX {
             self.send_reports();
         }
-        wire::completed(&mut self.reports.bytes, handle, RESULT);
-        self.reports.items += 1;
+        wire::put_completed(&mut self.reports.bytes, handle, RESULT);
+        self.reports.item_count += 1;
     }
 
     fn poll(&mut self, context: &mut Context<'_>, events: &mut Events) -> Poll<Result<()>> {
         // While a stream can take no more, what comes meanwhile goes into one message.
-        if self.producer.is_clear() {
+        if self.producer.is_flushed() {
             self.send_tasks();
         }
-        if self.worker.is_clear() {
+        if self.worker.is_flushed() {
             self.send_reports();
         }
-        let produced = self
-            .producer
-            .poll(context, |message| outcomes(message, events))?;
-        let worked = self.worker.poll(context, |message| work(message, events))?;
+        let produced =
+            self.producer.poll(context, |message| read_produce_response(message, events))?;
+        let worked = self.worker.poll(context, |message| read_work_response(message, events))?;
         if produced.is_ready() || worked.is_ready() {
             return Poll::Ready(Ok(()));
         }
@@ -132,7 +131,7 @@ impl Broker for Egret {
 }
 
 /// Adds the events of an encoded `ProduceResponse`.
-fn outcomes(message: &[u8], events: &mut Events) -> Result<()> {
+fn read_produce_response(message: &[u8], events: &mut Events) -> Result<()> {
     let mut fields = Fields(message);
     while let Some((_, value)) = fields.next()? {
         let Value::Bytes(outcome) = value else {
@@ -149,35 +148,35 @@ fn outcomes(message: &[u8], events: &mut Events) -> Result<()> {
         }
         match error {
             None => events.enqueued.push(number),
-            Some(error) => events.refused.push((number, code(error)?)),
+            Some(error) => events.refused_enqueues.push((number, read_error_code(error)?)),
         }
     }
     Ok(())
 }
 
 /// Adds the events of an encoded `WorkResponse`.
-fn work(message: &[u8], events: &mut Events) -> Result<()> {
+fn read_work_response(message: &[u8], events: &mut Events) -> Result<()> {
     let mut fields = Fields(message);
     while let Some(field) = fields.next()? {
         match field {
-            (2, Value::Bytes(task)) => assignment(task, events)?,
+            (2, Value::Bytes(task)) => read_assignment(task, events)?,
             (3, Value::Bytes(mut numbers)) => {
                 while !numbers.is_empty() {
                     events.completed.push(wire::varint(&mut numbers)?);
                 }
             }
             (3, Value::Varint(number)) => events.completed.push(number),
-            (4, Value::Bytes(refused)) => {
-                let (mut number, mut why) = (0, String::new());
-                let mut fields = Fields(refused);
+            (4, Value::Bytes(refusal)) => {
+                let (mut number, mut cause) = (0, String::new());
+                let mut fields = Fields(refusal);
                 while let Some(field) = fields.next()? {
                     match field {
                         (1, Value::Varint(value)) => number = value,
-                        (2, Value::Bytes(error)) => why = code(error)?,
+                        (2, Value::Bytes(error)) => cause = read_error_code(error)?,
                         _ => {}
                     }
                 }
-                events.not_completed.push((number, why));
+                events.refused_completions.push((number, cause));
             }
             // The greeting; and lost leases, of which a task that is handed out again tells.
             _ => {}
@@ -187,7 +186,7 @@ fn work(message: &[u8], events: &mut Events) -> Result<()> {
 }
 
 #[inline]
-fn assignment(task: &[u8], events: &mut Events) -> Result<()> {
+fn read_assignment(task: &[u8], events: &mut Events) -> Result<()> {
     let (mut payload, mut lease): (&[u8], &[u8]) = (&[], &[]);
     let mut fields = Fields(task);
     while let Some(field) = fields.next()? {
@@ -197,11 +196,11 @@ fn assignment(task: &[u8], events: &mut Events) -> Result<()> {
             _ => {}
         }
     }
-    events.hand(payload, lease)
+    events.push_delivery(payload, lease)
 }
 
 /// The code of an `Error`.
-fn code(error: &[u8]) -> Result<String> {
+fn read_error_code(error: &[u8]) -> Result<String> {
     let mut fields = Fields(error);
     while let Some(field) = fields.next()? {
         if let (1, Value::Bytes(code)) = field {

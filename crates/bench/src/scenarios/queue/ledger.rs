@@ -5,7 +5,7 @@
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     accepted: Bits,
-    handed: Bits,
+    delivered: Bits,
     completed: Bits,
     /// Tasks that were handed out or completed once more.
     pub(super) duplicated: u64,
@@ -15,13 +15,13 @@ impl Ledger {
     /// The server has acknowledged that it has the task.
     #[inline]
     pub(super) fn accept(&mut self, number: u64) {
-        self.accepted.set(number);
+        self.accepted.insert(number);
     }
 
     /// The worker was given the task.
     #[inline]
-    pub(super) fn hand(&mut self, number: u64) {
-        if self.handed.set(number) {
+    pub(super) fn deliver(&mut self, number: u64) {
+        if self.delivered.insert(number) {
             self.duplicated += 1;
         }
     }
@@ -29,14 +29,14 @@ impl Ledger {
     /// The server has acknowledged that the task is completed.
     #[inline]
     pub(super) fn complete(&mut self, number: u64) {
-        if self.completed.set(number) {
+        if self.completed.insert(number) {
             self.duplicated += 1;
         }
     }
 
     /// Tasks that the server has acknowledged and that were never completed.
     pub(super) fn lost(&self) -> u64 {
-        self.accepted.without(&self.completed)
+        self.accepted.count_without(&self.completed)
     }
 
     /// Number of tasks acknowledged by the server.
@@ -60,26 +60,22 @@ struct Bits {
 impl Bits {
     /// Adds a number; whether it was there before.
     #[inline]
-    fn set(&mut self, number: u64) -> bool {
+    fn insert(&mut self, number: u64) -> bool {
         let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
         if word >= self.words.len() {
             self.words.resize(word + 1, 0);
         }
-        let before = self.words[word] & bit != 0;
+        let was_set = self.words[word] & bit != 0;
         self.words[word] |= bit;
-        self.count += u64::from(!before);
-        before
+        self.count += u64::from(!was_set);
+        was_set
     }
 
     /// How many are in this one and not in the other.
-    fn without(&self, other: &Self) -> u64 {
+    fn count_without(&self, other: &Self) -> u64 {
         let others = other.words.iter().chain(std::iter::repeat(&0));
-        let only = self
-            .words
-            .iter()
-            .zip(others)
-            .map(|(one, other)| one & !other);
-        only.map(|word| u64::from(word.count_ones())).sum()
+        let difference = self.words.iter().zip(others).map(|(one, other)| one & !other);
+        difference.map(|word| u64::from(word.count_ones())).sum()
     }
 }
 

@@ -36,9 +36,8 @@ impl GrpcLink {
     /// # Errors
     /// If the connection cannot be established.
     pub(super) async fn open(host: &str, path: &str, token: &str) -> Result<Self> {
-        let stream = TcpStream::connect(host)
-            .await
-            .with_context(|| format!("connect to {host}"))?;
+        let stream =
+            TcpStream::connect(host).await.with_context(|| format!("connect to {host}"))?;
         stream.set_nodelay(true)?;
         let (mut requests, mut connection) = Builder::new()
             .initial_window_size(WINDOW_BYTES)
@@ -76,7 +75,7 @@ impl GrpcLink {
     }
 
     /// Adds a message to what is sent next.
-    pub(super) fn put(&mut self, message: &[u8]) {
+    pub(super) fn push_message(&mut self, message: &[u8]) {
         self.outbox.put_u8(0);
         self.outbox.put_u32(message.len() as u32);
         self.outbox.put_slice(message);
@@ -84,7 +83,7 @@ impl GrpcLink {
 
     /// Whether everything put before is on its way, as far as the peer can take it: what is put
     /// then goes out at once.
-    pub(super) fn is_clear(&self) -> bool {
+    pub(super) fn is_flushed(&self) -> bool {
         self.outbox.is_empty()
     }
 
@@ -96,7 +95,7 @@ impl GrpcLink {
     pub(super) fn poll(
         &mut self,
         context: &mut Context<'_>,
-        mut take: impl FnMut(&[u8]) -> Result<()>,
+        mut on_message: impl FnMut(&[u8]) -> Result<()>,
     ) -> Poll<Result<()>> {
         if !self.outbox.is_empty() {
             self.sender.reserve_capacity(self.outbox.len());
@@ -106,8 +105,8 @@ impl GrpcLink {
                 return Poll::Ready(Err(error.into()));
             }
         }
-        if let Poll::Ready(ended) = Pin::new(&mut self.connection).poll(context) {
-            ended?;
+        if let Poll::Ready(result) = Pin::new(&mut self.connection).poll(context) {
+            result?;
             return Poll::Ready(Err(anyhow::anyhow!("the server closed the connection")));
         }
         if self.receiver.is_none() {
@@ -116,19 +115,19 @@ impl GrpcLink {
         let Some(receiver) = &mut self.receiver else {
             unreachable!("there is a response");
         };
-        let mut any = false;
+        let mut has_message = false;
         loop {
             match receiver.poll_data(context) {
                 Poll::Ready(Some(chunk)) => {
                     let chunk = chunk?;
                     receiver.flow_control().release_capacity(chunk.len())?;
-                    any |= split(&mut self.inbox, chunk, &mut take)?;
+                    has_message |= process_chunk(&mut self.inbox, chunk, &mut on_message)?;
                 }
                 Poll::Ready(None) => {
                     let trailers = ready!(receiver.poll_trailers(context))?;
-                    return Poll::Ready(Err(ended(&trailers.unwrap_or_default())));
+                    return Poll::Ready(Err(stream_error(&trailers.unwrap_or_default())));
                 }
-                Poll::Pending if any => return Poll::Ready(Ok(())),
+                Poll::Pending if has_message => return Poll::Ready(Ok(())),
                 Poll::Pending => return Poll::Pending,
             }
         }
@@ -141,7 +140,7 @@ impl GrpcLink {
         let (head, body) = ready!(Pin::new(response).poll(context))?.into_parts();
         self.response = None;
         if head.status != http::StatusCode::OK || head.headers.contains_key("grpc-status") {
-            return Poll::Ready(Err(ended(&head.headers)
+            return Poll::Ready(Err(stream_error(&head.headers)
                 .context(format!("the server responded {}", head.status.as_u16()))));
         }
         self.receiver = Some(body);
@@ -150,26 +149,29 @@ impl GrpcLink {
 }
 
 /// Calls `on_message` with each message that is whole now; whether there was one.
-fn split(
+fn process_chunk(
     inbox: &mut BytesMut,
     chunk: Bytes,
-    take: &mut impl FnMut(&[u8]) -> Result<()>,
+    on_message: &mut impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<bool> {
     if !inbox.is_empty() {
         inbox.extend_from_slice(&chunk);
-        let taken = each(inbox, take)?;
-        inbox.advance(taken);
-        return Ok(taken > 0);
+        let consumed = process_messages(inbox, on_message)?;
+        inbox.advance(consumed);
+        return Ok(consumed > 0);
     }
-    let taken = each(&chunk, take)?;
+    let taken = process_messages(&chunk, on_message)?;
     inbox.extend_from_slice(&chunk[taken..]);
     Ok(taken > 0)
 }
 
 /// How many bytes of whole messages there were.
-fn each(bytes: &[u8], take: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<usize> {
-    let mut taken = 0;
-    while let Some((prefix, rest)) = bytes[taken..].split_first_chunk::<PREFIX_BYTES>() {
+fn process_messages(
+    bytes: &[u8],
+    on_message: &mut impl FnMut(&[u8]) -> Result<()>,
+) -> Result<usize> {
+    let mut consumed = 0;
+    while let Some((prefix, rest)) = bytes[consumed..].split_first_chunk::<PREFIX_BYTES>() {
         let [compressed, length @ ..] = prefix;
         if *compressed != 0 {
             bail!("the server sent a compressed message, although none was requested");
@@ -178,23 +180,23 @@ fn each(bytes: &[u8], take: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<usiz
         let Some(message) = rest.get(..length) else {
             break;
         };
-        take(message)?;
-        taken += PREFIX_BYTES + length;
+        on_message(message)?;
+        consumed += PREFIX_BYTES + length;
     }
-    Ok(taken)
+    Ok(consumed)
 }
 
 /// Why a stream has ended.
-fn ended(trailers: &HeaderMap) -> anyhow::Error {
-    let text = |name: &str| {
+fn stream_error(trailers: &HeaderMap) -> anyhow::Error {
+    let header_text = |name: &str| {
         let value = trailers.get(name).map(|value| value.as_bytes());
         String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
     };
     anyhow::anyhow!(
         "the server ended the stream: status {}, {} ({})",
-        text("grpc-status"),
-        text("grpc-message").replace("%20", " "),
-        text("egret-code"),
+        header_text("grpc-status"),
+        header_text("grpc-message").replace("%20", " "),
+        header_text("egret-code"),
     )
 }
 

@@ -16,12 +16,12 @@ use super::drive::{self, Lengths, LoadResult};
 use super::figures::{self, ResourceSampler};
 use crate::record::scalar;
 use crate::result::Better;
-use crate::running::{self, ServerProcess};
 use crate::scenario::Measurement;
+use crate::server_process::{self, ServerProcess};
 use crate::stage::Stage;
 
 /// The program of a peer, and the package that has it.
-fn program(peer: Peer) -> (&'static str, &'static str) {
+fn program_and_package(peer: Peer) -> (&'static str, &'static str) {
     match peer {
         Peer::Beanstalkd => ("beanstalkd", "beanstalkd"),
         Peer::Redis => ("redis-server", "redis-server"),
@@ -33,25 +33,25 @@ fn program(peer: Peer) -> (&'static str, &'static str) {
 ///
 /// # Errors
 /// What is missing and how to get it.
-pub(super) fn check(peer: Peer, durability: Durability) -> Result<()> {
-    let (program, package) = program(peer);
+pub(super) fn check_peer(peer: Peer, durability: Durability) -> Result<()> {
+    let (program, package) = program_and_package(peer);
     let flag = match peer {
         Peer::Nats => "--version",
         _ => "-v",
     };
-    let version = running::version(peer.name(), program, package, flag)?;
+    let version = server_process::program_version(peer.name(), program, package, flag)?;
     match peer {
-        Peer::Nats => nats::check(durability, &version),
+        Peer::Nats => nats::check_version(durability, &version),
         _ => Ok(()),
     }
 }
 
-async fn start(peer: Peer, durability: Durability) -> Result<ServerProcess> {
-    ServerProcess::start(peer.name(), program(peer).0, |command, path, port| {
+async fn start_peer(peer: Peer, durability: Durability) -> Result<ServerProcess> {
+    ServerProcess::start(peer.name(), program_and_package(peer).0, |command, path, port| {
         match peer {
-            Peer::Beanstalkd => beanstalkd::arguments(command, path, port, durability),
-            Peer::Redis => redis::arguments(command, path, port, durability),
-            Peer::Nats => nats::arguments(command, path, port, durability)?,
+            Peer::Beanstalkd => beanstalkd::add_arguments(command, path, port, durability),
+            Peer::Redis => redis::add_arguments(command, path, port, durability),
+            Peer::Nats => nats::add_arguments(command, path, port, durability)?,
         }
         Ok(())
     })
@@ -67,27 +67,28 @@ pub(super) async fn measure(
     durability: Durability,
     measurement: &mut Measurement,
 ) -> Result<()> {
-    let running = start(peer, durability).await?;
-    let (port, pid) = (running.port, running.pid());
-    let watch = ResourceSampler::new(Some(pid), Some(running.directory.path().to_owned()));
-    let before = std::mem::replace(&mut stage.subject.processes, vec![pid]);
-    let driven = match peer {
+    let process = start_peer(peer, durability).await?;
+    let (port, pid) = (process.port, process.pid());
+    let sampler = ResourceSampler::new(Some(pid), Some(process.directory.path().to_owned()));
+    let egret_processes = std::mem::replace(&mut stage.subject.processes, vec![pid]);
+    let result = match peer {
         Peer::Beanstalkd => {
             let connect = move || beanstalkd::Beanstalkd::open(port);
-            drive(stage, plan, lengths, watch, connect).await
+            run_load(stage, plan, lengths, sampler, connect).await
         }
         Peer::Redis => {
             let connect = move || redis::Redis::open(port);
-            drive(stage, plan, lengths, watch, connect).await
+            run_load(stage, plan, lengths, sampler, connect).await
         }
         Peer::Nats => {
             let connect = move || nats::Nats::open(port);
-            drive(stage, plan, lengths, watch, connect).await
+            run_load(stage, plan, lengths, sampler, connect).await
         }
     };
-    stage.subject.processes = before;
-    let arm = figures::measurement(driven.with_context(|| format!("measure {}", peer.name()))?);
-    let kept = [
+    stage.subject.processes = egret_processes;
+    let peer_measurement =
+        figures::into_measurement(result.with_context(|| format!("measure {}", peer.name()))?);
+    let kept_metrics = [
         "cycles_per_second",
         "server_cpu_us_per_cycle",
         "generator_cpu_us_per_cycle",
@@ -96,44 +97,32 @@ pub(super) async fn measure(
         "rss_bytes",
         "disk_bytes",
     ];
-    let mut metrics = arm.metrics;
-    metrics.extend(arm.recording.metrics());
-    for name in kept.into_iter().chain([END_TO_END]) {
+    let mut metrics = peer_measurement.metrics;
+    metrics.extend(peer_measurement.recording.metrics());
+    for name in kept_metrics.into_iter().chain([END_TO_END]) {
         if let Some(metric) = metrics.remove(name) {
             let name = format!("{}_{name}", peer.name());
             measurement.metrics.insert(name, metric);
         }
     }
-    let rate = |name: &str| {
-        measurement
-            .metrics
-            .get(name)
-            .map_or(0.0, |metric| metric.value)
-    };
-    let theirs = rate(&format!("{}_cycles_per_second", peer.name()));
-    if theirs > 0.0 {
-        let ratio = scalar(
-            "ratio",
-            Better::Higher,
-            rate("cycles_per_second") / theirs,
-            1,
-        );
+    let rate = |name: &str| measurement.metrics.get(name).map_or(0.0, |metric| metric.value);
+    let peer_rate = rate(&format!("{}_cycles_per_second", peer.name()));
+    if peer_rate > 0.0 {
+        let ratio = scalar("ratio", Better::Higher, rate("cycles_per_second") / peer_rate, 1);
         let name = format!("{}_ratio", peer.name());
         measurement.metrics.insert(name, ratio);
     }
     measurement.warnings.extend(
-        arm.warnings
-            .into_iter()
-            .map(|warning| format!("{}: {warning}", peer.name())),
+        peer_measurement.warnings.into_iter().map(|warning| format!("{}: {warning}", peer.name())),
     );
     Ok(())
 }
 
-async fn drive<B, C, F>(
+async fn run_load<B, C, F>(
     stage: &mut Stage,
     plan: &CyclePlan,
     lengths: Lengths,
-    watch: ResourceSampler,
+    sampler: ResourceSampler,
     connect: C,
 ) -> Result<LoadResult>
 where
@@ -141,13 +130,5 @@ where
     C: FnOnce() -> F + Send + 'static,
     F: Future<Output = Result<B>>,
 {
-    drive::drive(
-        stage,
-        plan,
-        lengths,
-        watch,
-        connect,
-        std::future::ready(Ok(())),
-    )
-    .await
+    drive::run_load(stage, plan, lengths, sampler, connect, std::future::ready(Ok(()))).await
 }

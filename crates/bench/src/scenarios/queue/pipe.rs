@@ -45,7 +45,7 @@ impl Pipe {
     pub(super) fn poll(
         &mut self,
         context: &mut Context<'_>,
-        mut take: impl FnMut(&[u8]) -> Result<Option<usize>>,
+        mut parse: impl FnMut(&[u8]) -> Result<Option<usize>>,
     ) -> Poll<Result<()>> {
         while !self.outbox.is_empty() {
             let stream = Pin::new(&mut self.stream);
@@ -54,20 +54,20 @@ impl Pipe {
                 Poll::Pending => break,
             }
         }
-        let mut any = false;
+        let mut has_consumed = false;
         loop {
-            let mut read = ReadBuf::new(&mut self.chunk);
-            match Pin::new(&mut self.stream).poll_read(context, &mut read)? {
-                Poll::Ready(()) if read.filled().is_empty() => {
+            let mut buffer = ReadBuf::new(&mut self.chunk);
+            match Pin::new(&mut self.stream).poll_read(context, &mut buffer)? {
+                Poll::Ready(()) if buffer.filled().is_empty() => {
                     return Poll::Ready(Err(anyhow::anyhow!("the peer closed the connection")));
                 }
-                Poll::Ready(()) => self.inbox.extend_from_slice(read.filled()),
-                Poll::Pending if any => return Poll::Ready(Ok(())),
+                Poll::Ready(()) => self.inbox.extend_from_slice(buffer.filled()),
+                Poll::Pending if has_consumed => return Poll::Ready(Ok(())),
                 Poll::Pending => return Poll::Pending,
             }
-            while let Some(taken) = take(&self.inbox)? {
-                self.inbox.advance(taken);
-                any = true;
+            while let Some(consumed) = parse(&self.inbox)? {
+                self.inbox.advance(consumed);
+                has_consumed = true;
             }
         }
     }
@@ -76,19 +76,19 @@ impl Pipe {
     ///
     /// # Errors
     /// As [`Pipe::poll`].
-    pub(super) async fn ask(
+    pub(super) async fn exchange(
         &mut self,
         command: &[u8],
-        mut take: impl FnMut(&[u8]) -> Result<Option<usize>>,
+        mut parse: impl FnMut(&[u8]) -> Result<Option<usize>>,
     ) -> Result<()> {
         self.outbox.extend_from_slice(command);
-        std::future::poll_fn(|context| self.poll(context, &mut take)).await
+        std::future::poll_fn(|context| self.poll(context, &mut parse)).await
     }
 }
 
 /// A line without its end, and how long it is with it.
 #[inline]
-pub(super) fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
+pub(super) fn split_line(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let end = bytes.windows(2).position(|two| two == b"\r\n")?;
     Some((&bytes[..end], end + 2))
 }
@@ -97,10 +97,8 @@ pub(super) fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
 ///
 /// # Errors
 /// When it is none.
-pub(super) fn number(text: &[u8]) -> Result<u64> {
-    let parsed = std::str::from_utf8(text)
-        .ok()
-        .and_then(|text| text.parse().ok());
+pub(super) fn parse_number(text: &[u8]) -> Result<u64> {
+    let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     match parsed {
         Some(number) => Ok(number),
         None => bail!("`{}` is not a number", String::from_utf8_lossy(text)),

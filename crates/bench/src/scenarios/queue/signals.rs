@@ -11,15 +11,15 @@ use crate::steady::RateCounter;
 /// Start, stop and end of a load's window. Moments are nanoseconds since `base`.
 pub(super) struct Signals {
     base: Instant,
-    from_ns: AtomicU64,
-    until_ns: AtomicU64,
+    window_start_ns: AtomicU64,
+    window_end_ns: AtomicU64,
     stopped: AtomicBool,
     /// Cycles of the warm-up.
-    pub(super) pulse: RateCounter,
+    pub(super) counter: RateCounter,
     /// The load has ended the window.
-    pub(super) ended: Notify,
+    pub(super) window_ended: Notify,
     /// Calls of an open loop are due.
-    pub(super) due: Notify,
+    pub(super) calls_due: Notify,
 }
 
 impl Signals {
@@ -27,12 +27,12 @@ impl Signals {
     pub(super) fn new(base: Instant) -> Self {
         Self {
             base,
-            from_ns: AtomicU64::new(u64::MAX),
-            until_ns: AtomicU64::new(u64::MAX),
+            window_start_ns: AtomicU64::new(u64::MAX),
+            window_end_ns: AtomicU64::new(u64::MAX),
             stopped: AtomicBool::new(false),
-            pulse: RateCounter::default(),
-            ended: Notify::new(),
-            due: Notify::new(),
+            counter: RateCounter::default(),
+            window_ended: Notify::new(),
+            calls_due: Notify::new(),
         }
     }
 
@@ -44,24 +44,24 @@ impl Signals {
     /// The measured window; before it is known, one that is never reached.
     #[inline]
     pub(super) fn window(&self) -> Range<u64> {
-        let from_ns = self.from_ns.load(Ordering::Acquire);
-        from_ns..self.until_ns.load(Ordering::Acquire)
+        let start_ns = self.window_start_ns.load(Ordering::Acquire);
+        start_ns..self.window_end_ns.load(Ordering::Acquire)
     }
 
     /// The window begins at `origin`, and lasts so long if it does not end otherwise.
-    pub(super) fn open_window(&self, origin: Instant, lasts: Option<Duration>) {
-        let from_ns = origin.saturating_duration_since(self.base).as_nanos() as u64;
-        if let Some(lasts) = lasts {
-            let until_ns = from_ns + lasts.as_nanos() as u64;
-            self.until_ns.store(until_ns, Ordering::Release);
+    pub(super) fn open_window(&self, origin: Instant, length: Option<Duration>) {
+        let start_ns = origin.saturating_duration_since(self.base).as_nanos() as u64;
+        if let Some(lasts) = length {
+            let end_ns = start_ns + lasts.as_nanos() as u64;
+            self.window_end_ns.store(end_ns, Ordering::Release);
         }
-        self.from_ns.store(from_ns, Ordering::Release);
+        self.window_start_ns.store(start_ns, Ordering::Release);
     }
 
     /// The window ends now.
     pub(super) fn end_window(&self, now_ns: u64) {
-        self.until_ns.fetch_min(now_ns, Ordering::AcqRel);
-        self.ended.notify_one();
+        self.window_end_ns.fetch_min(now_ns, Ordering::AcqRel);
+        self.window_ended.notify_one();
     }
 
     /// How long the window was, where it has ended.

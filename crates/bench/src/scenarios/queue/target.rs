@@ -24,18 +24,18 @@ impl QueueTarget {
     ///
     /// # Errors
     /// When there is none, or it speaks TLS only.
-    pub(super) fn of(stage: &Stage) -> Result<Self> {
+    pub(super) fn from_stage(stage: &Stage) -> Result<Self> {
         let server = stage.server()?.clone();
-        let url = server.door().url.trim_end_matches('/').to_owned();
+        let url = server.endpoint().url.trim_end_matches('/').to_owned();
         let Some(host) = url.strip_prefix("http://") else {
             bail!("{url}: tasks are sent by plain HTTP/2 only");
         };
         // A private one may have been started again.
-        let private = stage.private.as_ref().map(|private| private.pid());
+        let private = stage.private_server.as_ref().map(|private| private.pid());
         Ok(Self {
             process: private.or(server.pid()),
             host: host.to_owned(),
-            token: server.door().token.clone().unwrap_or_default(),
+            token: server.endpoint().token.clone().unwrap_or_default(),
             server,
         })
     }
@@ -45,27 +45,24 @@ impl QueueTarget {
     /// # Errors
     /// When Egret makes no token for that tenant.
     pub(super) async fn as_tenant(&self, tenant: &str) -> Result<Self> {
-        let asked = json!({
+        let token_request = json!({
             "name": "egret-bench",
             "tenant": tenant,
             "scopes": ["queue:read", "queue:write"],
         });
-        let made = self.server.post("v1/tokens", &asked).await?;
-        let token = made["token"].as_str().context("a token without a text")?;
-        Ok(Self {
-            token: token.to_owned(),
-            ..self.clone()
-        })
+        let token_reply = self.server.post("v1/tokens", &token_request).await?;
+        let token = token_reply["token"].as_str().context("a token without a text")?;
+        Ok(Self { token: token.to_owned(), ..self.clone() })
     }
 
     /// Looks at its memory, and at the disk that its queues take.
-    pub(super) fn watch(&self) -> ResourceSampler {
-        let data = self.server.door().data_dir.as_ref();
+    pub(super) fn resource_sampler(&self) -> ResourceSampler {
+        let data = self.server.endpoint().data_dir.as_ref();
         ResourceSampler::new(self.process, data.map(|data| data.join("queue")))
     }
 
     /// What connects a load to one of its queues.
-    pub(super) fn connect(
+    pub(super) fn connector(
         &self,
         queue: &str,
     ) -> impl FnOnce() -> ConnectFuture + Send + 'static + use<> {
@@ -82,15 +79,8 @@ impl QueueTarget {
         name: &str,
         settings: Option<v1::QueueSettings>,
     ) -> Result<()> {
-        let asked = v1::PutQueueRequest {
-            name: name.to_owned(),
-            settings,
-        };
-        let answer = self
-            .client()
-            .await?
-            .put_queue(self.authorized(asked)?)
-            .await;
+        let request = v1::PutQueueRequest { name: name.to_owned(), settings };
+        let answer = self.connect_client().await?.put_queue(self.authorize(request)?).await;
         answer.context("make a queue").map(drop)
     }
 
@@ -98,15 +88,9 @@ impl QueueTarget {
     ///
     /// # Errors
     /// When Egret does not answer.
-    pub(super) async fn counts(&self, name: &str) -> Result<v1::TaskCounts> {
-        let asked = v1::QueueRequest {
-            name: name.to_owned(),
-        };
-        let answer = self
-            .client()
-            .await?
-            .get_queue(self.authorized(asked)?)
-            .await;
+    pub(super) async fn task_counts(&self, name: &str) -> Result<v1::TaskCounts> {
+        let request = v1::QueueRequest { name: name.to_owned() };
+        let answer = self.connect_client().await?.get_queue(self.authorize(request)?).await;
         let info = answer.context("look at a queue")?.into_inner();
         Ok(info.counts.unwrap_or_default())
     }
@@ -116,22 +100,19 @@ impl QueueTarget {
     /// # Errors
     /// When Egret refuses.
     pub(super) async fn delete_queue(&self, name: &str) -> Result<()> {
-        let asked = v1::DeleteQueueRequest {
-            name: name.to_owned(),
-            force: true,
-        };
-        let mut client = self.client().await?;
-        let answer = client.delete_queue(self.authorized(asked)?).await;
+        let request = v1::DeleteQueueRequest { name: name.to_owned(), force: true };
+        let mut client = self.connect_client().await?;
+        let answer = client.delete_queue(self.authorize(request)?).await;
         answer.context("delete a queue").map(drop)
     }
 
-    async fn client(&self) -> Result<QueueClient<Channel>> {
+    async fn connect_client(&self) -> Result<QueueClient<Channel>> {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.host))?;
         let channel = endpoint.connect().await.context("connect by gRPC")?;
         Ok(QueueClient::new(channel))
     }
 
-    fn authorized<T>(&self, message: T) -> Result<tonic::Request<T>> {
+    fn authorize<T>(&self, message: T) -> Result<tonic::Request<T>> {
         let mut request = tonic::Request::new(message);
         let value = format!("Bearer {}", self.token);
         let value = value.parse().context("the token")?;

@@ -80,7 +80,7 @@ const fn varint_len(value: u64) -> usize {
 }
 
 /// `ProduceRequest.queue`, or a text field 1 of another message.
-pub(super) fn text(out: &mut BytesMut, field: u64, value: &[u8]) {
+pub(super) fn put_bytes_field(out: &mut BytesMut, field: u64, value: &[u8]) {
     put_varint(out, field << 3 | 2);
     put_varint(out, value.len() as u64);
     out.put_slice(value);
@@ -88,44 +88,44 @@ pub(super) fn text(out: &mut BytesMut, field: u64, value: &[u8]) {
 
 /// `ProduceRequest.tasks` with a payload and nothing else.
 #[inline]
-pub(super) fn new_task(out: &mut BytesMut, payload: &[u8]) {
+pub(super) fn put_new_task(out: &mut BytesMut, payload: &[u8]) {
     let inner = 1 + varint_len(payload.len() as u64) + payload.len();
     out.put_u8(2 << 3 | 2);
     put_varint(out, inner as u64);
-    text(out, 1, payload);
+    put_bytes_field(out, 1, payload);
 }
 
 /// Appends a `WorkRequest` with the field `hello`.
-pub(super) fn hello(out: &mut BytesMut, queue: &str, worker: &str, lease_ms: u64) {
+pub(super) fn put_hello(out: &mut BytesMut, queue: &str, worker: &str, lease_ms: u64) {
     let mut inner = BytesMut::new();
-    text(&mut inner, 1, queue.as_bytes());
-    text(&mut inner, 2, worker.as_bytes());
-    number(&mut inner, 3, lease_ms);
-    text(out, 1, &inner);
+    put_bytes_field(&mut inner, 1, queue.as_bytes());
+    put_bytes_field(&mut inner, 2, worker.as_bytes());
+    put_varint_field(&mut inner, 3, lease_ms);
+    put_bytes_field(out, 1, &inner);
 }
 
 /// A field that is a number.
-pub(super) fn number(out: &mut BytesMut, field: u64, value: u64) {
+pub(super) fn put_varint_field(out: &mut BytesMut, field: u64, value: u64) {
     put_varint(out, field << 3);
     put_varint(out, value);
 }
 
 /// Appends a `WorkRequest` with the field `credits`.
-pub(super) fn credits(out: &mut BytesMut, count: u32) {
-    number(out, 2, u64::from(count));
+pub(super) fn put_credits(out: &mut BytesMut, count: u32) {
+    put_varint_field(out, 2, u64::from(count));
 }
 
 /// `WorkRequest.reports`: the task is completed with this result.
 #[inline]
-pub(super) fn completed(out: &mut BytesMut, lease: &[u8], result: &[u8]) {
+pub(super) fn put_completed(out: &mut BytesMut, lease: &[u8], result: &[u8]) {
     let nested = |length: usize| 1 + varint_len(length as u64) + length;
-    let said = nested(result.len());
+    let result_length = nested(result.len());
     out.put_u8(3 << 3 | 2);
-    put_varint(out, (nested(lease.len()) + nested(said)) as u64);
-    text(out, 1, lease);
+    put_varint(out, (nested(lease.len()) + nested(result_length)) as u64);
+    put_bytes_field(out, 1, lease);
     out.put_u8(2 << 3 | 2);
-    put_varint(out, said as u64);
-    text(out, 1, result);
+    put_varint(out, result_length as u64);
+    put_bytes_field(out, 1, result);
 }
 
 #[cfg(test)]

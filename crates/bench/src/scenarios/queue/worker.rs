@@ -17,12 +17,12 @@ pub(super) struct LeaseEnds {
 }
 
 /// Tasks that are held, with the stream they were pushed on.
-pub(super) struct Holder {
+pub(super) struct LeaseHolder {
     link: GrpcLink,
     pub(super) ends: LeaseEnds,
 }
 
-impl Holder {
+impl LeaseHolder {
     /// Connects, and waits until it holds `count` tasks for so many milliseconds.
     ///
     /// # Errors
@@ -36,44 +36,38 @@ impl Holder {
         let path = "/egret.queue.v1.Queue/Work";
         let mut link = GrpcLink::open(&target.host, path, &target.token).await?;
         let mut hello = BytesMut::new();
-        wire::hello(&mut hello, queue, "egret-bench", lease_ms);
-        wire::credits(&mut hello, count);
-        link.put(&hello);
-        let mut held = 0;
-        let mut ends = LeaseEnds {
-            first_ms: u64::MAX,
-            last_ms: 0,
-        };
-        while held < count {
-            let take = |message: &[u8]| tasks(message, &mut held, &mut ends);
-            let mut take = take;
+        wire::put_hello(&mut hello, queue, "egret-bench", lease_ms);
+        wire::put_credits(&mut hello, count);
+        link.push_message(&hello);
+        let mut held_count = 0;
+        let mut ends = LeaseEnds { first_ms: u64::MAX, last_ms: 0 };
+        while held_count < count {
+            let on_message = |message: &[u8]| read_tasks(message, &mut held_count, &mut ends);
+            let mut take = on_message;
             poll_fn(|context| link.poll(context, &mut take)).await?;
         }
         Ok(Self { link, ends })
     }
 
     /// Reads on, so that the server can tell which leases have ended, until the stream ends.
-    pub(super) async fn listen(mut self) {
+    pub(super) async fn drain_stream(mut self) {
         // Its end is what is waited for.
-        while poll_fn(|context| self.link.poll(context, |_| Ok(())))
-            .await
-            .is_ok()
-        {}
+        while poll_fn(|context| self.link.poll(context, |_| Ok(()))).await.is_ok() {}
     }
 }
 
-fn tasks(message: &[u8], held: &mut u32, ends: &mut LeaseEnds) -> Result<()> {
+fn read_tasks(message: &[u8], held_count: &mut u32, ends: &mut LeaseEnds) -> Result<()> {
     let mut fields = Fields(message);
     while let Some(field) = fields.next()? {
         let (2, Value::Bytes(task)) = field else {
             continue;
         };
-        *held += 1;
+        *held_count += 1;
         let mut fields = Fields(task);
         while let Some(field) = fields.next()? {
-            if let (6, Value::Varint(until)) = field {
-                ends.first_ms = ends.first_ms.min(until);
-                ends.last_ms = ends.last_ms.max(until);
+            if let (6, Value::Varint(lease_end_ms)) = field {
+                ends.first_ms = ends.first_ms.min(lease_end_ms);
+                ends.last_ms = ends.last_ms.max(lease_end_ms);
             }
         }
     }

@@ -10,21 +10,21 @@ use std::time::Duration;
 pub(super) const LEAD_MAX: u64 = 120;
 
 /// How often a writer that waits looks whether there is anything left to wait for.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Steps that are acknowledged, by writer.
 #[derive(Debug)]
 pub(super) struct AckedSteps {
-    done: Mutex<Vec<u64>>,
-    moved: Condvar,
+    steps: Mutex<Vec<u64>>,
+    advanced: Condvar,
     abandoned: AtomicBool,
 }
 
 impl AckedSteps {
     pub(super) fn new(writers: usize) -> Self {
         Self {
-            done: Mutex::new(vec![0; writers]),
-            moved: Condvar::new(),
+            steps: Mutex::new(vec![0; writers]),
+            advanced: Condvar::new(),
             abandoned: AtomicBool::new(false),
         }
     }
@@ -32,7 +32,7 @@ impl AckedSteps {
     /// All steps of a writer before `step` are acknowledged.
     pub(super) fn advance(&self, writer: usize, step: u64) {
         self.lock()[writer] = step;
-        self.moved.notify_all();
+        self.advanced.notify_all();
     }
 
     /// All steps before this one are acknowledged, by every writer.
@@ -52,20 +52,21 @@ impl AckedSteps {
 
     /// Waits until a writer that is about to send `step` is not too far ahead, or `has_ended` says
     /// that it need not any more.
-    pub(super) fn keep_together(&self, step: u64, ended: impl Fn() -> bool) {
-        let mut done = self.lock();
-        let far = |done: &[u64]| done.iter().copied().min().unwrap_or(0) + LEAD_MAX < step;
-        while far(&done) && !self.is_abandoned() && !ended() {
-            (done, _) = self
-                .moved
-                .wait_timeout(done, LOOK)
+    pub(super) fn await_others(&self, step: u64, has_ended: impl Fn() -> bool) {
+        let mut steps = self.lock();
+        let is_too_far_ahead =
+            |done: &[u64]| done.iter().copied().min().unwrap_or(0) + LEAD_MAX < step;
+        while is_too_far_ahead(&steps) && !self.is_abandoned() && !has_ended() {
+            (steps, _) = self
+                .advanced
+                .wait_timeout(steps, POLL_INTERVAL)
                 .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u64>> {
         // A vector of numbers is consistent even if another thread panicked meanwhile.
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -15,10 +15,8 @@ const TOLERANCE: f64 = 1e-6;
 const ELEMENT: &[u8] = b"{\"metric\":";
 
 /// How many series an answer has, by a look at its text.
-pub(super) fn count(body: &[u8]) -> usize {
-    body.windows(ELEMENT.len())
-        .filter(|part| *part == ELEMENT)
-        .count()
+pub(super) fn count_series(body: &[u8]) -> usize {
+    body.windows(ELEMENT.len()).filter(|part| *part == ELEMENT).count()
 }
 
 #[derive(Deserialize)]
@@ -47,26 +45,22 @@ type Table = BTreeMap<Labels, BTreeMap<i64, f64>>;
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn check(
+pub(super) fn check_answer(
     query: &SeriesQuery,
     catalog: &Catalog,
-    make: Vendor,
+    vendor: Vendor,
     body: &[u8],
 ) -> Result<()> {
     let answer: QueryAnswer =
         serde_json::from_slice(body).context("the response is not the JSON of a query")?;
-    ensure!(
-        answer.status == "success",
-        "its status is {}",
-        answer.status
-    );
-    let named = |mut labels: Labels| {
-        if make == Vendor::VictoriaMetrics {
+    ensure!(answer.status == "success", "its status is {}", answer.status);
+    let comparable_labels = |mut labels: Labels| {
+        if vendor == Vendor::VictoriaMetrics {
             labels.remove("__name__");
         }
         labels
     };
-    let mut got = Table::new();
+    let mut actual = Table::new();
     for element in answer.data.result {
         let points = element
             .value
@@ -74,48 +68,42 @@ pub(super) fn check(
             .chain(element.values.into_iter().flatten())
             .map(|(at, value)| Ok(((at * 1_000.0).round() as i64, value.parse()?)))
             .collect::<Result<BTreeMap<i64, f64>>>()?;
-        let before = got.insert(named(element.metric), points);
-        ensure!(before.is_none(), "a series occurs twice");
+        let previous = actual.insert(comparable_labels(element.metric), points);
+        ensure!(previous.is_none(), "a series occurs twice");
     }
     let expected: Table = query
-        .expected(catalog)
+        .expected_series(catalog)
         .into_iter()
-        .map(|(labels, points)| (named(labels), points.into_iter().collect()))
+        .map(|(labels, points)| (comparable_labels(labels), points.into_iter().collect()))
         .collect();
-    compare(&expected, &got)
+    compare(&expected, &actual)
 }
 
-fn compare(expected: &Table, got: &Table) -> Result<()> {
+fn compare(expected: &Table, actual: &Table) -> Result<()> {
     for (labels, points) in expected {
-        let others = got
-            .get(labels)
-            .with_context(|| format!("{labels:?} is missing"))?;
+        let actual_points = actual.get(labels).with_context(|| format!("{labels:?} is missing"))?;
         for (at, value) in points {
-            let other = others
+            let actual_value = actual_points
                 .get(at)
                 .with_context(|| format!("{labels:?} has no value at {at}"))?;
             ensure!(
-                same(*value, *other),
-                "{labels:?} is {other} at {at} and should be {value}"
+                is_close(*value, *actual_value),
+                "{labels:?} is {actual_value} at {at} and should be {value}"
             );
         }
         ensure!(
-            others.len() == points.len(),
+            actual_points.len() == points.len(),
             "{labels:?} has {} values, expected {}",
-            others.len(),
+            actual_points.len(),
             points.len()
         );
     }
-    let more = got.keys().find(|labels| !expected.contains_key(*labels));
-    ensure!(
-        more.is_none(),
-        "{:?} is unexpected",
-        more.expect("there is one")
-    );
+    let more = actual.keys().find(|labels| !expected.contains_key(*labels));
+    ensure!(more.is_none(), "{:?} is unexpected", more.expect("there is one"));
     Ok(())
 }
 
-fn same(one: f64, other: f64) -> bool {
+fn is_close(one: f64, other: f64) -> bool {
     one == other
         || (one.is_nan() && other.is_nan())
         || (one - other).abs() <= TOLERANCE * one.abs().max(other.abs()).max(TOLERANCE)

@@ -11,13 +11,13 @@ use std::ops::Range;
 use egret_bench_cli::Protocol;
 
 use super::fleet::LabelPairs;
-use super::snappy::{SnappyBody, compress, varint};
+use super::snappy::{SnappyBody, compress, push_varint};
 
 /// A sample as both versions have it: tag 1 and eight bytes of value, tag 2 and six bytes of time.
 const SAMPLE_BYTES: usize = 16;
 
 /// Of those, the value, a tag and the time are what changes.
-const HOLE_BYTES: usize = 15;
+const PLACEHOLDER_BYTES: usize = 15;
 
 /// Times in milliseconds of these bits take six bytes: from 1971 to 2109.
 const TIME_BITS: Range<u32> = 36..43;
@@ -26,7 +26,7 @@ const TIME_BITS: Range<u32> = 36..43;
 pub(super) struct Template {
     request: Vec<u8>,
     /// Where the values begin; a time follows one byte after its value.
-    holes: Vec<usize>,
+    placeholder_offsets: Vec<usize>,
 }
 
 /// Host, token and path of write requests.
@@ -41,38 +41,38 @@ pub(super) struct WriteAddress {
 impl Template {
     /// One sample of each of these series, in this order.
     pub(super) fn new(address: &WriteAddress, protocol: Protocol, series: &[LabelPairs]) -> Self {
-        let (raw, holes) = match protocol {
-            Protocol::Rw1 => version_1(series),
-            Protocol::Rw2 => version_2(series),
+        let (raw, placeholders) = match protocol {
+            Protocol::Rw1 => encode_v1(series),
+            Protocol::Rw2 => encode_v2(series),
         };
-        let SnappyBody { bytes, holes } = compress(&raw, &holes);
-        let mut request = head(address, protocol, bytes.len()).into_bytes();
+        let SnappyBody { bytes, placeholders: holes } = compress(&raw, &placeholders);
+        let mut request = request_head(address, protocol, bytes.len()).into_bytes();
         let begin = request.len();
         request.extend_from_slice(&bytes);
         Self {
             request,
-            holes: holes.into_iter().map(|hole| begin + hole).collect(),
+            placeholder_offsets: holes.into_iter().map(|placeholder| begin + placeholder).collect(),
         }
     }
 
     /// Number of samples in the request.
     pub(super) fn samples(&self) -> usize {
-        self.holes.len()
+        self.placeholder_offsets.len()
     }
 
     /// Puts in a sample.
     ///
     /// # Panics
     /// When the time is not between 1971 and 2109, where it would need another number of bytes.
-    pub(super) fn set(&mut self, place: usize, value: f64, time_ms: i64) {
+    pub(super) fn set_sample(&mut self, index: usize, value: f64, time_ms: i64) {
         let time = time_ms as u64;
         let bits = u64::BITS - time.leading_zeros();
         assert!(TIME_BITS.contains(&bits), "{time_ms} ms is far from now");
-        let hole = &mut self.request[self.holes[place]..][..HOLE_BYTES];
-        hole[..8].copy_from_slice(&value.to_le_bytes());
-        for (at, byte) in hole[9..].iter_mut().enumerate() {
-            let more = if at < 5 { 0x80 } else { 0 };
-            *byte = ((time >> (7 * at)) & 0x7f) as u8 | more;
+        let placeholder = &mut self.request[self.placeholder_offsets[index]..][..PLACEHOLDER_BYTES];
+        placeholder[..8].copy_from_slice(&value.to_le_bytes());
+        for (position, byte) in placeholder[9..].iter_mut().enumerate() {
+            let continuation_bit = if position < 5 { 0x80 } else { 0 };
+            *byte = ((time >> (7 * position)) & 0x7f) as u8 | continuation_bit;
         }
     }
 
@@ -82,17 +82,15 @@ impl Template {
     }
 }
 
-fn head(address: &WriteAddress, protocol: Protocol, length: usize) -> String {
+fn request_head(address: &WriteAddress, protocol: Protocol, length: usize) -> String {
     let (kind, version) = match protocol {
         Protocol::Rw1 => ("application/x-protobuf", "0.1.0"),
-        Protocol::Rw2 => (
-            "application/x-protobuf;proto=io.prometheus.write.v2.Request",
-            "2.0.0",
-        ),
+        Protocol::Rw2 => ("application/x-protobuf;proto=io.prometheus.write.v2.Request", "2.0.0"),
     };
-    let token = address.token.as_ref().map_or_else(String::new, |token| {
-        format!("authorization: Bearer {token}\r\n")
-    });
+    let token = address
+        .token
+        .as_ref()
+        .map_or_else(String::new, |token| format!("authorization: Bearer {token}\r\n"));
     format!(
         "POST {} HTTP/1.1\r\nhost: {}\r\nuser-agent: egret-bench\r\ncontent-type: {kind}\r\ncontent-encoding: snappy\r\nx-prometheus-remote-write-version: {version}\r\n{token}content-length: {length}\r\n\r\n",
         address.path, address.host
@@ -100,69 +98,63 @@ fn head(address: &WriteAddress, protocol: Protocol, length: usize) -> String {
 }
 
 /// `WriteRequest`: a `TimeSeries` with labels and one sample for each series.
-fn version_1(series: &[LabelPairs]) -> (Vec<u8>, Vec<Range<usize>>) {
-    let (mut body, mut holes) = (Vec::new(), Vec::new());
+fn encode_v1(series: &[LabelPairs]) -> (Vec<u8>, Vec<Range<usize>>) {
+    let (mut body, mut placeholders) = (Vec::new(), Vec::new());
     let (mut labels, mut label) = (Vec::new(), Vec::new());
     for pairs in series {
         labels.clear();
         for (name, value) in pairs {
             label.clear();
-            bytes_field(&mut label, 1, name.as_bytes());
-            bytes_field(&mut label, 2, value.as_bytes());
-            bytes_field(&mut labels, 1, &label);
+            push_bytes_field(&mut label, 1, name.as_bytes());
+            push_bytes_field(&mut label, 2, value.as_bytes());
+            push_bytes_field(&mut labels, 1, &label);
         }
-        tag(&mut body, 1, 2);
-        varint(&mut body, (labels.len() + 2 + SAMPLE_BYTES) as u64);
+        push_tag(&mut body, 1, 2);
+        push_varint(&mut body, (labels.len() + 2 + SAMPLE_BYTES) as u64);
         body.extend_from_slice(&labels);
-        sample(&mut body, &mut holes);
+        push_empty_sample(&mut body, &mut placeholders);
     }
-    (body, holes)
+    (body, placeholders)
 }
 
 /// `io.prometheus.write.v2.Request`: the texts, then a `TimeSeries` with references to them, one
 /// sample and metadata for each series.
-fn version_2(series: &[LabelPairs]) -> (Vec<u8>, Vec<Range<usize>>) {
+fn encode_v2(series: &[LabelPairs]) -> (Vec<u8>, Vec<Range<usize>>) {
     let mut symbols = Symbols::default();
-    symbols.number("");
-    let (mut rest, mut holes) = (Vec::new(), Vec::new());
+    symbols.intern("");
+    let (mut series_bytes, mut placeholders) = (Vec::new(), Vec::new());
     let (mut references, mut metadata) = (Vec::new(), Vec::new());
     for pairs in series {
         references.clear();
         metadata.clear();
         for (name, value) in pairs {
-            varint(&mut references, symbols.number(name));
-            varint(&mut references, symbols.number(value));
+            push_varint(&mut references, symbols.intern(name));
+            push_varint(&mut references, symbols.intern(value));
             if *name == "__name__" {
-                tag(&mut metadata, 1, 0);
-                varint(&mut metadata, metric_type(value));
-                tag(&mut metadata, 3, 0);
-                varint(
-                    &mut metadata,
-                    symbols.number(&format!("What {value} says.")),
-                );
+                push_tag(&mut metadata, 1, 0);
+                push_varint(&mut metadata, metric_type(value));
+                push_tag(&mut metadata, 3, 0);
+                push_varint(&mut metadata, symbols.intern(&format!("What {value} says.")));
             }
         }
         let mut head = Vec::new();
-        bytes_field(&mut head, 1, &references);
+        push_bytes_field(&mut head, 1, &references);
         let mut tail = Vec::new();
-        bytes_field(&mut tail, 5, &metadata);
-        tag(&mut rest, 5, 2);
-        varint(
-            &mut rest,
-            (head.len() + 2 + SAMPLE_BYTES + tail.len()) as u64,
-        );
-        rest.extend_from_slice(&head);
-        sample(&mut rest, &mut holes);
-        rest.extend_from_slice(&tail);
+        push_bytes_field(&mut tail, 5, &metadata);
+        push_tag(&mut series_bytes, 5, 2);
+        push_varint(&mut series_bytes, (head.len() + 2 + SAMPLE_BYTES + tail.len()) as u64);
+        series_bytes.extend_from_slice(&head);
+        push_empty_sample(&mut series_bytes, &mut placeholders);
+        series_bytes.extend_from_slice(&tail);
     }
     let mut body = Vec::new();
     for symbol in &symbols.texts {
-        bytes_field(&mut body, 4, symbol.as_bytes());
+        push_bytes_field(&mut body, 4, symbol.as_bytes());
     }
     let begin = body.len();
-    body.extend_from_slice(&rest);
-    let moved = |hole: Range<usize>| begin + hole.start..begin + hole.end;
-    (body, holes.into_iter().map(moved).collect())
+    body.extend_from_slice(&series_bytes);
+    let shift = |placeholder: Range<usize>| begin + placeholder.start..begin + placeholder.end;
+    (body, placeholders.into_iter().map(shift).collect())
 }
 
 /// `Metadata.MetricType` of version 2.0, by how metrics are named.
@@ -181,7 +173,7 @@ struct Symbols {
 }
 
 impl Symbols {
-    fn number(&mut self, text: &str) -> u64 {
+    fn intern(&mut self, text: &str) -> u64 {
         if let Some(number) = self.numbers.get(text) {
             return *number;
         }
@@ -193,25 +185,25 @@ impl Symbols {
 }
 
 /// A sample that is not known yet, in field 2.
-fn sample(out: &mut Vec<u8>, holes: &mut Vec<Range<usize>>) {
-    tag(out, 2, 2);
-    varint(out, SAMPLE_BYTES as u64);
-    tag(out, 1, 1);
+fn push_empty_sample(out: &mut Vec<u8>, placeholders: &mut Vec<Range<usize>>) {
+    push_tag(out, 2, 2);
+    push_varint(out, SAMPLE_BYTES as u64);
+    push_tag(out, 1, 1);
     let begin = out.len();
     out.extend_from_slice(&[0; 8]);
-    tag(out, 2, 0);
+    push_tag(out, 2, 0);
     // Any time of six bytes.
     out.extend_from_slice(&[0x80, 0x80, 0x80, 0x80, 0x80, 0x01]);
-    holes.push(begin..out.len());
+    placeholders.push(begin..out.len());
 }
 
-fn tag(out: &mut Vec<u8>, field: u64, wire_type: u64) {
-    varint(out, field << 3 | wire_type);
+fn push_tag(out: &mut Vec<u8>, field: u64, wire_type: u64) {
+    push_varint(out, field << 3 | wire_type);
 }
 
-fn bytes_field(out: &mut Vec<u8>, field: u64, bytes: &[u8]) {
-    tag(out, field, 2);
-    varint(out, bytes.len() as u64);
+fn push_bytes_field(out: &mut Vec<u8>, field: u64, bytes: &[u8]) {
+    push_tag(out, field, 2);
+    push_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 

@@ -23,8 +23,8 @@ const REQUESTS_PER_SECOND: u32 = 20;
 /// Parameters of the sender of new series.
 pub(super) struct Churn {
     pub(super) system: System,
-    pub(super) sending: WriteParams,
-    pub(super) frontier: Arc<AckedSteps>,
+    pub(super) write_params: WriteParams,
+    pub(super) acked_steps: Arc<AckedSteps>,
     pub(super) clock: Arc<Clock>,
     /// New series each second.
     pub(super) rate: u32,
@@ -39,16 +39,16 @@ impl Churn {
         let address = &self.system.address;
         let mut connection = Connection::open(&address.host)?;
         let mut recorder = Recorder::default();
-        let each = self.rate / REQUESTS_PER_SECOND;
-        let gap = Duration::from_secs(1) / REQUESTS_PER_SECOND;
+        let series_per_request = self.rate / REQUESTS_PER_SECOND;
+        let interval = Duration::from_secs(1) / REQUESTS_PER_SECOND;
         for request in 0_u32.. {
             // Made before it is due.
-            let first = request * each;
-            let series: Vec<_> = (first..first + each).map(new_series).collect();
-            let mut template = Template::new(address, self.sending.protocol, &series);
-            let now_ms = self.sending.fleet.step_ms(self.frontier.acknowledged());
-            (0..series.len()).for_each(|place| template.set(place, 1.0, now_ms));
-            let due = self.clock.begin + gap * request;
+            let first = request * series_per_request;
+            let series: Vec<_> = (first..first + series_per_request).map(new_series).collect();
+            let mut template = Template::new(address, self.write_params.protocol, &series);
+            let now_ms = self.write_params.fleet.step_ms(self.acked_steps.acknowledged());
+            (0..series.len()).for_each(|index| template.set_sample(index, 1.0, now_ms));
+            let due = self.clock.start + interval * request;
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
             let begun = Instant::now();
             if self.clock.has_ended(begun) {
@@ -56,10 +56,11 @@ impl Churn {
             }
             let (status, ()) = connection.exchange(template.request(), |_| ())?;
             ensure!(status / 100 == 2, "new series were refused with {status}");
-            if self.clock.counts(due) {
+            if self.clock.is_in_window(due) {
                 let ended = Instant::now();
-                let [due, begun, ended] = [due, begun, ended].map(|moment| self.clock.at(moment));
-                recorder.success(WRITE_NEW, due, begun, ended);
+                let [due, begun, ended] =
+                    [due, begun, ended].map(|moment| self.clock.offset(moment));
+                recorder.record_success(WRITE_NEW, due, begun, ended);
             }
         }
         Ok(recorder)

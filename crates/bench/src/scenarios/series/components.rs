@@ -13,21 +13,21 @@ pub(super) struct Components(BTreeMap<String, f64>);
 
 impl Components {
     /// As they are now; none where the server tells none.
-    pub(super) fn of(system: &System) -> Self {
-        let said = match system.make {
-            Vendor::Egret => system.ask("GET", "/metrics").unwrap_or_default(),
+    pub(super) fn read(system: &System) -> Self {
+        let text = match system.vendor {
+            Vendor::Egret => system.send_request("GET", "/metrics").unwrap_or_default(),
             Vendor::Prometheus | Vendor::VictoriaMetrics => String::new(),
         };
-        Self::parse(&said)
+        Self::parse(&text)
     }
 
     /// What a gauge of the series engine says; nothing where the server has none.
-    pub(super) fn gauge(system: &System, name: &str) -> Option<f64> {
-        let said = match system.make {
-            Vendor::Egret => system.ask("GET", "/metrics").ok()?,
+    pub(super) fn read_gauge(system: &System, name: &str) -> Option<f64> {
+        let text = match system.vendor {
+            Vendor::Egret => system.send_request("GET", "/metrics").ok()?,
             Vendor::Prometheus | Vendor::VictoriaMetrics => return None,
         };
-        let mut lines = said.lines();
+        let mut lines = text.lines();
         lines.find_map(|line| {
             let value = line.strip_prefix("egret_series_")?.strip_prefix(name)?;
             value.strip_prefix(' ')?.parse().ok()
@@ -45,11 +45,11 @@ impl Components {
 
     /// Milliseconds by component since then, where there were any.
     pub(super) fn since(&self, before: &Self) -> Vec<(String, f64)> {
-        let grown = self.0.iter().map(|(name, seconds)| {
+        let differences = self.0.iter().map(|(name, seconds)| {
             let earlier = before.0.get(name).copied().unwrap_or(0.0);
             (name.clone(), (seconds - earlier) * 1_000.0)
         });
-        grown.filter(|(_, ms)| *ms > 0.0).collect()
+        differences.filter(|(_, ms)| *ms > 0.0).collect()
     }
 }
 

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 
 use super::acked_steps::AckedSteps;
+use super::answer_checks::{CheckCounts, check_answers};
 use super::churn::Churn;
 use super::components::Components;
 use super::evaluate::Catalog;
 use super::fleet::Fleet;
 use super::probe::Probe;
-use super::read::{Reader, ReaderResult, Turns};
+use super::read::{QueryTurns, Reader, ReaderResult};
 use super::system::System;
-use super::verdict::{CheckCounts, judge};
 use super::write::{Clock, Sender, SenderResult, WriteParams};
 use crate::footprint::rss_bytes;
 use crate::record::Recorder;
@@ -25,17 +25,17 @@ use crate::window::WindowObservation;
 const WARMUP: Duration = Duration::from_secs(3);
 
 /// How often is looked whether the window has ended.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Interval of memory samples.
-const MEMORY_LOOK: Duration = Duration::from_millis(500);
+const MEMORY_SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What is done, besides how samples are sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SeriesLoad {
-    pub(super) sending: WriteParams,
+    pub(super) write_params: WriteParams,
     /// Steps that are written beforehand, and those that there are at most.
-    pub(super) preloaded: u64,
+    pub(super) preloaded_steps: u64,
     pub(super) steps_max: u64,
     pub(super) window: Duration,
     /// Samples per second, in an open loop.
@@ -49,16 +49,16 @@ pub(super) struct SeriesLoad {
 
 /// Results of a load.
 pub(super) struct LoadResult {
-    pub(super) observed: WindowObservation,
+    pub(super) observation: WindowObservation,
     pub(super) recorders: Vec<Recorder>,
     /// Milliseconds that the server says it spent in each of its parts.
     pub(super) components: Vec<(String, f64)>,
     /// Nothing where there were no readers.
-    pub(super) verdict: Option<CheckCounts>,
+    pub(super) check_counts: Option<CheckCounts>,
     /// Acknowledged in the window.
     pub(super) samples: u64,
     /// Acknowledged from the first one on.
-    pub(super) samples_of_all: u64,
+    pub(super) total_samples: u64,
     pub(super) window: Duration,
     pub(super) preload: Preload,
     /// The most memory that was seen, where its process is here.
@@ -69,13 +69,13 @@ pub(super) struct LoadResult {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Preload {
     pub(super) samples: u64,
-    pub(super) took: Duration,
+    pub(super) duration: Duration,
 }
 
 /// Senders that have written what is written beforehand.
 pub(super) struct PreloadedSenders {
-    pub(super) lanes: Vec<Sender>,
-    pub(super) frontier: Arc<AckedSteps>,
+    pub(super) senders: Vec<Sender>,
+    pub(super) acked_steps: Arc<AckedSteps>,
     pub(super) preload: Preload,
 }
 
@@ -91,24 +91,20 @@ impl Drop for AbortOnDrop {
 /// Samples the memory of a process at an interval.
 struct MemorySampler {
     process: Option<u32>,
-    next: Instant,
-    most: Option<u64>,
+    next_sample: Instant,
+    max_rss: Option<u64>,
 }
 
 impl MemorySampler {
     fn new(process: Option<u32>) -> Self {
-        Self {
-            process,
-            next: Instant::now(),
-            most: None,
-        }
+        Self { process, next_sample: Instant::now(), max_rss: None }
     }
 
-    fn look(&mut self) {
+    fn sample_if_due(&mut self) {
         let now = Instant::now();
-        if now >= self.next {
-            self.next = now + MEMORY_LOOK;
-            self.most = self.most.max(self.process.and_then(rss_bytes));
+        if now >= self.next_sample {
+            self.next_sample = now + MEMORY_SAMPLE_INTERVAL;
+            self.max_rss = self.max_rss.max(self.process.and_then(rss_bytes));
         }
     }
 }
@@ -117,45 +113,45 @@ impl MemorySampler {
 ///
 /// # Errors
 /// When the system refuses.
-pub(super) async fn preload(
+pub(super) async fn preload_samples(
     stage: &Stage,
     load: &SeriesLoad,
     system: &System,
 ) -> Result<PreloadedSenders> {
-    stage.progress.say("making requests");
-    let (sending, steps) = (load.sending, load.preloaded);
-    let frontier = Arc::new(AckedSteps::new(sending.writers as usize));
+    stage.progress.show("making requests");
+    let (write_params, steps) = (load.write_params, load.preloaded_steps);
+    let acked_steps = Arc::new(AckedSteps::new(write_params.writers as usize));
     let address = system.address.clone();
-    let lanes = tokio::task::spawn_blocking(move || -> Result<Vec<Sender>> {
-        (0..sending.writers)
-            .map(|number| Sender::new(&sending, &address, number))
+    let senders = tokio::task::spawn_blocking(move || -> Result<Vec<Sender>> {
+        (0..write_params.writers)
+            .map(|number| Sender::new(&write_params, &address, number))
             .collect()
     })
     .await??;
-    stage.progress.say("preloading samples");
+    stage.progress.show("preloading samples");
     let begun = Instant::now();
-    let threads: Vec<JoinHandle<Result<Sender>>> = lanes
+    let threads: Vec<JoinHandle<Result<Sender>>> = senders
         .into_iter()
-        .map(|mut lane| {
-            let frontier = frontier.clone();
+        .map(|mut sender| {
+            let frontier = acked_steps.clone();
             std::thread::spawn(move || {
-                let done = lane.preload(&sending.fleet, &frontier, steps);
-                done.inspect_err(|_| frontier.abandon())?;
-                Ok(lane)
+                let result = sender.preload(&write_params.fleet, &frontier, steps);
+                result.inspect_err(|_| frontier.abandon())?;
+                Ok(sender)
             })
         })
         .collect();
-    let lanes = tokio::task::spawn_blocking(move || all(threads)).await??;
-    let took = begun.elapsed();
-    let flushed = system.clone();
-    tokio::task::spawn_blocking(move || flushed.flush()).await??;
+    let lanes = tokio::task::spawn_blocking(move || join_threads(threads)).await??;
+    let duration = begun.elapsed();
+    let flush_system = system.clone();
+    tokio::task::spawn_blocking(move || flush_system.flush()).await??;
     Ok(PreloadedSenders {
-        lanes,
+        senders: lanes,
         preload: Preload {
-            samples: frontier.acknowledged() * u64::from(sending.fleet.series),
-            took,
+            samples: acked_steps.acknowledged() * u64::from(write_params.fleet.series),
+            duration,
         },
-        frontier,
+        acked_steps,
     })
 }
 
@@ -163,51 +159,56 @@ pub(super) async fn preload(
 ///
 /// # Errors
 /// When it refuses what it must not.
-pub(super) async fn drive(
+pub(super) async fn run_load(
     stage: &mut Stage,
     load: &SeriesLoad,
     system: &System,
 ) -> Result<LoadResult> {
-    let loaded = preload(stage, load, system).await?;
-    let (preload, frontier) = (loaded.preload, loaded.frontier.clone());
-    let fleet = load.sending.fleet;
+    let preloaded = preload_samples(stage, load, system).await?;
+    let (preload, acked_steps) = (preloaded.preload, preloaded.acked_steps.clone());
+    let fleet = load.write_params.fleet;
     let catalog = Arc::new(Catalog::new(match load.readers {
         // There are no readers, so the catalog may be empty.
         0 => Fleet { series: 0, ..fleet },
         _ => fleet,
     }));
     let clock = Arc::new(Clock::new(WARMUP, load.window));
-    let leash = AbortOnDrop(clock.clone());
-    let crew = LoadThreads::start(load, system, loaded, &catalog, &clock, stage.seed);
-    stage.progress.say("warming up");
-    let mut watch = MemorySampler::new(system.process);
-    until(&clock, clock.origin, &mut watch).await;
+    let abort_guard = AbortOnDrop(clock.clone());
+    let threads = LoadThreads::start(load, system, preloaded, &catalog, &clock, stage.seed);
+    stage.progress.show("warming up");
+    let mut sampler = MemorySampler::new(system.process);
+    sample_until(&clock, clock.origin, &mut sampler).await;
     let seconds = load.window.as_secs_f64();
-    stage.progress.say(format!("measuring for {seconds:.0} s"));
+    stage.progress.show(format!("measuring for {seconds:.0} s"));
     let window = stage.open_window(Some(load.window))?;
-    let before = components(system).await?;
-    until(&clock, clock.end, &mut watch).await;
-    let components = components(system).await?.since(&before);
-    let observed = window.close().await?;
-    let done = tokio::task::spawn_blocking(move || crew.join()).await??;
+    let before = read_components(system).await?;
+    sample_until(&clock, clock.end, &mut sampler).await;
+    let components = read_components(system).await?.since(&before);
+    let observation = window.close().await?;
+    let totals = tokio::task::spawn_blocking(move || threads.join()).await??;
     let length = clock.window();
-    drop(leash);
-    stage.progress.say("checking answers");
-    let make = system.make;
-    let verdict = match load.readers {
+    drop(abort_guard);
+    stage.progress.show("checking answers");
+    let vendor = system.vendor;
+    let check_counts = match load.readers {
         0 => None,
-        _ => Some(tokio::task::spawn_blocking(move || judge(done.asked, &catalog, make)).await?),
+        _ => Some(
+            tokio::task::spawn_blocking(move || {
+                check_answers(totals.reader_results, &catalog, vendor)
+            })
+            .await?,
+        ),
     };
     Ok(LoadResult {
-        observed,
-        recorders: done.recorders,
+        observation,
+        recorders: totals.recorders,
         components,
-        verdict,
-        samples: done.samples,
-        samples_of_all: frontier.acknowledged() * u64::from(fleet.series),
+        check_counts,
+        samples: totals.samples,
+        total_samples: acked_steps.acknowledged() * u64::from(fleet.series),
         window: length,
         preload,
-        rss_bytes: watch.most,
+        rss_bytes: sampler.max_rss,
     })
 }
 
@@ -222,7 +223,7 @@ struct LoadThreads {
 /// Results of all threads.
 struct ThreadTotals {
     recorders: Vec<Recorder>,
-    asked: Vec<ReaderResult>,
+    reader_results: Vec<ReaderResult>,
     /// Acknowledged in the window.
     samples: u64,
 }
@@ -231,78 +232,67 @@ impl LoadThreads {
     fn start(
         load: &SeriesLoad,
         system: &System,
-        loaded: PreloadedSenders,
+        preloaded: PreloadedSenders,
         catalog: &Arc<Catalog>,
         clock: &Arc<Clock>,
         seed: u64,
     ) -> Self {
-        let PreloadedSenders {
-            lanes, frontier, ..
-        } = loaded;
-        let turns = Arc::new(Turns::new(load.read_rate, clock, seed));
+        let PreloadedSenders { senders, acked_steps: frontier, .. } = preloaded;
+        let turns = Arc::new(QueryTurns::new(load.read_rate, clock, seed));
         let readers = (0..load.readers).map(|_| Reader {
             system: system.clone(),
             catalog: catalog.clone(),
-            frontier: frontier.clone(),
+            acked_steps: frontier.clone(),
             clock: clock.clone(),
             turns: turns.clone(),
             readers: load.readers,
         });
-        let readers = readers
-            .map(|reader| spawn(clock, move || reader.run()))
-            .collect();
+        let readers =
+            readers.map(|reader| spawn_load_thread(clock, move || reader.run())).collect();
         let probe = Probe {
             system: system.clone(),
-            sending: load.sending,
-            frontier: frontier.clone(),
+            write_params: load.write_params,
+            acked_steps: frontier.clone(),
             clock: clock.clone(),
         };
-        let mut others = vec![spawn(clock, move || probe.run())];
+        let mut others = vec![spawn_load_thread(clock, move || probe.run())];
         if let Some(rate) = load.churn {
             let churn = Churn {
                 system: system.clone(),
-                sending: load.sending,
-                frontier: frontier.clone(),
+                write_params: load.write_params,
+                acked_steps: frontier.clone(),
                 clock: clock.clone(),
                 rate,
             };
-            others.push(spawn(clock, move || churn.run()));
+            others.push(spawn_load_thread(clock, move || churn.run()));
         }
-        let writers = lanes.into_iter().map(|lane| {
-            let (clock, frontier, load) = (clock.clone(), frontier.clone(), *load);
-            let ends = clock.clone();
-            spawn(&ends, move || {
-                lane.load(&load.sending, &frontier, &clock, load.rate, load.steps_max)
+        let writers = senders.into_iter().map(|sender| {
+            let (clock, acked_steps, load) = (clock.clone(), frontier.clone(), *load);
+            let end_clock = clock.clone();
+            spawn_load_thread(&end_clock, move || {
+                sender.run(&load.write_params, &acked_steps, &clock, load.rate, load.steps_max)
             })
         });
-        Self {
-            writers: writers.collect(),
-            readers,
-            others,
-        }
+        Self { writers: writers.collect(), readers, others }
     }
 
     fn join(self) -> Result<ThreadTotals> {
-        let written = all(self.writers)?;
-        let mut asked = all(self.readers)?;
-        let mut recorders = all(self.others)?;
-        let samples = written.iter().map(|written| written.samples).sum();
-        recorders.extend(written.into_iter().map(|written| written.recorder));
+        let sender_results = join_threads(self.writers)?;
+        let mut reader_results = join_threads(self.readers)?;
+        let mut recorders = join_threads(self.others)?;
+        let samples = sender_results.iter().map(|sender_result| sender_result.samples).sum();
+        recorders.extend(sender_results.into_iter().map(|written| written.recorder));
         recorders.extend(
-            asked
+            reader_results
                 .iter_mut()
-                .map(|asked| std::mem::take(&mut asked.recorder)),
+                .map(|reader_result| std::mem::take(&mut reader_result.recorder)),
         );
-        Ok(ThreadTotals {
-            recorders,
-            asked,
-            samples,
-        })
+        Ok(ThreadTotals { recorders, reader_results, samples })
     }
 }
 
 /// A thread whose failure ends the load.
-fn spawn<T: Send + 'static>(
+fn spawn_load_thread<T: Send + 'static>(
     clock: &Arc<Clock>,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> JoinHandle<Result<T>> {
@@ -310,29 +300,29 @@ fn spawn<T: Send + 'static>(
     std::thread::spawn(move || work().inspect_err(|_| clock.stop()))
 }
 
-async fn components(system: &System) -> Result<Components> {
+async fn read_components(system: &System) -> Result<Components> {
     let system = system.clone();
-    Ok(tokio::task::spawn_blocking(move || Components::of(&system)).await?)
+    Ok(tokio::task::spawn_blocking(move || Components::read(&system)).await?)
 }
 
 /// Waits for a moment, or for the load's end if that is earlier.
-async fn until(clock: &Clock, moment: Instant, watch: &mut MemorySampler) {
+async fn sample_until(clock: &Clock, moment: Instant, sampler: &mut MemorySampler) {
     while !clock.is_stopped() {
-        watch.look();
-        let left = moment.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        sampler.sample_if_due();
+        let remaining = moment.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             return;
         }
-        tokio::time::sleep(left.min(LOOK)).await;
+        tokio::time::sleep(remaining.min(POLL_INTERVAL)).await;
     }
 }
 
 /// What threads return; the first failure where one failed.
-fn all<T>(threads: Vec<JoinHandle<Result<T>>>) -> Result<Vec<T>> {
-    let ended: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
-    ended
+fn join_threads<T>(threads: Vec<JoinHandle<Result<T>>>) -> Result<Vec<T>> {
+    let results: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
+    results
         .into_iter()
-        .map(|ended| ended.map_err(|_| anyhow!("a thread of the load has panicked"))?)
+        .map(|result| result.map_err(|_| anyhow!("a thread of the load has panicked"))?)
         .collect::<Result<_>>()
         .context("load")
 }

@@ -26,8 +26,8 @@ pub(super) struct Selector {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Matcher {
-    Is(&'static str, String),
-    IsNot(&'static str, String),
+    Equal(&'static str, String),
+    NotEqual(&'static str, String),
     /// A regular expression of these alternatives.
     OneOf(&'static str, Vec<String>),
 }
@@ -35,16 +35,8 @@ pub(super) enum Matcher {
 /// Samples of so long before each moment, or what a query was worth at steps of it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ExprWindow {
-    Samples {
-        selector: Selector,
-        range_ms: i64,
-        offset_ms: i64,
-    },
-    Subquery {
-        of: Box<Expr>,
-        range_ms: i64,
-        step_ms: i64,
-    },
+    Samples { selector: Selector, range_ms: i64, offset_ms: i64 },
+    Subquery { inner: Box<Expr>, range_ms: i64, step_ms: i64 },
 }
 
 /// A function of a window.
@@ -104,7 +96,7 @@ pub(super) enum ExprOperator {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Matching {
     /// The one with the same labels; or one side is a number.
-    Same,
+    SameLabels,
     On(Vec<&'static str>),
     Ignoring(Vec<&'static str>),
     /// Many on the left belong to one on the right.
@@ -112,58 +104,57 @@ pub(super) enum Matching {
 }
 
 impl Selector {
-    pub(super) fn of(metric: &'static str) -> Self {
-        Self {
-            metric,
-            matchers: Vec::new(),
-        }
+    pub(super) fn new(metric: &'static str) -> Self {
+        Self { metric, matchers: Vec::new() }
     }
 
-    pub(super) fn is(mut self, label: &'static str, value: impl Into<String>) -> Self {
-        self.matchers.push(Matcher::Is(label, value.into()));
+    pub(super) fn with_label(mut self, label: &'static str, value: impl Into<String>) -> Self {
+        self.matchers.push(Matcher::Equal(label, value.into()));
         self
     }
 
-    pub(super) fn but_not(mut self, label: &'static str, value: impl Into<String>) -> Self {
-        self.matchers.push(Matcher::IsNot(label, value.into()));
+    pub(super) fn with_label_not(mut self, label: &'static str, value: impl Into<String>) -> Self {
+        self.matchers.push(Matcher::NotEqual(label, value.into()));
         self
     }
 
-    pub(super) fn one_of(mut self, label: &'static str, values: Vec<String>) -> Self {
+    pub(super) fn with_label_in(mut self, label: &'static str, values: Vec<String>) -> Self {
         self.matchers.push(Matcher::OneOf(label, values));
         self
     }
 
     /// A function of its samples in a window of so many minutes.
-    pub(super) fn over(self, over: WindowFunction, minutes: i64) -> Expr {
-        self.over_with(over, None, minutes)
+    pub(super) fn over_minutes(self, over: WindowFunction, minutes: i64) -> Expr {
+        self.over_minutes_with(over, None, minutes)
     }
 
-    pub(super) fn over_with(
+    pub(super) fn over_minutes_with(
         self,
-        over: WindowFunction,
+        function: WindowFunction,
         parameter: Option<f64>,
         minutes: i64,
+    ) -> Expr {
+        let window =
+            ExprWindow::Samples { selector: self, range_ms: minutes * MINUTE_MS, offset_ms: 0 };
+        Expr::Over(function, parameter, window)
+    }
+
+    /// The same of a window that ended so many minutes earlier.
+    pub(super) fn over_minutes_offset(
+        self,
+        over: WindowFunction,
+        minutes: i64,
+        offset_minutes: i64,
     ) -> Expr {
         let window = ExprWindow::Samples {
             selector: self,
             range_ms: minutes * MINUTE_MS,
-            offset_ms: 0,
-        };
-        Expr::Over(over, parameter, window)
-    }
-
-    /// The same of a window that ended so many minutes earlier.
-    pub(super) fn over_before(self, over: WindowFunction, minutes: i64, earlier: i64) -> Expr {
-        let window = ExprWindow::Samples {
-            selector: self,
-            range_ms: minutes * MINUTE_MS,
-            offset_ms: earlier * MINUTE_MS,
+            offset_ms: offset_minutes * MINUTE_MS,
         };
         Expr::Over(over, None, window)
     }
 
-    pub(super) fn last(self) -> Expr {
+    pub(super) fn latest(self) -> Expr {
         Expr::Select(self)
     }
 }
@@ -171,26 +162,21 @@ impl Selector {
 pub(super) const MINUTE_MS: i64 = 60_000;
 
 impl Expr {
-    pub(super) fn by(self, aggregate: Aggregate, labels: &[&'static str]) -> Self {
-        Self::Aggregate(
-            aggregate,
-            None,
-            Grouping::By(labels.to_vec()),
-            Box::new(self),
-        )
+    pub(super) fn aggregate_by(self, aggregate: Aggregate, labels: &[&'static str]) -> Self {
+        Self::Aggregate(aggregate, None, Grouping::By(labels.to_vec()), Box::new(self))
     }
 
-    pub(super) fn without(self, aggregate: Aggregate, labels: &[&'static str]) -> Self {
+    pub(super) fn aggregate_without(self, aggregate: Aggregate, labels: &[&'static str]) -> Self {
         let grouping = Grouping::Without(labels.to_vec());
         Self::Aggregate(aggregate, None, grouping, Box::new(self))
     }
 
     pub(super) fn sum_by(self, labels: &[&'static str]) -> Self {
-        self.by(Aggregate::Sum, labels)
+        self.aggregate_by(Aggregate::Sum, labels)
     }
 
     /// An aggregation with a parameter.
-    pub(super) fn with(
+    pub(super) fn aggregate_with_parameter(
         self,
         aggregate: Aggregate,
         parameter: f64,
@@ -200,73 +186,61 @@ impl Expr {
         Self::Aggregate(aggregate, Some(parameter), grouping, Box::new(self))
     }
 
-    pub(super) fn quantile_of_buckets(self, quantile: f64) -> Self {
+    pub(super) fn histogram_quantile(self, quantile: f64) -> Self {
         Self::HistogramQuantile(quantile, Box::new(self))
     }
 
-    pub(super) fn than(self, operator: ExprOperator, number: f64) -> Self {
+    pub(super) fn compare_with(self, operator: ExprOperator, number: f64) -> Self {
         let number = Box::new(Self::Number(number));
-        Self::Binary(operator, Matching::Same, Box::new(self), number)
+        Self::Binary(operator, Matching::SameLabels, Box::new(self), number)
     }
 
-    pub(super) fn and_then(self, operator: ExprOperator, matching: Matching, right: Self) -> Self {
+    pub(super) fn binary(self, operator: ExprOperator, matching: Matching, right: Self) -> Self {
         Self::Binary(operator, matching, Box::new(self), Box::new(right))
     }
 
     /// A function of what it was worth at each minute of a window.
-    pub(super) fn each_minute(self, over: WindowFunction, minutes: i64) -> Self {
+    pub(super) fn over_minute_steps(self, function: WindowFunction, minutes: i64) -> Self {
         let window = ExprWindow::Subquery {
-            of: Box::new(self),
+            inner: Box::new(self),
             range_ms: minutes * MINUTE_MS,
             step_ms: MINUTE_MS,
         };
-        Self::Over(over, None, window)
+        Self::Over(function, None, window)
     }
 
     /// From how long before a moment it needs samples.
-    pub(super) fn reach_ms(&self) -> i64 {
+    pub(super) fn lookback_ms(&self) -> i64 {
         match self {
             Self::Number(_) => 0,
             Self::Select(_) | Self::Timestamp(_) | Self::Absent(_) => LOOK_BACK_MS,
-            Self::Over(
-                _,
-                _,
-                ExprWindow::Samples {
-                    range_ms,
-                    offset_ms,
-                    ..
-                },
-            ) => range_ms + offset_ms,
+            Self::Over(_, _, ExprWindow::Samples { range_ms, offset_ms, .. }) => {
+                range_ms + offset_ms
+            }
             // Its first step may be before the window's begin by less than a step.
-            Self::Over(
-                _,
-                _,
-                ExprWindow::Subquery {
-                    of,
-                    range_ms,
-                    step_ms,
-                },
-            ) => range_ms + step_ms + of.reach_ms(),
-            Self::Aggregate(_, _, _, of) | Self::HistogramQuantile(_, of) => of.reach_ms(),
-            Self::Binary(_, _, left, right) => left.reach_ms().max(right.reach_ms()),
+            Self::Over(_, _, ExprWindow::Subquery { inner, range_ms, step_ms }) => {
+                range_ms + step_ms + inner.lookback_ms()
+            }
+            Self::Aggregate(_, _, _, of) | Self::HistogramQuantile(_, of) => of.lookback_ms(),
+            Self::Binary(_, _, left, right) => left.lookback_ms().max(right.lookback_ms()),
         }
     }
 
     /// Whether how many values there are depends on what they are.
-    pub(super) fn filters(&self) -> bool {
+    pub(super) fn can_filter(&self) -> bool {
         match self {
             Self::Number(_) | Self::Select(_) | Self::Timestamp(_) | Self::Absent(_) => false,
             Self::Over(_, _, ExprWindow::Samples { .. }) => false,
-            Self::Over(_, _, ExprWindow::Subquery { of, .. }) => of.filters(),
+            Self::Over(_, _, ExprWindow::Subquery { inner, .. }) => inner.can_filter(),
             Self::Aggregate(aggregate, _, _, of) => {
-                matches!(aggregate, Aggregate::Topk | Aggregate::Bottomk) || of.filters()
+                matches!(aggregate, Aggregate::Topk | Aggregate::Bottomk) || of.can_filter()
             }
-            Self::HistogramQuantile(_, of) => of.filters(),
+            Self::HistogramQuantile(_, of) => of.can_filter(),
             Self::Binary(operator, _, left, right) => {
-                operator.compares()
+                operator.is_comparison()
                     || *operator == ExprOperator::Unless
-                    || left.filters()
-                    || right.filters()
+                    || left.can_filter()
+                    || right.can_filter()
             }
         }
     }
@@ -276,7 +250,7 @@ impl Expr {
 pub(super) const LOOK_BACK_MS: i64 = 5 * MINUTE_MS;
 
 impl ExprOperator {
-    pub(super) fn compares(self) -> bool {
+    pub(super) fn is_comparison(self) -> bool {
         matches!(self, Self::Greater | Self::Less | Self::Equal)
     }
 }
@@ -286,16 +260,16 @@ impl Display for Expr {
         match self {
             Self::Number(number) => write!(out, "{number}"),
             Self::Select(selector) => selector.fmt(out),
-            Self::Over(over, None, window) => write!(out, "{over}({window})"),
+            Self::Over(function, None, window) => write!(out, "{function}({window})"),
             Self::Over(over, Some(parameter), window) => {
                 write!(out, "{over}({parameter}, {window})")
             }
-            Self::Aggregate(aggregate, parameter, grouping, of) => {
+            Self::Aggregate(aggregate, parameter, grouping, inner) => {
                 write!(out, "{aggregate} {grouping} (")?;
                 if let Some(parameter) = parameter {
                     write!(out, "{parameter}, ")?;
                 }
-                write!(out, "{of})")
+                write!(out, "{inner})")
             }
             Self::Binary(operator, matching, left, right) => {
                 write!(out, "({left} {operator}{matching} {right})")
@@ -317,8 +291,8 @@ impl Display for Selector {
                 out.write_char(',')?;
             }
             match matcher {
-                Matcher::Is(label, value) => write!(out, "{label}=\"{value}\"")?,
-                Matcher::IsNot(label, value) => write!(out, "{label}!=\"{value}\"")?,
+                Matcher::Equal(label, value) => write!(out, "{label}=\"{value}\"")?,
+                Matcher::NotEqual(label, value) => write!(out, "{label}!=\"{value}\"")?,
                 Matcher::OneOf(label, values) => {
                     write!(out, "{label}=~\"{}\"", values.join("|"))?;
                 }
@@ -332,22 +306,16 @@ impl Display for ExprWindow {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let minutes = |ms: &i64| ms / MINUTE_MS;
         match self {
-            Self::Samples {
-                selector,
-                range_ms,
-                offset_ms,
-            } => {
+            Self::Samples { selector, range_ms, offset_ms } => {
                 write!(out, "{selector}[{}m]", minutes(range_ms))?;
                 match offset_ms {
                     0 => Ok(()),
                     offset => write!(out, " offset {}m", minutes(offset)),
                 }
             }
-            Self::Subquery {
-                of,
-                range_ms,
-                step_ms,
-            } => write!(out, "({of})[{}m:{}m]", minutes(range_ms), minutes(step_ms)),
+            Self::Subquery { inner, range_ms, step_ms } => {
+                write!(out, "({inner})[{}m:{}m]", minutes(range_ms), minutes(step_ms))
+            }
         }
     }
 }
@@ -418,7 +386,7 @@ impl Display for ExprOperator {
 impl Display for Matching {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Same => Ok(()),
+            Self::SameLabels => Ok(()),
             Self::On(labels) => write!(out, " on ({})", labels.join(", ")),
             Self::Ignoring(labels) => write!(out, " ignoring ({})", labels.join(", ")),
             Self::OnGroupLeft(labels) => {

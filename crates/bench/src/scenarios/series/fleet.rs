@@ -1,7 +1,7 @@
 //! What is measured: the metrics of a fleet of nodes with pods, as exporters of containers, of
 //! services and of nodes show them. Every series is a function of its number.
 
-use super::shape::{CounterShape, PeriodicShape, ResetSchedule, Shape, mix, unit};
+use super::shape::{CounterShape, PeriodicShape, ResetSchedule, Shape, mix, unit_fraction};
 
 /// Between two samples of a series, in milliseconds.
 pub(super) const INTERVAL_MS: i64 = 15_000;
@@ -12,35 +12,31 @@ const MARGIN_MS: u64 = 500;
 
 const PODS_PER_NODE: u32 = 4;
 const SERIES_PER_POD: u32 = 39;
-const NODE_METRICS: [&str; 4] = [
-    LOAD1,
-    "node_load5",
-    "node_load15",
-    "node_memory_MemAvailable_bytes",
-];
+const NODE_METRICS: [&str; 4] =
+    [LOAD1, "node_load5", "node_load15", "node_memory_MemAvailable_bytes"];
 /// Series of a node and its pods.
 const SERIES_PER_NODE: u32 = PODS_PER_NODE * SERIES_PER_POD + NODE_METRICS.len() as u32;
 const PODS_PER_SERVICE: u32 = 12;
 const SERVICES_PER_NAMESPACE: u32 = 5;
 
 /// One in so many pods restarts every 2^[`RESET_PERIOD_BITS`] steps, which is about two hours.
-const RESTARTING: u64 = 8;
-const LIFE_BITS: u32 = 9;
+const RESTARTING_ONE_IN: u64 = 8;
+const RESET_PERIOD_BITS: u32 = 9;
 
-pub(super) const CPU: &str = "container_cpu_usage_seconds_total";
-pub(super) const MEMORY: &str = "container_memory_working_set_bytes";
-pub(super) const REQUESTS: &str = "http_requests_total";
-pub(super) const BUCKET: &str = "http_request_duration_seconds_bucket";
-pub(super) const SUM: &str = "http_request_duration_seconds_sum";
-pub(super) const COUNT: &str = "http_request_duration_seconds_count";
-pub(super) const PHASE: &str = "kube_pod_status_phase";
+pub(super) const CPU_SECONDS: &str = "container_cpu_usage_seconds_total";
+pub(super) const MEMORY_BYTES: &str = "container_memory_working_set_bytes";
+pub(super) const REQUESTS_TOTAL: &str = "http_requests_total";
+pub(super) const DURATION_BUCKET: &str = "http_request_duration_seconds_bucket";
+pub(super) const DURATION_SUM: &str = "http_request_duration_seconds_sum";
+pub(super) const DURATION_COUNT: &str = "http_request_duration_seconds_count";
+pub(super) const POD_PHASE: &str = "kube_pod_status_phase";
 pub(super) const LOAD1: &str = "node_load1";
 
 const CONTAINERS: [&str; 2] = ["app", "proxy"];
 const METHODS: [&str; 2] = ["GET", "POST"];
-const CODES: [&str; 3] = ["200", "404", "500"];
+const STATUS_CODES: [&str; 3] = ["200", "404", "500"];
 const PHASES: [&str; 3] = ["Running", "Pending", "Failed"];
-const BOUNDS: [(&str, f64); 11] = [
+const BUCKET_BOUNDS: [(&str, f64); 11] = [
     ("0.005", 0.005),
     ("0.01", 0.01),
     ("0.025", 0.025),
@@ -98,21 +94,21 @@ enum Slot {
 }
 
 impl Slot {
-    fn of(number: u32) -> Self {
+    fn from_number(number: u32) -> Self {
         let number = number as usize;
-        let duration = BOUNDS.len() + 2;
+        let duration = BUCKET_BOUNDS.len() + 2;
         match number {
             0..2 => Self::Cpu(number),
             2..4 => Self::Memory(number - 2),
             4..10 => Self::Requests {
-                method: (number - 4) / CODES.len(),
-                code: (number - 4) % CODES.len(),
+                method: (number - 4) / STATUS_CODES.len(),
+                code: (number - 4) % STATUS_CODES.len(),
             },
             10..36 => {
                 let method = (number - 10) / duration;
                 match (number - 10) % duration {
-                    bound if bound < BOUNDS.len() => Self::Bucket { method, bound },
-                    place if place == BOUNDS.len() => Self::Sum { method },
+                    bound if bound < BUCKET_BOUNDS.len() => Self::Bucket { method, bound },
+                    offset if offset == BUCKET_BOUNDS.len() => Self::Sum { method },
                     _ => Self::Count { method },
                 }
             }
@@ -122,20 +118,20 @@ impl Slot {
 }
 
 impl Fleet {
-    pub(super) fn nodes(&self) -> u32 {
+    pub(super) fn node_count(&self) -> u32 {
         self.series.div_ceil(SERIES_PER_NODE)
     }
 
-    fn pods(&self) -> u32 {
-        self.nodes() * PODS_PER_NODE
+    fn pod_count(&self) -> u32 {
+        self.node_count() * PODS_PER_NODE
     }
 
-    pub(super) fn services(&self) -> u32 {
-        self.pods().div_ceil(PODS_PER_SERVICE)
+    pub(super) fn service_count(&self) -> u32 {
+        self.pod_count().div_ceil(PODS_PER_SERVICE)
     }
 
-    pub(super) fn namespaces(&self) -> u32 {
-        self.services().div_ceil(SERVICES_PER_NAMESPACE)
+    pub(super) fn namespace_count(&self) -> u32 {
+        self.service_count().div_ceil(SERVICES_PER_NAMESPACE)
     }
 
     /// When a step begins, in milliseconds; all its samples are before the next one begins.
@@ -146,34 +142,34 @@ impl Fleet {
     /// How long after a step's begin a series has its sample: series of one target have it
     /// together.
     pub(super) fn shift_ms(&self, series: u32) -> i64 {
-        let target = match Self::place(series) {
+        let target = match Self::locate(series) {
             (node, None) => u64::from(node) << 32,
             (_, Some((pod, _))) => u64::from(pod),
         };
-        let room = INTERVAL_MS as u64 - 2 * MARGIN_MS;
-        (MARGIN_MS + mix(self.seed ^ 0x7a12, target) % room) as i64
+        let range_ms = INTERVAL_MS as u64 - 2 * MARGIN_MS;
+        (MARGIN_MS + mix(self.seed ^ 0x7a12, target) % range_ms) as i64
     }
 
     /// Node, and pod with slot or the number of a node's metric.
-    fn place(series: u32) -> (u32, Option<(u32, u32)>) {
-        let (node, rest) = (series / SERIES_PER_NODE, series % SERIES_PER_NODE);
-        let pod = (rest < PODS_PER_NODE * SERIES_PER_POD).then(|| {
-            let pod = node * PODS_PER_NODE + rest / SERIES_PER_POD;
-            (pod, rest % SERIES_PER_POD)
+    fn locate(series: u32) -> (u32, Option<(u32, u32)>) {
+        let (node, offset) = (series / SERIES_PER_NODE, series % SERIES_PER_NODE);
+        let pod = (offset < PODS_PER_NODE * SERIES_PER_POD).then(|| {
+            let pod = node * PODS_PER_NODE + offset / SERIES_PER_POD;
+            (pod, offset % SERIES_PER_POD)
         });
         (node, pod)
     }
 
-    pub(super) fn node(&self, node: u32) -> String {
+    pub(super) fn node_name(&self, node: u32) -> String {
         format!("node-{node:04}")
     }
 
     /// The service that a pod belongs to.
     fn service_of(&self, pod: u32) -> u32 {
-        pod % self.services()
+        pod % self.service_count()
     }
 
-    pub(super) fn service(&self, service: u32) -> String {
+    pub(super) fn service_name(&self, service: u32) -> String {
         let name = SERVICES[service as usize % SERVICES.len()];
         match service as usize / SERVICES.len() {
             0 => name.to_owned(),
@@ -181,37 +177,39 @@ impl Fleet {
         }
     }
 
-    pub(super) fn namespace(&self, namespace: u32) -> String {
+    pub(super) fn namespace_name(&self, namespace: u32) -> String {
         format!("team-{namespace:02}")
     }
 
-    pub(super) fn zone(&self, number: u32) -> &'static str {
+    pub(super) fn zone_name(&self, number: u32) -> &'static str {
         ZONES[number as usize % ZONES.len()]
     }
 
-    pub(super) fn pod(&self, pod: u32) -> String {
+    pub(super) fn pod_name(&self, pod: u32) -> String {
         let random = mix(self.seed ^ 0x90d, u64::from(pod));
-        let service = self.service(self.service_of(pod));
+        let service = self.service_name(self.service_of(pod));
         format!("{service}-{:08x}-{pod:05x}", random as u32)
     }
 
     /// The labels of a series.
     pub(super) fn labels(&self, series: u32) -> LabelPairs {
-        let (node, pod) = Self::place(series);
+        let (node, pod) = Self::locate(series);
         let mut labels: LabelPairs = vec![
             ("cluster", format!("eu-{}", node % 2)),
-            ("zone", self.zone(node).to_owned()),
+            ("zone", self.zone_name(node).to_owned()),
         ];
         match pod {
-            Some((pod, slot)) => self.label_pod(node, pod, Slot::of(slot), &mut labels),
+            Some((pod, slot)) => {
+                self.add_pod_labels(node, pod, Slot::from_number(slot), &mut labels)
+            }
             None => {
                 let metric = series % SERIES_PER_NODE - PODS_PER_NODE * SERIES_PER_POD;
                 labels.extend([
                     ("__name__", NODE_METRICS[metric as usize].to_owned()),
                     ("env", "production".to_owned()),
-                    ("instance", address(node, 9_100)),
+                    ("instance", instance_address(node, 9_100)),
                     ("job", "node".to_owned()),
-                    ("node", self.node(node)),
+                    ("node", self.node_name(node)),
                 ]);
             }
         }
@@ -219,48 +217,45 @@ impl Fleet {
         labels
     }
 
-    fn label_pod(&self, node: u32, pod: u32, slot: Slot, labels: &mut LabelPairs) {
+    fn add_pod_labels(&self, node: u32, pod: u32, slot: Slot, labels: &mut LabelPairs) {
         let service = self.service_of(pod);
-        let namespace = service % self.namespaces();
+        let namespace = service % self.namespace_count();
         let (name, job, port) = match slot {
-            Slot::Cpu(_) => (CPU, "cadvisor", 10_250),
-            Slot::Memory(_) => (MEMORY, "cadvisor", 10_250),
-            Slot::Requests { .. } => (REQUESTS, "service", 8_080),
-            Slot::Bucket { .. } => (BUCKET, "service", 8_080),
-            Slot::Sum { .. } => (SUM, "service", 8_080),
-            Slot::Count { .. } => (COUNT, "service", 8_080),
-            Slot::Phase(_) => (PHASE, "kube-state-metrics", 8_443),
+            Slot::Cpu(_) => (CPU_SECONDS, "cadvisor", 10_250),
+            Slot::Memory(_) => (MEMORY_BYTES, "cadvisor", 10_250),
+            Slot::Requests { .. } => (REQUESTS_TOTAL, "service", 8_080),
+            Slot::Bucket { .. } => (DURATION_BUCKET, "service", 8_080),
+            Slot::Sum { .. } => (DURATION_SUM, "service", 8_080),
+            Slot::Count { .. } => (DURATION_COUNT, "service", 8_080),
+            Slot::Phase(_) => (POD_PHASE, "kube-state-metrics", 8_443),
         };
         labels.extend([
             ("__name__", name.to_owned()),
-            (
-                "env",
-                ["production", "staging"][namespace as usize % 2].to_owned(),
-            ),
-            ("instance", address(node, port)),
+            ("env", ["production", "staging"][namespace as usize % 2].to_owned()),
+            ("instance", instance_address(node, port)),
             ("job", job.to_owned()),
-            ("namespace", self.namespace(namespace)),
-            ("pod", self.pod(pod)),
-            ("service", self.service(service)),
+            ("namespace", self.namespace_name(namespace)),
+            ("pod", self.pod_name(pod)),
+            ("service", self.service_name(service)),
         ]);
-        let mut add = |name, value: &str| labels.push((name, value.to_owned()));
+        let mut push_label = |name, value: &str| labels.push((name, value.to_owned()));
         match slot {
             Slot::Cpu(container) | Slot::Memory(container) => {
-                add("container", CONTAINERS[container]);
-                add("node", &self.node(node));
+                push_label("container", CONTAINERS[container]);
+                push_label("node", &self.node_name(node));
             }
             Slot::Requests { method, code } => {
-                add("method", METHODS[method]);
-                add("code", CODES[code]);
+                push_label("method", METHODS[method]);
+                push_label("code", STATUS_CODES[code]);
             }
             Slot::Bucket { method, bound } => {
-                add("method", METHODS[method]);
-                add("le", BOUNDS[bound].0);
+                push_label("method", METHODS[method]);
+                push_label("le", BUCKET_BOUNDS[bound].0);
             }
-            Slot::Sum { method } | Slot::Count { method } => add("method", METHODS[method]),
+            Slot::Sum { method } | Slot::Count { method } => push_label("method", METHODS[method]),
             Slot::Phase(phase) => {
-                add("node", &self.node(node));
-                add("phase", PHASES[phase]);
+                push_label("node", &self.node_name(node));
+                push_label("phase", PHASES[phase]);
             }
         }
     }
@@ -268,105 +263,87 @@ impl Fleet {
     /// Values of a series over time.
     pub(super) fn shape(&self, series: u32) -> Shape {
         let salt = mix(self.seed, u64::from(series));
-        let (node, pod) = Self::place(series);
+        let (node, pod) = Self::locate(series);
         match pod {
-            Some((pod, slot)) => self.shape_of_pod(pod, Slot::of(slot), salt),
-            None if (series + 1).is_multiple_of(SERIES_PER_NODE) => gauge(
-                between(2e9, 60e9, mix(self.seed, node.into())),
-                salt,
-                1.0 / 4_096.0,
-                2,
-            ),
-            None => gauge(
-                between(0.4, 8.0, mix(self.seed, node.into())),
-                salt,
-                100.0,
-                0,
-            ),
+            Some((pod, slot)) => self.pod_shape(pod, Slot::from_number(slot), salt),
+            None if (series + 1).is_multiple_of(SERIES_PER_NODE) => {
+                gauge(log_uniform(2e9, 60e9, mix(self.seed, node.into())), salt, 1.0 / 4_096.0, 2)
+            }
+            None => gauge(log_uniform(0.4, 8.0, mix(self.seed, node.into())), salt, 100.0, 0),
         }
     }
 
-    fn shape_of_pod(&self, pod: u32, slot: Slot, salt: u64) -> Shape {
-        let of_pod = mix(self.seed ^ 0x51a7e, u64::from(pod));
-        let life = match of_pod % RESTARTING {
-            0 => ResetSchedule::of(LIFE_BITS, of_pod >> 8),
+    fn pod_shape(&self, pod: u32, slot: Slot, salt: u64) -> Shape {
+        let pod_salt = mix(self.seed ^ 0x51a7e, u64::from(pod));
+        let resets = match pod_salt % RESTARTING_ONE_IN {
+            0 => ResetSchedule::from_bits(RESET_PERIOD_BITS, pod_salt >> 8),
             _ => ResetSchedule::ENDLESS,
         };
         let counter = |rate, per_unit| Shape::Counter {
-            flow: CounterShape::new(rate, salt),
-            life,
+            counter: CounterShape::new(rate, salt),
+            resets,
             per_unit,
         };
         // Everything that is measured of one kind of request has the same flows.
         let mixture = |method: usize, shares: fn(f64, f64, usize) -> f64, bound, per_unit| {
-            let salt = mix(of_pod, 100 + method as u64);
-            let rate = between(15.0, 1_500.0, salt);
-            let means = [
-                between(0.008, 0.08, mix(salt, 1)),
-                between(0.2, 2.0, mix(salt, 2)),
-            ];
-            let slow = rate * between(0.03, 0.2, mix(salt, 3));
+            let salt = mix(pod_salt, 100 + method as u64);
+            let rate = log_uniform(15.0, 1_500.0, salt);
+            let means =
+                [log_uniform(0.008, 0.08, mix(salt, 1)), log_uniform(0.2, 2.0, mix(salt, 2))];
+            let slow_rate = rate * log_uniform(0.03, 0.2, mix(salt, 3));
             Shape::Mixture {
-                flows: [
+                counters: [
                     CounterShape::new(rate, mix(salt, 4)),
-                    CounterShape::new(slow, mix(salt, 5)),
+                    CounterShape::new(slow_rate, mix(salt, 5)),
                 ],
                 shares: [shares(means[0], 2.5, bound), shares(means[1], 2.0, bound)],
-                life,
+                resets,
                 per_unit,
             }
         };
         match slot {
             // Seconds of processor time in a step: from 2% of a core to two cores.
-            Slot::Cpu(_) => counter(between(0.3, 30.0, salt), 1_000.0),
-            Slot::Memory(_) => gauge(between(50e6, 2e9, salt), salt, 1.0 / 4_096.0, 2),
+            Slot::Cpu(_) => counter(log_uniform(0.3, 30.0, salt), 1_000.0),
+            Slot::Memory(_) => gauge(log_uniform(50e6, 2e9, salt), salt, 1.0 / 4_096.0, 2),
             Slot::Requests { code, .. } => {
                 let share = [1.0, 0.05, 0.02][code];
-                counter(between(30.0, 1_500.0, salt) * share, 1.0)
+                counter(log_uniform(30.0, 1_500.0, salt) * share, 1.0)
             }
-            Slot::Bucket { method, bound } => mixture(method, below, bound, 1.0),
+            Slot::Bucket { method, bound } => mixture(method, share_below, bound, 1.0),
             Slot::Count { method } => mixture(method, |_, _, _| 1.0, 0, 1.0),
             Slot::Sum { method } => mixture(method, |mean, _, _| 1.3 * mean, 0, 1_000.0),
-            Slot::Phase(phase) => Shape::Phase {
-                salt: mix(of_pod, 7),
-                phase: phase as u32,
-            },
+            Slot::Phase(phase) => Shape::Phase { salt: mix(pod_salt, 7), phase: phase as u32 },
         }
     }
 }
 
 /// Which share of values with this mean (a log-logistic distribution) is not above a bound.
-fn below(mean: f64, steepness: f64, bound: usize) -> f64 {
-    1.0 / (1.0 + (BOUNDS[bound].1 / mean).powf(-steepness))
+fn share_below(mean: f64, steepness: f64, bound: usize) -> f64 {
+    1.0 / (1.0 + (BUCKET_BOUNDS[bound].1 / mean).powf(-steepness))
 }
 
 /// A gauge about a level, with a swing of an hour and one of a day.
-fn gauge(level: f64, salt: u64, per_unit: f64, hold: u32) -> Shape {
+fn gauge(level: f64, salt: u64, per_unit: f64, hold_bits: u32) -> Shape {
     Shape::Gauge {
         level,
-        swings: [
+        waves: [
             PeriodicShape::new(level * 0.08, 240.0, mix(salt, 1)),
             PeriodicShape::new(level * 0.2, 5_760.0, mix(salt, 2)),
         ],
         noise: level * 0.05,
-        hold,
+        hold_bits,
         salt: mix(salt, 3),
         per_unit,
     }
 }
 
 /// A number between two, every order of magnitude as likely as another.
-fn between(low: f64, high: f64, random: u64) -> f64 {
-    low * (high / low).powf(unit(mix(random, 11)))
+fn log_uniform(low: f64, high: f64, random: u64) -> f64 {
+    low * (high / low).powf(unit_fraction(mix(random, 11)))
 }
 
-fn address(node: u32, port: u32) -> String {
-    format!(
-        "10.{}.{}.{}:{port}",
-        node >> 16,
-        (node >> 8) & 255,
-        node & 255
-    )
+fn instance_address(node: u32, port: u32) -> String {
+    format!("10.{}.{}.{}:{port}", node >> 16, (node >> 8) & 255, node & 255)
 }
 
 #[cfg(test)]

@@ -19,19 +19,19 @@ const VISIBILITY: &str = "visibility";
 const METRIC: &str = "egret_bench_probe";
 
 /// From one probe to the next.
-const EVERY: Duration = Duration::from_millis(100);
+const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What was not seen at once is asked for again after this time.
-const AGAIN: Duration = Duration::from_millis(2);
+const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
 /// What is not seen by then is not seen.
-const SEEN_MAX: Duration = Duration::from_secs(20);
+const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Parameters of the probe.
 pub(super) struct Probe {
     pub(super) system: System,
-    pub(super) sending: WriteParams,
-    pub(super) frontier: Arc<AckedSteps>,
+    pub(super) write_params: WriteParams,
+    pub(super) acked_steps: Arc<AckedSteps>,
     pub(super) clock: Arc<Clock>,
 }
 
@@ -43,7 +43,7 @@ impl Probe {
     pub(super) fn run(self) -> Result<Recorder> {
         let address = &self.system.address;
         let series = [vec![("__name__", METRIC.to_owned())]];
-        let mut template = Template::new(address, self.sending.protocol, &series);
+        let mut template = Template::new(address, self.write_params.protocol, &series);
         let mut writer = Connection::open(&address.host)?;
         let mut reader = Connection::open(&address.host)?;
         let mut recorder = Recorder::default();
@@ -54,31 +54,29 @@ impl Probe {
                 break;
             }
             // Among the samples of the load, which the server takes.
-            let now_ms = self.sending.fleet.step_ms(self.frontier.acknowledged());
+            let now_ms = self.write_params.fleet.step_ms(self.acked_steps.acknowledged());
             last_ms = now_ms.max(last_ms + 1);
-            template.set(0, f64::from(number), last_ms);
+            template.set_sample(0, f64::from(number), last_ms);
             let (status, ()) = writer.exchange(template.request(), |_| ())?;
-            ensure!(
-                status / 100 == 2,
-                "the probe's sample was refused with {status}"
-            );
+            ensure!(status / 100 == 2, "the probe's sample was refused with {status}");
             let acknowledged = Instant::now();
-            let seen = self.wait_for(&mut reader, number, last_ms, acknowledged)?;
-            if self.clock.counts(acknowledged) {
-                let [from, to] = [acknowledged, Instant::now()].map(|moment| self.clock.at(moment));
-                if seen {
-                    recorder.success(VISIBILITY, from, from, to)
+            let is_visible = self.await_visible(&mut reader, number, last_ms, acknowledged)?;
+            if self.clock.is_in_window(acknowledged) {
+                let [from, to] =
+                    [acknowledged, Instant::now()].map(|moment| self.clock.offset(moment));
+                if is_visible {
+                    recorder.record_success(VISIBILITY, from, from, to)
                 } else {
-                    recorder.failure("sample not seen", from, from, to)
+                    recorder.record_failure("sample not seen", from, from, to)
                 }
             }
-            std::thread::sleep(EVERY.saturating_sub(begun.elapsed()));
+            std::thread::sleep(PROBE_INTERVAL.saturating_sub(begun.elapsed()));
         }
         Ok(recorder)
     }
 
     /// Asks until the sample is in the answer, and says whether it was.
-    fn wait_for(
+    fn await_visible(
         &self,
         reader: &mut Connection,
         number: u32,
@@ -90,15 +88,15 @@ impl Probe {
         let request = self.system.request("GET", &path);
         let value = format!(",\"{number}\"]");
         loop {
-            let sees = |body: &[u8]| String::from_utf8_lossy(body).contains(&value);
-            if reader.exchange(&request, sees)? == (200, true) {
+            let contains_value = |body: &[u8]| String::from_utf8_lossy(body).contains(&value);
+            if reader.exchange(&request, contains_value)? == (200, true) {
                 return Ok(true);
             }
             // The load is over, or soon will be.
-            if acknowledged.elapsed() > SEEN_MAX || self.clock.is_stopped() {
+            if acknowledged.elapsed() > VISIBILITY_TIMEOUT || self.clock.is_stopped() {
                 return Ok(false);
             }
-            std::thread::sleep(AGAIN);
+            std::thread::sleep(RETRY_INTERVAL);
         }
     }
 }

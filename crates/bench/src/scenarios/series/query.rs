@@ -6,7 +6,7 @@ use super::evaluate::{Catalog, Labels};
 use super::expression::{Expr, MINUTE_MS};
 use super::fleet::{Fleet, INTERVAL_MS};
 use super::kinds::{Form, KINDS, LabelValues, QueryKind};
-use super::shape::{mix, unit};
+use super::shape::{mix, unit_fraction};
 
 /// This share of the queries is about the last hour.
 const HOT_SHARE: f64 = 0.8;
@@ -14,7 +14,7 @@ const HOT_SHARE: f64 = 0.8;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 
 /// A query of its own kind is tried at so many others before there is none.
-const TRIES: u64 = KINDS.len() as u64;
+const KIND_TRIES: u64 = KINDS.len() as u64;
 
 /// A query that is to be asked.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(super) struct SeriesQuery {
     pub(super) expr: Expr,
     pub(super) moments: EvalTimes,
     /// About the last hour.
-    pub(super) hot: bool,
+    pub(super) is_hot: bool,
 }
 
 /// For which moments, in milliseconds.
@@ -47,10 +47,10 @@ impl EvalTimes {
         }
     }
 
-    pub(super) fn all(&self) -> Vec<i64> {
+    pub(super) fn to_vec(self) -> Vec<i64> {
         match self {
-            Self::One(at) => vec![*at],
-            Self::Each(first, last, step) => (*first..=*last).step_by(*step as usize).collect(),
+            Self::One(at) => vec![at],
+            Self::Each(first, last, step) => (first..=last).step_by(step as usize).collect(),
         }
     }
 }
@@ -61,8 +61,8 @@ impl SeriesQuery {
     ///
     /// `None` when no kind has enough.
     pub(super) fn choose(fleet: &Fleet, number: u64, acknowledged: u64) -> Option<Self> {
-        (0..TRIES).find_map(|further| {
-            let kind = ((number + further) % TRIES) as usize;
+        (0..KIND_TRIES).find_map(|offset| {
+            let kind = ((number + offset) % KIND_TRIES) as usize;
             Self::of_kind(fleet, kind, mix(fleet.seed ^ 0x9e7, number), acknowledged)
         })
     }
@@ -70,10 +70,10 @@ impl SeriesQuery {
     /// What there is to tell when some kinds reach further back than there are samples.
     pub(super) fn warning(fleet: &Fleet, acknowledged: u64) -> Option<String> {
         let has_enough = |kind| Self::of_kind(fleet, kind, 0, acknowledged).is_some();
-        let lacking = (0..KINDS.len()).filter(|kind| !has_enough(*kind)).count();
-        (lacking > 0).then(|| {
+        let skipped_kinds = (0..KINDS.len()).filter(|kind| !has_enough(*kind)).count();
+        (skipped_kinds > 0).then(|| {
             format!(
-                "{lacking} of {} kinds of query were skipped, because they reach further back \
+                "{skipped_kinds} of {} kinds of query were skipped, because they reach further back \
                  than the samples: give more --preload",
                 KINDS.len()
             )
@@ -88,26 +88,26 @@ impl SeriesQuery {
         acknowledged: u64,
     ) -> Option<Self> {
         let QueryKind { form, .. } = KINDS[kind];
-        let expr = KINDS[kind].about(&LabelValues::new(fleet, random));
+        let expr = KINDS[kind].expr_for(&LabelValues::new(fleet, random));
         let (length_ms, step_ms) = match form {
             Form::Instant => (0, INTERVAL_MS),
             Form::Hour => (HOUR_MS, MINUTE_MS),
             Form::Day => (24 * HOUR_MS, 15 * MINUTE_MS),
         };
         let end_ms = fleet.step_ms(acknowledged);
-        let begin_ms = fleet.begin_ms + expr.reach_ms() + length_ms;
-        let wants_hot = unit(mix(random, 21)) < HOT_SHARE;
+        let begin_ms = fleet.begin_ms + expr.lookback_ms() + length_ms;
+        let wants_hot = unit_fraction(mix(random, 21)) < HOT_SHARE;
         // What is asked for moments of the last hour ends in its second half.
-        let hot = (end_ms - HOUR_MS / 2).max(begin_ms)..end_ms;
-        let cold = begin_ms..end_ms - HOUR_MS;
-        let is_hot = wants_hot || cold.is_empty();
-        let within = if is_hot { hot } else { cold };
-        let steps = (within.end - within.start) / step_ms;
+        let hot_range = (end_ms - HOUR_MS / 2).max(begin_ms)..end_ms;
+        let cold_range = begin_ms..end_ms - HOUR_MS;
+        let is_hot = wants_hot || cold_range.is_empty();
+        let range = if is_hot { hot_range } else { cold_range };
+        let steps = (range.end - range.start) / step_ms;
         if steps <= 0 {
             return None;
         }
-        let back = (unit(mix(random, 22)) * steps as f64) as i64 * step_ms;
-        let last_ms = (within.end - back).div_euclid(step_ms) * step_ms;
+        let back_ms = (unit_fraction(mix(random, 22)) * steps as f64) as i64 * step_ms;
+        let last_ms = (range.end - back_ms).div_euclid(step_ms) * step_ms;
         let last_ms = match form {
             Form::Instant => between_minutes(last_ms, begin_ms),
             Form::Hour | Form::Day => last_ms,
@@ -116,12 +116,12 @@ impl SeriesQuery {
             Form::Instant => EvalTimes::One(last_ms),
             Form::Hour | Form::Day => EvalTimes::Each(last_ms - length_ms, last_ms, step_ms),
         };
-        let reached_ms = moments.first_ms() - expr.reach_ms();
-        (reached_ms >= fleet.begin_ms && last_ms <= end_ms).then_some(Self {
+        let first_needed_ms = moments.first_ms() - expr.lookback_ms();
+        (first_needed_ms >= fleet.begin_ms && last_ms <= end_ms).then_some(Self {
             kind,
             expr,
             moments,
-            hot: is_hot,
+            is_hot,
         })
     }
 
@@ -136,9 +136,9 @@ impl SeriesQuery {
             EvalTimes::One(_) => "/query?query=",
             EvalTimes::Each(..) => "/query_range?query=",
         });
-        escape(&mut path, &self.expr.to_string());
+        push_percent_encoded(&mut path, &self.expr.to_string());
         let seconds = |ms: i64| ms as f64 / 1_000.0;
-        let written = match self.moments {
+        let result = match self.moments {
             EvalTimes::One(at) => write!(path, "&time={}", seconds(at)),
             EvalTimes::Each(first, last, step) => write!(
                 path,
@@ -148,14 +148,14 @@ impl SeriesQuery {
                 seconds(step)
             ),
         };
-        written.expect("memory takes what is written to it");
+        result.expect("memory takes what is written to it");
         path
     }
 
     /// What it must be answered with: labels, and values at moments (in milliseconds).
-    pub(super) fn expected(&self, catalog: &Catalog) -> Vec<(Labels, Vec<(i64, f64)>)> {
+    pub(super) fn expected_series(&self, catalog: &Catalog) -> Vec<(Labels, Vec<(i64, f64)>)> {
         let mut series: std::collections::BTreeMap<Labels, Vec<(i64, f64)>> = Default::default();
-        for moment_ms in self.moments.all() {
+        for moment_ms in self.moments.to_vec() {
             for (labels, value) in catalog.evaluate(&self.expr, moment_ms) {
                 series.entry(labels).or_default().push((moment_ms, value));
             }
@@ -168,15 +168,11 @@ impl SeriesQuery {
 /// one, where subqueries are evaluated.
 fn between_minutes(at_ms: i64, begin_ms: i64) -> i64 {
     let before_ms = at_ms.div_euclid(MINUTE_MS) * MINUTE_MS - MINUTE_MS / 4;
-    if before_ms < begin_ms {
-        before_ms + MINUTE_MS
-    } else {
-        before_ms
-    }
+    if before_ms < begin_ms { before_ms + MINUTE_MS } else { before_ms }
 }
 
 /// Percent-encodes everything but letters, digits and a few others (RFC 3986).
-fn escape(out: &mut String, text: &str) {
+fn push_percent_encoded(out: &mut String, text: &str) {
     for byte in text.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
@@ -184,8 +180,9 @@ fn escape(out: &mut String, text: &str) {
             }
             _ => {
                 out.push('%');
-                for half in [byte >> 4, byte & 15] {
-                    let digit = char::from_digit(half.into(), 16).expect("half a byte is a digit");
+                for nibble in [byte >> 4, byte & 15] {
+                    let digit =
+                        char::from_digit(nibble.into(), 16).expect("half a byte is a digit");
                     out.push(digit.to_ascii_uppercase());
                 }
             }

@@ -8,27 +8,18 @@
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shape {
     /// Sum of a flow since the last reset.
-    Counter {
-        flow: CounterShape,
-        life: ResetSchedule,
-        per_unit: f64,
-    },
+    Counter { counter: CounterShape, resets: ResetSchedule, per_unit: f64 },
     /// Shares of two flows, since the last begin: one bucket of a histogram, its count or its sum.
     /// Buckets of one histogram have the same flows and differ in the shares, so none is ever above
     /// the next one.
-    Mixture {
-        flows: [CounterShape; 2],
-        shares: [f64; 2],
-        life: ResetSchedule,
-        per_unit: f64,
-    },
+    Mixture { counters: [CounterShape; 2], shares: [f64; 2], resets: ResetSchedule, per_unit: f64 },
     /// Sways about a level.
     Gauge {
         level: f64,
-        swings: [PeriodicShape; 2],
+        waves: [PeriodicShape; 2],
         noise: f64,
         /// Noise changes every 2^hold steps.
-        hold: u32,
+        hold_bits: u32,
         salt: u64,
         per_unit: f64,
     },
@@ -62,7 +53,7 @@ pub(super) struct ResetSchedule {
 }
 
 /// A pod's phase changes at most every so many steps, as a power of two.
-const PHASE_HOLD: u32 = 5;
+const PHASE_HOLD_BITS: u32 = 5;
 
 /// One in so many times a pod is pending, one in so many it has failed.
 const PHASE_RARITY: u64 = 64;
@@ -74,41 +65,31 @@ const JITTER_SHARE: f64 = 0.4;
 
 impl Shape {
     /// The value at a step.
-    pub(super) fn at(&self, step: u64) -> f64 {
+    pub(super) fn value_at(&self, step: u64) -> f64 {
         match self {
-            Self::Counter {
-                flow,
-                life,
-                per_unit,
-            } => rounded(flow.since(life.begin(step), step), *per_unit),
-            Self::Mixture {
-                flows: [one, other],
-                shares,
-                life,
-                per_unit,
-            } => {
-                let begin = life.begin(step);
-                let sum = shares[0] * one.since(begin, step) + shares[1] * other.since(begin, step);
-                rounded(sum, *per_unit)
+            Self::Counter { counter, resets, per_unit } => {
+                truncate_to_unit(counter.increase_since(resets.last_reset(step), step), *per_unit)
             }
-            Self::Gauge {
-                level,
-                swings: [one, other],
-                noise,
-                hold,
-                salt,
-                per_unit,
-            } => {
-                let noise = noise * unit(mix(*salt, step >> hold));
-                rounded(level + one.at(step) + other.at(step) + noise, *per_unit)
+            Self::Mixture { counters: [first, second], shares, resets: life, per_unit } => {
+                let reset_step = life.last_reset(step);
+                let sum = shares[0] * first.increase_since(reset_step, step)
+                    + shares[1] * second.increase_since(reset_step, step);
+                truncate_to_unit(sum, *per_unit)
+            }
+            Self::Gauge { level, waves: [one, other], noise, hold_bits, salt, per_unit } => {
+                let noise = noise * unit_fraction(mix(*salt, step >> hold_bits));
+                truncate_to_unit(
+                    level + one.value_at(step) + other.value_at(step) + noise,
+                    *per_unit,
+                )
             }
             Self::Phase { salt, phase } => {
-                let now = match mix(*salt, step >> PHASE_HOLD) % PHASE_RARITY {
+                let current_phase = match mix(*salt, step >> PHASE_HOLD_BITS) % PHASE_RARITY {
                     0 => 1,
                     1 => 2,
                     _ => 0,
                 };
-                f64::from(u8::from(now == *phase))
+                f64::from(u8::from(current_phase == *phase))
             }
         }
     }
@@ -118,45 +99,41 @@ impl CounterShape {
     /// A flow of this rate whose course is its own.
     pub(super) fn new(rate: f64, salt: u64) -> Self {
         // From a quarter of an hour to a day.
-        let period = 60.0 * 96.0_f64.powf(unit(mix(salt, 1)));
+        let period = 60.0 * 96.0_f64.powf(unit_fraction(mix(salt, 1)));
         Self {
             rate,
             wave: PeriodicShape {
                 // The steepest part of the wave rises by 8 a period.
                 amplitude: SWING_SHARE * period / 8.0,
                 per_step: 1.0 / period,
-                phase: unit(mix(salt, 2)),
+                phase: unit_fraction(mix(salt, 2)),
             },
             jitter: JITTER_SHARE,
             salt: mix(salt, 3),
         }
     }
 
-    fn smooth(&self, step: u64) -> f64 {
-        step as f64 + self.wave.at(step)
+    fn smooth_value(&self, step: u64) -> f64 {
+        step as f64 + self.wave.value_at(step)
     }
 
-    fn since(&self, begin: u64, step: u64) -> f64 {
-        let jitter = self.jitter * unit(mix(self.salt, step));
-        self.rate * (self.smooth(step) - self.smooth(begin) + jitter)
+    fn increase_since(&self, begin: u64, step: u64) -> f64 {
+        let jitter = self.jitter * unit_fraction(mix(self.salt, step));
+        self.rate * (self.smooth_value(step) - self.smooth_value(begin) + jitter)
     }
 }
 
 impl PeriodicShape {
     /// A swing of this many steps.
     pub(super) fn new(amplitude: f64, period: f64, salt: u64) -> Self {
-        Self {
-            amplitude,
-            per_step: 1.0 / period,
-            phase: unit(salt),
-        }
+        Self { amplitude, per_step: 1.0 / period, phase: unit_fraction(salt) }
     }
 
     /// Two parabolas that look like a sine and cost less.
-    fn at(&self, step: u64) -> f64 {
-        let turns = step as f64 * self.per_step + self.phase;
-        let place = 2.0 * (turns - (turns as u64) as f64) - 1.0;
-        self.amplitude * 4.0 * place * (1.0 - place.abs())
+    fn value_at(&self, step: u64) -> f64 {
+        let periods = step as f64 * self.per_step + self.phase;
+        let position = 2.0 * (periods - (periods as u64) as f64) - 1.0;
+        self.amplitude * 4.0 * position * (1.0 - position.abs())
     }
 }
 
@@ -165,15 +142,12 @@ impl ResetSchedule {
     pub(super) const ENDLESS: Self = Self { mask: 0, shift: 0 };
 
     /// Lives of 2^`bits` steps, of which the first may be shorter.
-    pub(super) fn of(bits: u32, salt: u64) -> Self {
+    pub(super) fn from_bits(bits: u32, salt: u64) -> Self {
         let mask = (1 << bits) - 1;
-        Self {
-            mask,
-            shift: salt & mask,
-        }
+        Self { mask, shift: salt & mask }
     }
 
-    fn begin(&self, step: u64) -> u64 {
+    fn last_reset(&self, step: u64) -> u64 {
         match self.mask {
             0 => 0,
             mask => ((step + self.shift) & !mask).saturating_sub(self.shift),
@@ -182,7 +156,7 @@ impl ResetSchedule {
 }
 
 /// Cut off to whole parts of which `per_unit` make one.
-fn rounded(value: f64, per_unit: f64) -> f64 {
+fn truncate_to_unit(value: f64, per_unit: f64) -> f64 {
     ((value * per_unit) as i64) as f64 / per_unit
 }
 
@@ -195,7 +169,7 @@ pub(super) fn mix(seed: u64, number: u64) -> u64 {
 }
 
 /// A number from 0 to less than 1.
-pub(super) fn unit(random: u64) -> f64 {
+pub(super) fn unit_fraction(random: u64) -> f64 {
     (random >> 11) as f64 / (1_u64 << 53) as f64
 }
 

@@ -22,38 +22,33 @@ const TABLE_BITS: u32 = 14;
 pub(super) struct SnappyBody {
     pub(super) bytes: Vec<u8>,
     /// Offset of each placeholder.
-    pub(super) holes: Vec<usize>,
+    pub(super) placeholders: Vec<usize>,
 }
 
 /// Compresses `raw`; `placeholders` are ranges of it, ascending.
-pub(super) fn compress(raw: &[u8], holes: &[Range<usize>]) -> SnappyBody {
-    let mut fixed = vec![true; raw.len()];
-    for hole in holes {
-        fixed[hole.clone()].fill(false);
+pub(super) fn compress(raw: &[u8], placeholders: &[Range<usize>]) -> SnappyBody {
+    let mut is_fixed = vec![true; raw.len()];
+    for placeholder in placeholders {
+        is_fixed[placeholder.clone()].fill(false);
     }
-    let mut stream = SnappyEncoder {
+    let mut encoder = SnappyEncoder {
         raw,
-        holes,
-        next_hole: 0,
-        done: SnappyBody {
+        placeholders,
+        next_placeholder: 0,
+        body: SnappyBody {
             bytes: Vec::with_capacity(raw.len() / 2),
-            holes: Vec::with_capacity(holes.len()),
+            placeholders: Vec::with_capacity(placeholders.len()),
         },
     };
-    varint(&mut stream.done.bytes, raw.len() as u64);
+    push_varint(&mut encoder.body.bytes, raw.len() as u64);
     let mut table = vec![0_usize; 1 << TABLE_BITS];
     let (mut position, mut literal) = (0, 0);
     while position + COPY_MIN <= raw.len() {
-        let word = [
-            raw[position],
-            raw[position + 1],
-            raw[position + 2],
-            raw[position + 3],
-        ];
+        let word = [raw[position], raw[position + 1], raw[position + 2], raw[position + 3]];
         let hash = u32::from_le_bytes(word).wrapping_mul(0x1e35_a7bd) >> (32 - TABLE_BITS);
         let before = std::mem::replace(&mut table[hash as usize], position);
         let length = if before < position && position - before <= OFFSET_MAX {
-            alike(raw, &fixed, before, position)
+            match_length(raw, &is_fixed, before, position)
         } else {
             0
         };
@@ -61,72 +56,74 @@ pub(super) fn compress(raw: &[u8], holes: &[Range<usize>]) -> SnappyBody {
             position += 1;
             continue;
         }
-        stream.literal(literal..position);
-        stream.copy(position - before, length);
+        encoder.push_literal(literal..position);
+        encoder.push_copy(position - before, length);
         position += length;
         literal = position;
     }
-    stream.literal(literal..raw.len());
-    stream.done
+    encoder.push_literal(literal..raw.len());
+    encoder.body
 }
 
 /// How many bytes at two places are the same and in no placeholder.
-fn alike(raw: &[u8], fixed: &[bool], before: usize, position: usize) -> usize {
+fn match_length(raw: &[u8], is_fixed: &[bool], before: usize, position: usize) -> usize {
     (0..raw.len() - position)
-        .take_while(|&at| {
-            fixed[before + at] && fixed[position + at] && raw[before + at] == raw[position + at]
+        .take_while(|&offset| {
+            is_fixed[before + offset]
+                && is_fixed[position + offset]
+                && raw[before + offset] == raw[position + offset]
         })
         .count()
 }
 
 struct SnappyEncoder<'a> {
     raw: &'a [u8],
-    holes: &'a [Range<usize>],
-    next_hole: usize,
-    done: SnappyBody,
+    placeholders: &'a [Range<usize>],
+    next_placeholder: usize,
+    body: SnappyBody,
 }
 
 impl SnappyEncoder<'_> {
-    fn literal(&mut self, range: Range<usize>) {
+    fn push_literal(&mut self, range: Range<usize>) {
         if range.is_empty() {
             return;
         }
-        let out = &mut self.done.bytes;
-        let less_one = range.len() - 1;
-        match less_one {
-            0..60 => out.push((less_one as u8) << 2),
-            60..256 => out.extend([60 << 2, less_one as u8]),
+        let out = &mut self.body.bytes;
+        let length_minus_one = range.len() - 1;
+        match length_minus_one {
+            0..60 => out.push((length_minus_one as u8) << 2),
+            60..256 => out.extend([60 << 2, length_minus_one as u8]),
             256..65_536 => {
                 out.push(61 << 2);
-                out.extend_from_slice(&(less_one as u16).to_le_bytes());
+                out.extend_from_slice(&(length_minus_one as u16).to_le_bytes());
             }
             _ => {
                 out.push(63 << 2);
-                out.extend_from_slice(&(less_one as u32).to_le_bytes());
+                out.extend_from_slice(&(length_minus_one as u32).to_le_bytes());
             }
         }
-        while let Some(hole) = self.holes.get(self.next_hole)
-            && hole.start < range.end
+        while let Some(placeholder) = self.placeholders.get(self.next_placeholder)
+            && placeholder.start < range.end
         {
-            self.done.holes.push(out.len() + hole.start - range.start);
-            self.next_hole += 1;
+            self.body.placeholders.push(out.len() + placeholder.start - range.start);
+            self.next_placeholder += 1;
         }
         out.extend_from_slice(&self.raw[range]);
     }
 
-    fn copy(&mut self, offset: usize, mut length: usize) {
+    fn push_copy(&mut self, offset: usize, mut length: usize) {
         while length > 0 {
-            let part = length.min(COPY_MAX);
-            self.done.bytes.push(((part - 1) as u8) << 2 | 2);
+            let chunk_length = length.min(COPY_MAX);
+            self.body.bytes.push(((chunk_length - 1) as u8) << 2 | 2);
             let offset = offset as u16;
-            self.done.bytes.extend_from_slice(&offset.to_le_bytes());
-            length -= part;
+            self.body.bytes.extend_from_slice(&offset.to_le_bytes());
+            length -= chunk_length;
         }
     }
 }
 
 /// A number in groups of seven bits, the lowest first.
-pub(super) fn varint(out: &mut Vec<u8>, mut number: u64) {
+pub(super) fn push_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= 7;

@@ -9,16 +9,16 @@ use egret_bench_cli::SeriesPeer;
 use super::body::WriteAddress;
 use crate::footprint::disk_bytes;
 use crate::http1::Connection;
-use crate::running::{self, ServerProcess};
+use crate::server_process::{self, ServerProcess};
 use crate::stage::Stage;
 
 /// Disk has settled when it did not change for this long.
-const SETTLED: Duration = Duration::from_secs(3);
+const STABLE_DURATION: Duration = Duration::from_secs(3);
 
 /// After this time it counts as it is.
-const SETTLE_MAX: Duration = Duration::from_secs(120);
+const STABLE_TIMEOUT: Duration = Duration::from_secs(120);
 
-const POLL: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Vendor {
@@ -30,12 +30,12 @@ pub(super) enum Vendor {
 /// A database of metrics that is measured.
 #[derive(Clone, Debug)]
 pub(super) struct System {
-    pub(super) make: Vendor,
+    pub(super) vendor: Vendor,
     pub(super) address: WriteAddress,
     /// Before `query` and `query_range`.
     pub(super) api: &'static str,
     pub(super) process: Option<u32>,
-    pub(super) data: Option<PathBuf>,
+    pub(super) data_dir: Option<PathBuf>,
 }
 
 impl Vendor {
@@ -54,47 +54,46 @@ impl System {
     ///
     /// # Errors
     /// When there is none, or it speaks TLS only.
-    pub(super) fn egret(stage: &Stage) -> Result<Self> {
-        let door = stage.server()?.door();
-        let url = door.url.trim_end_matches('/');
+    pub(super) fn from_stage(stage: &Stage) -> Result<Self> {
+        let endpoint = stage.server()?.endpoint();
+        let url = endpoint.url.trim_end_matches('/');
         let Some(host) = url.strip_prefix("http://") else {
             bail!("{url}: samples are sent by plain HTTP only");
         };
-        let private = stage.private.as_ref().map(|private| private.pid());
+        let private = stage.private_server.as_ref().map(|private| private.pid());
         Ok(Self {
-            make: Vendor::Egret,
+            vendor: Vendor::Egret,
             address: WriteAddress {
                 host: host.to_owned(),
-                token: door.token.clone(),
+                token: endpoint.token.clone(),
                 path: "/prometheus/api/v1/write",
             },
             api: "/prometheus/api/v1",
             process: private.or(stage.server()?.pid()),
-            data: door.data_dir.as_ref().map(|data| data.join("series")),
+            data_dir: endpoint.data_dir.as_ref().map(|data| data.join("series")),
         })
     }
 
     /// A peer that runs.
-    pub(super) fn peer(peer: SeriesPeer, running: &ServerProcess) -> Self {
+    pub(super) fn from_peer(peer: SeriesPeer, process: &ServerProcess) -> Self {
         Self {
-            make: vendor(peer),
+            vendor: vendor(peer),
             address: WriteAddress {
-                host: format!("127.0.0.1:{}", running.port),
+                host: format!("127.0.0.1:{}", process.port),
                 token: None,
                 path: "/api/v1/write",
             },
             api: "/api/v1",
-            process: Some(running.pid()),
-            data: Some(running.directory.path().join("data")),
+            process: Some(process.pid()),
+            data_dir: Some(process.directory.path().join("data")),
         }
     }
 
     /// A request without a body.
     pub(super) fn request(&self, method: &str, path: &str) -> Vec<u8> {
         let token = self.address.token.as_ref();
-        let token = token.map_or_else(String::new, |token| {
-            format!("authorization: Bearer {token}\r\n")
-        });
+        let token =
+            token.map_or_else(String::new, |token| format!("authorization: Bearer {token}\r\n"));
         let host = &self.address.host;
         format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nuser-agent: egret-bench\r\n{token}content-length: 0\r\n\r\n")
             .into_bytes()
@@ -104,16 +103,13 @@ impl System {
     ///
     /// # Errors
     /// When it does not answer, or refuses.
-    pub(super) fn ask(&self, method: &str, path: &str) -> Result<String> {
+    pub(super) fn send_request(&self, method: &str, path: &str) -> Result<String> {
         let mut connection = Connection::open(&self.address.host)?;
         let request = self.request(method, path);
-        let (status, said) =
+        let (status, text) =
             connection.exchange(&request, |body| String::from_utf8_lossy(body).into_owned())?;
-        ensure!(
-            status / 100 == 2,
-            "{method} {path} returned {status}: {said}"
-        );
-        Ok(said)
+        ensure!(status / 100 == 2, "{method} {path} returned {status}: {text}");
+        Ok(text)
     }
 
     /// Has everything that is acknowledged be seen by queries, where that takes more than waiting
@@ -122,8 +118,8 @@ impl System {
     /// # Errors
     /// When it refuses.
     pub(super) fn flush(&self) -> Result<()> {
-        match self.make {
-            Vendor::VictoriaMetrics => self.ask("GET", "/internal/force_flush").map(drop),
+        match self.vendor {
+            Vendor::VictoriaMetrics => self.send_request("GET", "/internal/force_flush").map(drop),
             Vendor::Egret | Vendor::Prometheus => Ok(()),
         }
     }
@@ -135,36 +131,36 @@ impl System {
     /// # Errors
     /// When it refuses.
     pub(super) fn disk_bytes(&self) -> Result<Option<u64>> {
-        let Some(data) = &self.data else {
+        let Some(data) = &self.data_dir else {
             return Ok(None);
         };
-        if self.make == Vendor::VictoriaMetrics {
+        if self.vendor == Vendor::VictoriaMetrics {
             self.flush()?;
-            self.ask("GET", "/internal/force_merge")?;
-            return Ok(Some(settled(|| disk_bytes(data))));
+            self.send_request("GET", "/internal/force_merge")?;
+            return Ok(Some(await_stable(|| disk_bytes(data))));
         }
         // What is to be merged is merged before.
-        settled(|| disk_bytes(data));
-        let said = self.ask("POST", &format!("{}/admin/tsdb/snapshot", self.api))?;
-        let said: serde_json::Value = serde_json::from_str(&said)?;
-        let name = said["data"]["name"].as_str();
+        await_stable(|| disk_bytes(data));
+        let reply_text = self.send_request("POST", &format!("{}/admin/tsdb/snapshot", self.api))?;
+        let reply: serde_json::Value = serde_json::from_str(&reply_text)?;
+        let name = reply["data"]["name"].as_str();
         let name = name.context("a snapshot without a name")?;
         Ok(Some(disk_bytes(&data.join("snapshots").join(name))))
     }
 }
 
 /// A number once it stays as it is.
-fn settled(look: impl Fn() -> u64) -> u64 {
+fn await_stable(read_value: impl Fn() -> u64) -> u64 {
     let begun = Instant::now();
-    let (mut last, mut since) = (look(), Instant::now());
-    while since.elapsed() < SETTLED && begun.elapsed() < SETTLE_MAX {
-        std::thread::sleep(POLL);
-        let now = look();
-        if now != last {
-            (last, since) = (now, Instant::now());
+    let (mut value, mut stable_since) = (read_value(), Instant::now());
+    while stable_since.elapsed() < STABLE_DURATION && begun.elapsed() < STABLE_TIMEOUT {
+        std::thread::sleep(POLL_INTERVAL);
+        let current = read_value();
+        if current != value {
+            (value, stable_since) = (current, Instant::now());
         }
     }
-    last
+    value
 }
 
 pub(super) fn vendor(peer: SeriesPeer) -> Vendor {
@@ -175,7 +171,7 @@ pub(super) fn vendor(peer: SeriesPeer) -> Vendor {
 }
 
 /// When it acknowledges, with its default settings.
-pub(super) fn durability(peer: SeriesPeer) -> &'static str {
+pub(super) fn durability_note(peer: SeriesPeer) -> &'static str {
     match peer {
         SeriesPeer::Prometheus => {
             "acknowledges when its log is written, before it is flushed to disk"
@@ -190,15 +186,15 @@ pub(super) fn durability(peer: SeriesPeer) -> &'static str {
 ///
 /// # Errors
 /// What is missing and how to get it.
-pub(super) fn check(peer: SeriesPeer) -> Result<()> {
-    running::version(peer.name(), peer.name(), peer.name(), "--version").map(drop)
+pub(super) fn ensure_installed(peer: SeriesPeer) -> Result<()> {
+    server_process::program_version(peer.name(), peer.name(), peer.name(), "--version").map(drop)
 }
 
 /// Starts it as it comes, in a directory of its own.
 ///
 /// # Errors
 /// When it does not start.
-pub(super) async fn start(peer: SeriesPeer) -> Result<ServerProcess> {
+pub(super) async fn start_peer(peer: SeriesPeer) -> Result<ServerProcess> {
     ServerProcess::start(peer.name(), peer.name(), |command, path, port| {
         let data = path.join("data");
         let address = format!("127.0.0.1:{port}");
@@ -211,10 +207,7 @@ pub(super) async fn start(peer: SeriesPeer) -> Result<ServerProcess> {
                     .arg(format!("--config.file={}", file.display()))
                     .arg(format!("--storage.tsdb.path={}", data.display()))
                     .arg(format!("--web.listen-address={address}"))
-                    .args([
-                        "--web.enable-remote-write-receiver",
-                        "--web.enable-admin-api",
-                    ]);
+                    .args(["--web.enable-remote-write-receiver", "--web.enable-admin-api"]);
             }
             SeriesPeer::VictoriaMetrics => {
                 command

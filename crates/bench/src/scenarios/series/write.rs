@@ -20,13 +20,13 @@ use crate::record::Recorder;
 pub(super) const WRITE: &str = "write";
 
 /// A refused request is sent again after this time, as Prometheus does first.
-const RETRY: Duration = Duration::from_millis(30);
+const RETRY_DELAY: Duration = Duration::from_millis(30);
 
 /// A server that refuses for this long has failed.
-const RETRY_MAX: Duration = Duration::from_secs(60);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Status codes after which a sender tries again.
-const RETRIED: [u64; 4] = [429, 500, 502, 503];
+const RETRIED_STATUSES: [u64; 4] = [429, 500, 502, 503];
 
 /// Parameters of the writers.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ pub(super) struct WriteParams {
 
 impl WriteParams {
     /// The series of a writer.
-    fn range(&self, writer: u32) -> Range<u32> {
+    fn series_range(&self, writer: u32) -> Range<u32> {
         let bound = |number: u32| {
             let part = u64::from(self.fleet.series) * u64::from(number) / u64::from(self.writers);
             part as u32
@@ -49,9 +49,9 @@ impl WriteParams {
     }
 
     /// Steps that one request carries, where a writer has fewer series than a request has samples.
-    pub(super) fn steps_per_turn(&self) -> u64 {
-        let most = self.fleet.series.div_ceil(self.writers);
-        u64::from((self.batch / most).max(1))
+    pub(super) fn steps_per_request(&self) -> u64 {
+        let series_max = self.fleet.series.div_ceil(self.writers);
+        u64::from((self.batch / series_max).max(1))
     }
 }
 
@@ -59,13 +59,13 @@ impl WriteParams {
 #[derive(Debug)]
 pub(super) struct Clock {
     /// Schedules count from here.
-    pub(super) begin: Instant,
+    pub(super) start: Instant,
     /// The window: what was to begin in it is recorded.
     pub(super) origin: Instant,
     pub(super) end: Instant,
     stopped: AtomicBool,
     /// When it was stopped before its end.
-    cut: OnceLock<Instant>,
+    stopped_at: OnceLock<Instant>,
 }
 
 impl Clock {
@@ -73,18 +73,18 @@ impl Clock {
     pub(super) fn new(warmup: Duration, window: Duration) -> Self {
         let begin = Instant::now();
         Self {
-            begin,
+            start: begin,
             origin: begin + warmup,
             end: begin + warmup + window,
             stopped: AtomicBool::new(false),
-            cut: OnceLock::new(),
+            stopped_at: OnceLock::new(),
         }
     }
 
     /// Ends the load now.
     pub(super) fn stop(&self) {
         // The first one counts.
-        let _ = self.cut.set(Instant::now());
+        let _ = self.stopped_at.set(Instant::now());
         self.stopped.store(true, Ordering::Relaxed);
     }
 
@@ -100,17 +100,17 @@ impl Clock {
 
     /// Length of the window.
     pub(super) fn window(&self) -> Duration {
-        let end = self.cut.get().map_or(self.end, |cut| self.end.min(*cut));
+        let end = self.stopped_at.get().map_or(self.end, |stopped_at| self.end.min(*stopped_at));
         end.saturating_duration_since(self.origin)
     }
 
     /// From the window's begin.
-    pub(super) fn at(&self, moment: Instant) -> Duration {
+    pub(super) fn offset(&self, moment: Instant) -> Duration {
         moment.saturating_duration_since(self.origin)
     }
 
     /// Whether what was to begin then is in the window.
-    pub(super) fn counts(&self, intended: Instant) -> bool {
+    pub(super) fn is_in_window(&self, intended: Instant) -> bool {
         (self.origin..self.end).contains(&intended)
     }
 }
@@ -126,9 +126,9 @@ pub(super) struct SenderResult {
 pub(super) struct Sender {
     number: u32,
     groups: Vec<SeriesGroup>,
-    steps_per_turn: u64,
+    steps_per_request: u64,
     /// The first step that is not sent.
-    step: u64,
+    next_step: u64,
     connection: Connection,
 }
 
@@ -140,31 +140,25 @@ struct SeriesGroup {
 }
 
 impl SeriesGroup {
-    fn new(sending: &WriteParams, address: &WriteAddress, range: Range<u32>) -> Self {
-        let fleet = &sending.fleet;
+    fn new(write_params: &WriteParams, address: &WriteAddress, range: Range<u32>) -> Self {
+        let fleet = &write_params.fleet;
         let labels: Vec<_> = range.clone().map(|series| fleet.labels(series)).collect();
-        let steps = sending.steps_per_turn() as usize;
-        let labels: Vec<_> = std::iter::repeat_n(&labels, steps)
-            .flatten()
-            .cloned()
-            .collect();
+        let steps = write_params.steps_per_request() as usize;
+        let labels: Vec<_> = std::iter::repeat_n(&labels, steps).flatten().cloned().collect();
         Self {
-            template: Template::new(address, sending.protocol, &labels),
-            series: range
-                .map(|series| (fleet.shape(series), fleet.shift_ms(series)))
-                .collect(),
+            template: Template::new(address, write_params.protocol, &labels),
+            series: range.map(|series| (fleet.shape(series), fleet.shift_ms(series))).collect(),
         }
     }
 
     /// Puts in the samples of the steps from `first` on.
     fn fill(&mut self, fleet: &Fleet, first: u64, steps: u64) {
-        let mut place = 0;
+        let mut index = 0;
         for step in first..first + steps {
             let begin_ms = fleet.step_ms(step);
             for (shape, shift_ms) in &self.series {
-                self.template
-                    .set(place, shape.at(step), begin_ms + shift_ms);
-                place += 1;
+                self.template.set_sample(index, shape.value_at(step), begin_ms + shift_ms);
+                index += 1;
             }
         }
     }
@@ -175,17 +169,17 @@ impl SeriesGroup {
 #[derive(Clone, Copy)]
 struct SendSchedule {
     begin: Instant,
-    gap: Option<Duration>,
+    interval: Option<Duration>,
 }
 
 impl SendSchedule {
     /// Waits until a request is due and returns when that was.
-    fn wait(&self, number: u32) -> Instant {
-        let Some(gap) = self.gap else {
+    fn await_due(&self, number: u32) -> Instant {
+        let Some(interval) = self.interval else {
             return Instant::now();
         };
         // Multiplied, not summed: rounding errors must not add up.
-        let due = self.begin + gap.mul_f64(f64::from(number));
+        let due = self.begin + interval.mul_f64(f64::from(number));
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         due
     }
@@ -196,21 +190,25 @@ impl Sender {
     ///
     /// # Errors
     /// If the connection cannot be established.
-    pub(super) fn new(sending: &WriteParams, address: &WriteAddress, number: u32) -> Result<Self> {
-        let range = sending.range(number);
+    pub(super) fn new(
+        write_params: &WriteParams,
+        address: &WriteAddress,
+        number: u32,
+    ) -> Result<Self> {
+        let range = write_params.series_range(number);
         let length = range.end - range.start;
-        let count = length.div_ceil(sending.batch).max(1);
+        let count = length.div_ceil(write_params.batch).max(1);
         let bound = |group: u32| {
             range.start + (u64::from(length) * u64::from(group) / u64::from(count)) as u32
         };
         let groups = (0..count)
-            .map(|group| SeriesGroup::new(sending, address, bound(group)..bound(group + 1)))
+            .map(|group| SeriesGroup::new(write_params, address, bound(group)..bound(group + 1)))
             .collect();
         Ok(Self {
             number,
             groups,
-            steps_per_turn: sending.steps_per_turn(),
-            step: 0,
+            steps_per_request: write_params.steps_per_request(),
+            next_step: 0,
             connection: Connection::open(&address.host)?,
         })
     }
@@ -222,16 +220,16 @@ impl Sender {
     pub(super) fn preload(
         &mut self,
         fleet: &Fleet,
-        frontier: &AckedSteps,
-        until: u64,
+        acked_steps: &AckedSteps,
+        end_step: u64,
     ) -> Result<()> {
-        while self.step < until && !frontier.is_abandoned() {
-            frontier.keep_together(self.step, || false);
+        while self.next_step < end_step && !acked_steps.is_abandoned() {
+            acked_steps.await_others(self.next_step, || false);
             for group in 0..self.groups.len() {
-                self.groups[group].fill(fleet, self.step, self.steps_per_turn);
+                self.groups[group].fill(fleet, self.next_step, self.steps_per_request);
                 self.send(group, |_| ())?;
             }
-            self.turn(frontier);
+            self.advance_step(acked_steps);
         }
         Ok(())
     }
@@ -241,81 +239,88 @@ impl Sender {
     ///
     /// # Errors
     /// When the server refuses for good.
-    pub(super) fn load(
+    pub(super) fn run(
         mut self,
-        sending: &WriteParams,
-        frontier: &AckedSteps,
+        write_params: &WriteParams,
+        acked_steps: &AckedSteps,
         clock: &Arc<Clock>,
         rate: Option<f64>,
-        until: u64,
+        end_step: u64,
     ) -> Result<SenderResult> {
-        let mut written = SenderResult::default();
-        let pace = self.pace(sending, clock, rate);
-        let place = written.recorder.operation(WRITE);
+        let mut result = SenderResult::default();
+        let schedule = self.send_schedule(write_params, clock, rate);
+        let operation = result.recorder.operation_index(WRITE);
         let mut number = 0;
         loop {
-            frontier.keep_together(self.step, || clock.has_ended(Instant::now()));
-            if self.step + self.steps_per_turn > until {
+            acked_steps.await_others(self.next_step, || clock.has_ended(Instant::now()));
+            if self.next_step + self.steps_per_request > end_step {
                 clock.stop();
-                return Ok(written);
+                return Ok(result);
             }
             for group in 0..self.groups.len() {
-                self.groups[group].fill(&sending.fleet, self.step, self.steps_per_turn);
-                let due = pace.wait(number);
+                self.groups[group].fill(
+                    &write_params.fleet,
+                    self.next_step,
+                    self.steps_per_request,
+                );
+                let due = schedule.await_due(number);
                 number += 1;
                 let begun = Instant::now();
                 if clock.has_ended(begun) {
-                    return Ok(written);
+                    return Ok(result);
                 }
-                let recorder = &mut written.recorder;
+                let recorder = &mut result.recorder;
                 let mut refused = 0;
                 self.send(group, |status| {
                     refused += 1;
-                    let now = clock.at(Instant::now());
-                    recorder.failure(
+                    let now = clock.offset(Instant::now());
+                    recorder.record_failure(
                         &format!("write {status}"),
-                        clock.at(due),
-                        clock.at(begun),
+                        clock.offset(due),
+                        clock.offset(begun),
                         now,
                     );
                 })?;
                 let ended = Instant::now();
-                if clock.counts(due) {
-                    let (due, begun) = (clock.at(due), clock.at(begun));
-                    recorder.success_of(place, due, begun, clock.at(ended));
+                if clock.is_in_window(due) {
+                    let (due, begun) = (clock.offset(due), clock.offset(begun));
+                    recorder.record_success_at(operation, due, begun, clock.offset(ended));
                 }
-                if clock.counts(ended) {
-                    written.samples += self.groups[group].template.samples() as u64;
+                if clock.is_in_window(ended) {
+                    result.samples += self.groups[group].template.samples() as u64;
                 }
             }
-            self.turn(frontier);
+            self.advance_step(acked_steps);
         }
     }
 
-    fn pace(&self, sending: &WriteParams, clock: &Clock, rate: Option<f64>) -> SendSchedule {
-        let samples: usize = self
-            .groups
-            .iter()
-            .map(|group| group.template.samples())
-            .sum();
-        let share = samples as f64 / self.steps_per_turn as f64 / f64::from(sending.fleet.series);
-        let each = samples as f64 / self.groups.len() as f64;
-        let gap = rate.map(|rate| Duration::from_secs_f64(each / (rate * share)));
+    fn send_schedule(
+        &self,
+        write_params: &WriteParams,
+        clock: &Clock,
+        rate: Option<f64>,
+    ) -> SendSchedule {
+        let samples: usize = self.groups.iter().map(|group| group.template.samples()).sum();
+        let share =
+            samples as f64 / self.steps_per_request as f64 / f64::from(write_params.fleet.series);
+        let samples_per_request = samples as f64 / self.groups.len() as f64;
+        let interval =
+            rate.map(|rate| Duration::from_secs_f64(samples_per_request / (rate * share)));
         // Writers take turns instead of all sending at the same moment.
-        let turn = f64::from(self.number) / f64::from(sending.writers);
+        let phase = f64::from(self.number) / f64::from(write_params.writers);
         SendSchedule {
-            begin: clock.begin + gap.map_or(Duration::ZERO, |gap| gap.mul_f64(turn)),
-            gap,
+            begin: clock.start + interval.map_or(Duration::ZERO, |gap| gap.mul_f64(phase)),
+            interval,
         }
     }
 
-    fn turn(&mut self, frontier: &AckedSteps) {
-        self.step += self.steps_per_turn;
-        frontier.advance(self.number as usize, self.step);
+    fn advance_step(&mut self, acked_steps: &AckedSteps) {
+        self.next_step += self.steps_per_request;
+        acked_steps.advance(self.number as usize, self.next_step);
     }
 
     /// Sends a request until it is acknowledged, and tells `on_refusal` each time it is not.
-    fn send(&mut self, group: usize, mut refused: impl FnMut(u64)) -> Result<()> {
+    fn send(&mut self, group: usize, mut on_refusal: impl FnMut(u64)) -> Result<()> {
         let begun = Instant::now();
         let request = self.groups[group].template.request();
         loop {
@@ -323,12 +328,12 @@ impl Sender {
             if status / 100 == 2 {
                 return Ok(());
             }
-            if !RETRIED.contains(&status) || begun.elapsed() > RETRY_MAX {
-                let said = String::from_utf8_lossy(&said);
-                bail!("samples were refused with {status}: {}", said.trim());
+            if !RETRIED_STATUSES.contains(&status) || begun.elapsed() > RETRY_TIMEOUT {
+                let text = String::from_utf8_lossy(&said);
+                bail!("samples were refused with {status}: {}", text.trim());
             }
-            refused(status);
-            std::thread::sleep(RETRY);
+            on_refusal(status);
+            std::thread::sleep(RETRY_DELAY);
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::postgres::Fault;
 
 /// SQLSTATEs that a load meets, by the names of PostgreSQL's appendix A.
-const NAMES: [(&str, &str); 16] = [
+const SQLSTATE_NAMES: [(&str, &str); 16] = [
     ("08006", "connection_failure"),
     ("22P02", "invalid_text_representation"),
     ("23502", "not_null_violation"),
@@ -27,7 +27,7 @@ pub(super) fn cause(fault: &Fault) -> String {
     let Some(code) = &fault.code else {
         return fault.message.clone();
     };
-    match NAMES.iter().find(|(known, _)| known == code) {
+    match SQLSTATE_NAMES.iter().find(|(known, _)| known == code) {
         Some((_, name)) => format!("{code} {name}"),
         None => format!("SQLSTATE {code}"),
     }

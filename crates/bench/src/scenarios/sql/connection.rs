@@ -14,9 +14,9 @@ use super::draw::Draw;
 use super::statement::{Role, Statement};
 use super::workload::{BoundParameters, QueryProtocol, Workload};
 use crate::load::{Operation, Worker};
-use crate::postgres::{ConnectionTarget, Fault, Wire, chain};
+use crate::postgres::{ConnectionTarget, Fault, Wire, error_chain};
 use crate::scenario::Plans;
-use crate::schedule::random;
+use crate::schedule::seeded_random;
 
 /// Work of all connections.
 pub(super) struct Job {
@@ -39,28 +39,28 @@ struct Step {
     name: String,
     statement: Statement,
     role: Role,
-    numbered: String,
+    numbered_sql: String,
     /// Which of the transaction's values are its parameters.
-    values: Vec<usize>,
+    value_indexes: Vec<usize>,
     /// The same, by name: for the simple protocol.
-    names: Vec<String>,
+    value_names: Vec<String>,
 }
 
 impl Job {
     pub(super) fn new(
         target: ConnectionTarget,
         workload: &Workload,
-        drawn: Vec<BoundParameters>,
+        bound_parameters: Vec<BoundParameters>,
     ) -> Self {
         let transactions = workload
             .transactions
             .iter()
-            .zip(drawn)
+            .zip(bound_parameters)
             .enumerate()
-            .map(|(number, (transaction, drawn))| {
-                let place = |name: &str| {
-                    let found = drawn.draws.iter().position(|(known, _)| known == name);
-                    found.expect("the workload was checked: every name is declared")
+            .map(|(number, (transaction, parameters))| {
+                let draw_index = |name: &str| {
+                    let index = parameters.draws.iter().position(|(known, _)| known == name);
+                    index.expect("the workload was checked: every name is declared")
                 };
                 let steps: Vec<Step> = transaction
                     .statements
@@ -69,16 +69,16 @@ impl Job {
                     .map(|(at, statement)| Step {
                         name: format!("bench_{number}_{at}"),
                         role: statement.role(),
-                        numbered: statement.numbered(),
-                        values: statement.names().into_iter().map(place).collect(),
-                        names: statement.names().into_iter().map(str::to_owned).collect(),
+                        numbered_sql: statement.with_placeholders(),
+                        value_indexes: statement.names().into_iter().map(draw_index).collect(),
+                        value_names: statement.names().into_iter().map(str::to_owned).collect(),
                         statement: statement.clone(),
                     })
                     .collect();
                 BoundTransaction {
                     name: transaction.name.as_str().into(),
                     has_begin: steps.iter().any(|step| step.role == Role::Begin),
-                    draws: drawn.draws.into_iter().map(|(_, draw)| draw).collect(),
+                    draws: parameters.draws.into_iter().map(|(_, draw)| draw).collect(),
                     steps,
                 }
             })
@@ -127,8 +127,8 @@ impl ToSql for Text<'_> {
 
 impl SqlConnection {
     pub(super) async fn open(job: Arc<Job>) -> Result<Self> {
-        let wire = open(&job).await.map_err(|error| match error {
-            OpenError::Lost(fault) => job.target.lost(&fault),
+        let wire = open_wire(&job).await.map_err(|error| match error {
+            OpenError::Lost(fault) => job.target.connection_error(&fault),
             OpenError::Refused(sql, fault) => anyhow!("prepare `{sql}`: {}", fault.message),
         })?;
         if job.reconnect {
@@ -140,11 +140,7 @@ impl SqlConnection {
     }
 
     fn new(job: Arc<Job>, wire: Option<Wire>) -> Self {
-        Self {
-            job,
-            wire,
-            values: Vec::new(),
-        }
+        Self { job, wire, values: Vec::new() }
     }
 }
 
@@ -154,12 +150,12 @@ enum OpenError {
     Refused(String, Fault),
 }
 
-async fn open(job: &Job) -> Result<Wire, OpenError> {
-    let mut wire = job.target.wire().await.map_err(OpenError::Lost)?;
+async fn open_wire(job: &Job) -> Result<Wire, OpenError> {
+    let mut wire = job.target.connect_for_load().await.map_err(OpenError::Lost)?;
     if job.protocol == QueryProtocol::Prepared {
-        for step in job.transactions.iter().flat_map(|one| &one.steps) {
-            let prepared = wire.prepare(&step.name, &step.numbered).await;
-            prepared.map_err(|fault| OpenError::Refused(step.numbered.clone(), fault))?;
+        for step in job.transactions.iter().flat_map(|transaction| &transaction.steps) {
+            let result = wire.prepare(&step.name, &step.numbered_sql).await;
+            result.map_err(|fault| OpenError::Refused(step.numbered_sql.clone(), fault))?;
         }
     }
     Ok(wire)
@@ -168,47 +164,47 @@ async fn open(job: &Job) -> Result<Wire, OpenError> {
 impl Step {
     async fn run(&self, job: &Job, wire: &mut Wire, values: &[String]) -> Result<(), Fault> {
         if job.protocol == QueryProtocol::Prepared {
-            let values = self.values.iter().map(|at| values[*at].as_str());
+            let values = self.value_indexes.iter().map(|index| values[*index].as_str());
             return wire.execute(&self.name, values).await;
         }
-        wire.simple(&self.filled(values)).await
+        wire.simple_query(&self.with_literals(values)).await
     }
 
     /// Its text with the transaction's values in it.
-    fn filled(&self, values: &[String]) -> String {
-        self.statement.filled(|name| {
-            let found = self.names.iter().position(|known| known == name);
-            found.map_or("", |found| values[self.values[found]].as_str())
+    fn with_literals(&self, values: &[String]) -> String {
+        self.statement.with_literals(|name| {
+            let index = self.value_names.iter().position(|known| known == name);
+            index.map_or("", |found| values[self.value_indexes[found]].as_str())
         })
     }
 }
 
 impl Worker for SqlConnection {
-    async fn operate(&mut self, turn: &mut Operation) -> Result<Arc<str>, String> {
+    async fn operate(&mut self, operation: &mut Operation) -> Result<Arc<str>, String> {
         let job = &*self.job;
-        let which = job.weights.draw(&mut turn.random);
-        let transaction = &job.transactions[which];
-        let room = transaction.draws.len().max(self.values.len());
-        self.values.resize(room, String::new());
+        let index = job.weights.draw(&mut operation.random);
+        let transaction = &job.transactions[index];
+        let length = transaction.draws.len().max(self.values.len());
+        self.values.resize(length, String::new());
         for (draw, value) in transaction.draws.iter().zip(&mut self.values) {
-            draw.value(turn.number, &mut turn.random, value);
+            draw.write_value(operation.number, &mut operation.random, value);
         }
         let mut wire = match self.wire.take() {
             Some(wire) if !wire.is_broken() => wire,
             _ => {
                 let begun = Instant::now();
-                let opened = open(job).await;
-                let wire = opened.map_err(|error| match error {
+                let result = open_wire(job).await;
+                let wire = result.map_err(|error| match error {
                     OpenError::Lost(fault) | OpenError::Refused(_, fault) => cause(&fault),
                 })?;
-                turn.phase("connect", begun.elapsed());
+                operation.record_phase("connect", begun.elapsed());
                 wire
             }
         };
-        let done = transaction.run(job, &mut wire, &self.values, turn).await;
+        let done = transaction.run(job, &mut wire, &self.values, operation).await;
         if done.is_err() && transaction.has_begin && !wire.is_broken() {
             // What cannot be undone leaves the connection broken, and the next one opens another.
-            let _ = wire.simple("ROLLBACK").await;
+            let _ = wire.simple_query("ROLLBACK").await;
         }
         if job.reconnect {
             wire.close().await;
@@ -228,22 +224,22 @@ impl BoundTransaction {
         job: &Job,
         wire: &mut Wire,
         values: &[String],
-        turn: &mut Operation,
+        operation: &mut Operation,
     ) -> Result<(), Fault> {
         let begun = Instant::now();
         let mut commit = Duration::ZERO;
         for step in &self.steps {
             if step.role == Role::End {
-                let ending = Instant::now();
+                let commit_started = Instant::now();
                 step.run(job, wire, values).await?;
-                commit += ending.elapsed();
+                commit += commit_started.elapsed();
             } else {
                 step.run(job, wire, values).await?;
             }
         }
-        turn.phase("execute", begun.elapsed().saturating_sub(commit));
+        operation.record_phase("execute", begun.elapsed().saturating_sub(commit));
         if self.has_begin {
-            turn.phase("commit", commit);
+            operation.record_phase("commit", commit);
         }
         Ok(())
     }
@@ -252,39 +248,33 @@ impl BoundTransaction {
 /// The plan of every statement, executed once with drawn values in a transaction that is undone.
 /// `number` is that of the first operation that has not been done.
 pub(super) async fn explain(job: &Job, seed: u64, number: u64) -> Result<Plans> {
-    let client = job.target.client().await?;
-    let mut found = Plans::default();
+    let client = job.target.connect_client().await?;
+    let mut plans = Plans::default();
     for (number, transaction) in (number..).zip(&job.transactions) {
-        let mut random = random(seed, number);
+        let mut random = seeded_random(seed, number);
         let mut values = vec![String::new(); transaction.draws.len()];
         for (draw, value) in transaction.draws.iter().zip(&mut values) {
-            draw.value(number, &mut random, value);
+            draw.write_value(number, &mut random, value);
         }
-        client
-            .batch_execute("BEGIN")
-            .await
-            .context("begin a transaction")?;
+        client.batch_execute("BEGIN").await.context("begin a transaction")?;
         for step in &transaction.steps {
-            let explained = explain_step(&client, &transaction.name, step, &values).await;
-            match explained {
-                Ok(plan) => found.plans.extend(plan),
+            let result = explain_step(&client, &transaction.name, step, &values).await;
+            match result {
+                Ok(plan) => plans.plans.extend(plan),
                 Err(error) => {
-                    found.missing.push(format!(
+                    plans.missing.push(format!(
                         "cannot get a plan of `{}` and of the statements after it in `{}`: {}",
-                        step.numbered,
+                        step.numbered_sql,
                         transaction.name,
-                        chain(&error)
+                        error_chain(&error)
                     ));
                     break;
                 }
             }
         }
-        client
-            .batch_execute("ROLLBACK")
-            .await
-            .context("undo the transaction")?;
+        client.batch_execute("ROLLBACK").await.context("undo the transaction")?;
     }
-    Ok(found)
+    Ok(plans)
 }
 
 /// Executes a statement, and returns its plan where it has one. What ends the transaction is not
@@ -300,22 +290,24 @@ async fn explain_step(
     }
     if !step.statement.is_explainable() {
         // Later statements may need what it does, e.g. a temporary table or a setting.
-        client.batch_execute(&step.filled(values)).await?;
+        client.batch_execute(&step.with_literals(values)).await?;
         return Ok(None);
     }
-    let plan = plan(client, step, values).await?;
-    let parameters: Vec<&str> = step.values.iter().map(|at| values[*at].as_str()).collect();
+    let plan = query_plan(client, step, values).await?;
+    let parameters: Vec<&str> =
+        step.value_indexes.iter().map(|index| values[*index].as_str()).collect();
     Ok(Some(json!({
         "transaction": transaction,
-        "statement": step.numbered,
+        "statement": step.numbered_sql,
         "parameters": parameters,
         "plan": plan,
     })))
 }
 
-async fn plan(client: &Client, step: &Step, values: &[String]) -> Result<Value, Error> {
-    let sql = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {}", step.numbered);
-    let texts: Vec<Text<'_>> = step.values.iter().map(|at| Text(&values[*at])).collect();
+async fn query_plan(client: &Client, step: &Step, values: &[String]) -> Result<Value, Error> {
+    let sql = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {}", step.numbered_sql);
+    let texts: Vec<Text<'_>> =
+        step.value_indexes.iter().map(|index| Text(&values[*index])).collect();
     let parameters: Vec<&(dyn ToSql + Sync)> = texts.iter().map(|text| text as _).collect();
     let row = client.query_one(&sql, &parameters).await?;
     row.try_get(0)

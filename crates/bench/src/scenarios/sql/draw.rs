@@ -83,24 +83,10 @@ fn one() -> Expression {
 #[derive(Clone, Debug)]
 pub enum Draw {
     Constant(String),
-    Integers {
-        min: i64,
-        max: i64,
-        shape: IntegerDistribution,
-    },
-    Decimals {
-        min: f64,
-        max: f64,
-        decimals: usize,
-    },
-    Sequence {
-        start: i64,
-        step: i64,
-    },
-    Choice {
-        values: Vec<String>,
-        weights: Weights,
-    },
+    Integers { min: i64, max: i64, shape: IntegerDistribution },
+    Decimals { min: f64, max: f64, decimals: usize },
+    Sequence { start: i64, step: i64 },
+    Choice { values: Vec<String>, weights: Weights },
 }
 
 /// How integers between two bounds are distributed.
@@ -142,9 +128,9 @@ impl Weights {
     /// Draws an index with a probability proportional to its weight.
     pub fn draw(&self, random: &mut Xoshiro256PlusPlus) -> usize {
         let sum = self.cumulative.last().copied().unwrap_or(1.0);
-        let at = random.random::<f64>() * sum;
-        let found = self.cumulative.partition_point(|upper| *upper <= at);
-        found.min(self.cumulative.len() - 1)
+        let position = random.random::<f64>() * sum;
+        let index = self.cumulative.partition_point(|upper| *upper <= position);
+        index.min(self.cumulative.len() - 1)
     }
 }
 
@@ -160,19 +146,17 @@ impl Distribution {
             if min > max {
                 return Err(format!("min {min} is above max {max}"));
             }
-            Ok((whole(min)?, whole(max)?))
+            Ok((to_integer(min)?, to_integer(max)?))
         };
-        let shaped = |min, max, shape| {
+        let to_integers = |min, max, shape| {
             let (min, max) = bounds(min, max)?;
             Ok(Draw::Integers { min, max, shape })
         };
         match self {
             Self::Constant(expression) => Ok(Draw::Constant(value(expression)?.to_string())),
-            Self::Uniform {
-                min,
-                max,
-                decimals: 0,
-            } => shaped(min, max, IntegerDistribution::Uniform),
+            Self::Uniform { min, max, decimals: 0 } => {
+                to_integers(min, max, IntegerDistribution::Uniform)
+            }
             Self::Uniform { min, max, decimals } => {
                 let (min, max) = (value(min)?, value(max)?);
                 if min > max || *decimals > 15 {
@@ -180,81 +164,53 @@ impl Distribution {
                         "from {min} to {max} with {decimals} decimals is not a range"
                     ));
                 }
-                Ok(Draw::Decimals {
-                    min,
-                    max,
-                    decimals: usize::from(*decimals),
-                })
+                Ok(Draw::Decimals { min, max, decimals: usize::from(*decimals) })
             }
             Self::Zipf { min, max, skew } => {
                 let (low, high) = bounds(min, max)?;
-                let skew = at_least(value(skew)?, 0.0, "skew")?;
+                let skew = ensure_at_least(value(skew)?, 0.0, "skew")?;
                 let count = (high as f64) - (low as f64) + 1.0;
                 let zipf = Zipf::new(count, skew).map_err(|error| error.to_string())?;
-                shaped(min, max, IntegerDistribution::Zipf(zipf))
+                to_integers(min, max, IntegerDistribution::Zipf(zipf))
             }
-            Self::Gaussian {
-                min,
-                max,
-                parameter,
-            } => {
-                let parameter = at_least(value(parameter)?, 2.0, "parameter")?;
-                shaped(min, max, IntegerDistribution::Gaussian { parameter })
+            Self::Gaussian { min, max, parameter } => {
+                let parameter = ensure_at_least(value(parameter)?, 2.0, "parameter")?;
+                to_integers(min, max, IntegerDistribution::Gaussian { parameter })
             }
-            Self::Exponential {
-                min,
-                max,
-                parameter,
-            } => {
-                let parameter = at_least(value(parameter)?, f64::MIN_POSITIVE, "parameter")?;
-                shaped(min, max, IntegerDistribution::Exponential { parameter })
+            Self::Exponential { min, max, parameter } => {
+                let parameter = ensure_at_least(value(parameter)?, f64::MIN_POSITIVE, "parameter")?;
+                to_integers(min, max, IntegerDistribution::Exponential { parameter })
             }
             Self::Sequence { start, step } => Ok(Draw::Sequence {
-                start: whole(value(start)?)?,
-                step: whole(value(step)?)?,
+                start: to_integer(value(start)?)?,
+                step: to_integer(value(step)?)?,
             }),
-            Self::Choice { values, weights } => choice(values, weights),
+            Self::Choice { values, weights } => resolve_choice(values, weights),
         }
     }
 
     /// The expressions in it.
     pub(crate) fn expressions(&self) -> Vec<&Expression> {
         match self {
-            Self::Constant(one) => vec![one],
+            Self::Constant(expression) => vec![expression],
             Self::Uniform { min, max, .. } => vec![min, max],
-            Self::Zipf {
-                min,
-                max,
-                skew: third,
-            }
-            | Self::Gaussian {
-                min,
-                max,
-                parameter: third,
-            }
-            | Self::Exponential {
-                min,
-                max,
-                parameter: third,
-            } => vec![min, max, third],
+            Self::Zipf { min, max, skew: third }
+            | Self::Gaussian { min, max, parameter: third }
+            | Self::Exponential { min, max, parameter: third } => vec![min, max, third],
             Self::Sequence { start, step } => vec![start, step],
             Self::Choice { .. } => Vec::new(),
         }
     }
 }
 
-fn choice(values: &[toml::Value], weights: &[f64]) -> Result<Draw, String> {
+fn resolve_choice(values: &[toml::Value], weights: &[f64]) -> Result<Draw, String> {
     if values.is_empty() {
         return Err("there are no values to choose from".to_owned());
     }
     let equal = vec![1.0; values.len()];
     let weights = if weights.is_empty() { &equal } else { weights };
     if weights.len() != values.len() {
-        return Err(format!(
-            "{} values have {} weights",
-            values.len(),
-            weights.len()
-        ));
+        return Err(format!("{} values have {} weights", values.len(), weights.len()));
     }
     let texts = values.iter().map(|value| match value {
         toml::Value::String(text) => Ok(text.clone()),
@@ -263,20 +219,17 @@ fn choice(values: &[toml::Value], weights: &[f64]) -> Result<Draw, String> {
         toml::Value::Boolean(truth) => Ok(truth.to_string()),
         _ => Err("a value is a text, a number, true or false".to_owned()),
     });
-    Ok(Draw::Choice {
-        values: texts.collect::<Result<_, _>>()?,
-        weights: Weights::new(weights)?,
-    })
+    Ok(Draw::Choice { values: texts.collect::<Result<_, _>>()?, weights: Weights::new(weights)? })
 }
 
-fn at_least(value: f64, least: f64, what: &str) -> Result<f64, String> {
-    if value >= least {
+fn ensure_at_least(value: f64, minimum: f64, name: &str) -> Result<f64, String> {
+    if value >= minimum {
         return Ok(value);
     }
-    Err(format!("{what} {value} is below {least}"))
+    Err(format!("{name} {value} is below {minimum}"))
 }
 
-fn whole(value: f64) -> Result<i64, String> {
+fn to_integer(value: f64) -> Result<i64, String> {
     if value.abs() > EXACT_MAX {
         return Err(format!("{value} is beyond 2^53"));
     }
@@ -286,9 +239,9 @@ fn whole(value: f64) -> Result<i64, String> {
 impl Draw {
     /// Writes a value, as PostgreSQL reads it, in place of what `text` holds. `number` is the
     /// operation's, which no other one of the measurement has.
-    pub fn value(&self, number: u64, random: &mut Xoshiro256PlusPlus, text: &mut String) {
+    pub fn write_value(&self, number: u64, random: &mut Xoshiro256PlusPlus, text: &mut String) {
         text.clear();
-        let written = match self {
+        let result = match self {
             Self::Constant(value) => text.write_str(value),
             Self::Integers { min, max, shape } => {
                 write!(text, "{}", shape.draw(*min, *max, random))
@@ -303,7 +256,7 @@ impl Draw {
             }
             Self::Choice { values, weights } => text.write_str(&values[weights.draw(random)]),
         };
-        written.expect("a string takes what is written to it");
+        result.expect("a string takes what is written to it");
     }
 }
 

@@ -25,13 +25,13 @@ pub enum Expression {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// `+`, the sum of both.
-    Plus,
+    Add,
     /// `-`, the difference of both.
-    Minus,
+    Subtract,
     /// `*`, the product of both.
-    Times,
+    Multiply,
     /// `/`, the quotient of both without rounding.
-    Over,
+    Divide,
 }
 
 /// Values of variables by name.
@@ -43,11 +43,11 @@ impl Expression {
     /// # Errors
     /// What is wrong, and where.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut parser = Parser { text, at: 0 };
-        let expression = parser.sum(0)?;
+        let mut parser = Parser { text, position: 0 };
+        let expression = parser.parse_sum(0)?;
         match parser.peek() {
             None => Ok(expression),
-            Some(_) => Err(parser.complain("an operator")),
+            Some(_) => Err(parser.syntax_error("an operator")),
         }
     }
 
@@ -58,17 +58,17 @@ impl Expression {
     pub fn evaluate(&self, variables: &Variables) -> Result<f64, String> {
         let value = match self {
             Self::Number(number) => *number,
-            Self::Variable(name) => *variables
-                .get(name)
-                .ok_or_else(|| unknown("variable", name, variables.keys().map(String::as_str)))?,
+            Self::Variable(name) => *variables.get(name).ok_or_else(|| {
+                unknown_name_error("variable", name, variables.keys().map(String::as_str))
+            })?,
             Self::Negative(inner) => -inner.evaluate(variables)?,
             Self::Binary(left, operator, right) => {
                 let (left, right) = (left.evaluate(variables)?, right.evaluate(variables)?);
                 match operator {
-                    Operator::Plus => left + right,
-                    Operator::Minus => left - right,
-                    Operator::Times => left * right,
-                    Operator::Over => left / right,
+                    Operator::Add => left + right,
+                    Operator::Subtract => left - right,
+                    Operator::Multiply => left * right,
+                    Operator::Divide => left / right,
                 }
             }
         };
@@ -90,21 +90,25 @@ impl Expression {
 }
 
 /// Says that a name is not known, and which one may have been meant.
-pub(super) fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn unknown_name_error<'a>(
+    kind: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> String {
     let known: Vec<&str> = known.collect();
-    let near = nearest(name, known.iter().copied());
-    match near {
-        Some(near) => format!("there is no {what} `{name}`: did you mean `{near}`?"),
-        None if known.is_empty() => format!("there is no {what} `{name}`: none is declared"),
-        None => format!(
-            "there is no {what} `{name}`: declared are {}",
-            known.join(", ")
-        ),
+    let suggestion = nearest_name(name, known.iter().copied());
+    match suggestion {
+        Some(near) => format!("there is no {kind} `{name}`: did you mean `{near}`?"),
+        None if known.is_empty() => format!("there is no {kind} `{name}`: none is declared"),
+        None => format!("there is no {kind} `{name}`: declared are {}", known.join(", ")),
     }
 }
 
 /// The name that was meant, where one is a letter or two away.
-pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(super) fn nearest_name<'a>(
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
     let distances = known.map(|other| (strsim::osa_distance(name, other), other));
     let (distance, near) = distances.min_by_key(|(distance, _)| *distance)?;
     (distance <= 2 && distance < name.chars().count()).then_some(near)
@@ -112,96 +116,97 @@ pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
 
 struct Parser<'a> {
     text: &'a str,
-    at: usize,
+    position: usize,
 }
 
 impl Parser<'_> {
-    fn sum(&mut self, depth: usize) -> Result<Expression, String> {
-        let mut left = self.product(depth)?;
-        while let Some(operator) = self.operator(&[('+', Operator::Plus), ('-', Operator::Minus)]) {
-            let right = self.product(depth)?;
+    fn parse_sum(&mut self, depth: usize) -> Result<Expression, String> {
+        let mut left = self.parse_product(depth)?;
+        while let Some(operator) =
+            self.take_operator(&[('+', Operator::Add), ('-', Operator::Subtract)])
+        {
+            let right = self.parse_product(depth)?;
             left = Expression::Binary(Box::new(left), operator, Box::new(right));
         }
         Ok(left)
     }
 
-    fn product(&mut self, depth: usize) -> Result<Expression, String> {
-        let mut left = self.factor(depth)?;
-        while let Some(operator) = self.operator(&[('*', Operator::Times), ('/', Operator::Over)]) {
-            let right = self.factor(depth)?;
+    fn parse_product(&mut self, depth: usize) -> Result<Expression, String> {
+        let mut left = self.parse_factor(depth)?;
+        while let Some(operator) =
+            self.take_operator(&[('*', Operator::Multiply), ('/', Operator::Divide)])
+        {
+            let right = self.parse_factor(depth)?;
             left = Expression::Binary(Box::new(left), operator, Box::new(right));
         }
         Ok(left)
     }
 
-    fn factor(&mut self, depth: usize) -> Result<Expression, String> {
+    fn parse_factor(&mut self, depth: usize) -> Result<Expression, String> {
         if depth > DEPTH_MAX {
             return Err(format!("it is nested more than {DEPTH_MAX} levels deep"));
         }
         match self.peek() {
             Some('-') => {
-                self.at += 1;
-                Ok(Expression::Negative(Box::new(self.factor(depth + 1)?)))
+                self.position += 1;
+                Ok(Expression::Negative(Box::new(self.parse_factor(depth + 1)?)))
             }
             Some('(') => {
-                self.at += 1;
-                let inner = self.sum(depth + 1)?;
+                self.position += 1;
+                let inner = self.parse_sum(depth + 1)?;
                 if self.peek() != Some(')') {
-                    return Err(self.complain("`)`"));
+                    return Err(self.syntax_error("`)`"));
                 }
-                self.at += 1;
+                self.position += 1;
                 Ok(inner)
             }
-            Some(first) if first.is_ascii_digit() || first == '.' => self.number(),
+            Some(first) if first.is_ascii_digit() || first == '.' => self.parse_number(),
             Some(first) if first.is_ascii_alphabetic() || first == '_' => {
-                let name = self.take(|c| c.is_ascii_alphanumeric() || c == '_');
+                let name = self.take_while(|c| c.is_ascii_alphanumeric() || c == '_');
                 Ok(Expression::Variable(name.to_owned()))
             }
-            _ => Err(self.complain("a number, a variable or `(`")),
+            _ => Err(self.syntax_error("a number, a variable or `(`")),
         }
     }
 
-    fn number(&mut self) -> Result<Expression, String> {
-        let begin = self.at;
-        let digits = self.take(|c| c.is_ascii_digit() || c == '.' || c == '_');
+    fn parse_number(&mut self) -> Result<Expression, String> {
+        let begin = self.position;
+        let digits = self.take_while(|c| c.is_ascii_digit() || c == '.' || c == '_');
         let digits = digits.replace('_', "");
         digits.parse().map(Expression::Number).map_err(|_| {
-            self.at = begin;
-            self.complain("a number")
+            self.position = begin;
+            self.syntax_error("a number")
         })
     }
 
-    fn operator(&mut self, known: &[(char, Operator)]) -> Option<Operator> {
+    fn take_operator(&mut self, operators: &[(char, Operator)]) -> Option<Operator> {
         let next = self.peek()?;
-        let (_, operator) = known.iter().find(|(sign, _)| *sign == next)?;
-        self.at += 1;
+        let (_, operator) = operators.iter().find(|(sign, _)| *sign == next)?;
+        self.position += 1;
         Some(*operator)
     }
 
     /// The next character that is no blank, which is skipped to.
     fn peek(&mut self) -> Option<char> {
-        self.take(char::is_whitespace);
-        self.text[self.at..].chars().next()
+        self.take_while(char::is_whitespace);
+        self.text[self.position..].chars().next()
     }
 
-    fn take(&mut self, wanted: impl Fn(char) -> bool) -> &str {
-        let rest = &self.text[self.at..];
-        let end = rest.find(|c| !wanted(c)).unwrap_or(rest.len());
-        self.at += end;
+    fn take_while(&mut self, predicate: impl Fn(char) -> bool) -> &str {
+        let rest = &self.text[self.position..];
+        let end = rest.find(|c| !predicate(c)).unwrap_or(rest.len());
+        self.position += end;
         &rest[..end]
     }
 
-    fn complain(&self, expected: &str) -> String {
-        let rest = &self.text[self.at..];
+    fn syntax_error(&self, expected: &str) -> String {
+        let rest = &self.text[self.position..];
         let found = match rest.chars().next() {
             Some(found) => format!("`{found}`"),
             None => "the end".to_owned(),
         };
-        let column = self.text[..self.at].chars().count() + 1;
-        format!(
-            "`{}`: expected {expected} at character {column}, found {found}",
-            self.text
-        )
+        let column = self.text[..self.position].chars().count() + 1;
+        format!("`{}`: expected {expected} at character {column}, found {found}", self.text)
     }
 }
 

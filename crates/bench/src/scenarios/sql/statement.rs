@@ -37,16 +37,16 @@ impl Statement {
         let mut plain = String::new();
         let mut rest = text;
         while let Some(first) = rest.chars().next() {
-            let after_word = plain.ends_with(|c: char| c.is_alphanumeric() || c == '_');
-            let taken = match first {
-                '\'' => string(rest, escapes(&plain))?,
-                '"' => quoted(rest, '"')?,
+            let is_after_word = plain.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+            let length = match first {
+                '\'' => string_length(rest, has_escape_prefix(&plain))?,
+                '"' => quoted_length(rest, '"')?,
                 '-' if rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
-                '/' if rest.starts_with("/*") => comment(rest)?,
-                '$' if !after_word => dollar(rest)?,
+                '/' if rest.starts_with("/*") => comment_length(rest)?,
+                '$' if !is_after_word => dollar_quoted_length(rest)?,
                 // A cast, or an assignment in a call.
                 ':' if rest.starts_with("::") || rest.starts_with(":=") => 2,
-                ':' => match name(&rest[1..]) {
+                ':' => match leading_name(&rest[1..]) {
                     // A slice, e.g. [1:2].
                     "" => 1,
                     name => {
@@ -58,8 +58,8 @@ impl Statement {
                 },
                 other => other.len_utf8(),
             };
-            plain.push_str(&rest[..taken]);
-            rest = &rest[taken..];
+            plain.push_str(&rest[..length]);
+            rest = &rest[length..];
         }
         pieces.push(Piece::Sql(plain));
         pieces.retain(|piece| !matches!(piece, Piece::Sql(sql) if sql.is_empty()));
@@ -80,14 +80,10 @@ impl Statement {
     }
 
     /// With `$1`, `$2` … in place of [`Statement::names`].
-    pub fn numbered(&self) -> String {
+    pub(crate) fn with_placeholders(&self) -> String {
         let names = self.names();
-        let number = |name: &str| {
-            names
-                .iter()
-                .position(|other| *other == name)
-                .map_or(0, |at| at + 1)
-        };
+        let number =
+            |name: &str| names.iter().position(|other| *other == name).map_or(0, |at| at + 1);
         self.pieces
             .iter()
             .map(|piece| match piece {
@@ -98,12 +94,12 @@ impl Statement {
     }
 
     /// With literals in place of the values; `value` is asked for each.
-    pub fn filled<'a>(&self, value: impl Fn(&str) -> &'a str) -> String {
+    pub(crate) fn with_literals<'a>(&self, value: impl Fn(&str) -> &'a str) -> String {
         let mut text = String::new();
         for piece in &self.pieces {
             match piece {
                 Piece::Sql(sql) => text.push_str(sql),
-                Piece::Value(name) => literal(&mut text, value(name)),
+                Piece::Value(name) => push_literal(&mut text, value(name)),
             }
         }
         text
@@ -130,10 +126,8 @@ impl Statement {
 
     /// Whether EXPLAIN takes it.
     pub(crate) fn is_explainable(&self) -> bool {
-        [
-            "SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "VALUES", "WITH", "TABLE",
-        ]
-        .contains(&self.keyword().as_str())
+        ["SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "VALUES", "WITH", "TABLE"]
+            .contains(&self.keyword().as_str())
     }
 
     fn keyword(&self) -> String {
@@ -145,14 +139,12 @@ impl Statement {
             Some(Piece::Sql(sql)) => sql.as_str(),
             _ => "",
         };
-        first
-            .split(|c: char| !c.is_ascii_alphabetic())
-            .filter(|word| !word.is_empty())
+        first.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty())
     }
 }
 
 /// The name at the begin of `text`; empty where there is none.
-fn name(text: &str) -> &str {
+fn leading_name(text: &str) -> &str {
     if !text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
         return "";
     }
@@ -161,88 +153,81 @@ fn name(text: &str) -> &str {
 }
 
 /// Whether the string that follows is an `E'…'`, in which a backslash escapes.
-fn escapes(before: &str) -> bool {
+fn has_escape_prefix(before: &str) -> bool {
     let mut last = before.chars().rev();
     matches!(last.next(), Some('e' | 'E'))
-        && last
-            .next()
-            .is_none_or(|c| !(c.is_alphanumeric() || c == '_'))
+        && last.next().is_none_or(|c| !(c.is_alphanumeric() || c == '_'))
 }
 
 /// The length of the string at the begin of `text`.
-fn string(text: &str, escapes: bool) -> Result<usize, String> {
-    if !escapes {
-        return quoted(text, '\'');
+fn string_length(text: &str, has_escapes: bool) -> Result<usize, String> {
+    if !has_escapes {
+        return quoted_length(text, '\'');
     }
-    let mut escaped = false;
-    for (at, character) in text.char_indices().skip(1) {
+    let mut is_escaped = false;
+    for (offset, character) in text.char_indices().skip(1) {
         match character {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            '\'' => return Ok(at + 1),
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            '\'' => return Ok(offset + 1),
             _ => {}
         }
     }
-    Err(unclosed(text))
+    Err(unclosed_error(text))
 }
 
 /// The length of what is quoted at the begin of `text`. A doubled quote ends one piece and begins
 /// the next, which comes to the same.
-fn quoted(text: &str, quote: char) -> Result<usize, String> {
-    let end = text[1..].find(quote).ok_or_else(|| unclosed(text))?;
+fn quoted_length(text: &str, quote: char) -> Result<usize, String> {
+    let end = text[1..].find(quote).ok_or_else(|| unclosed_error(text))?;
     Ok(end + 2)
 }
 
 /// The length of the comment at the begin of `text`; comments nest.
-fn comment(text: &str) -> Result<usize, String> {
-    let (mut depth, mut at) = (0u32, 0);
-    while at < text.len() {
-        let rest = &text[at..];
+fn comment_length(text: &str) -> Result<usize, String> {
+    let (mut depth, mut offset) = (0u32, 0);
+    while offset < text.len() {
+        let rest = &text[offset..];
         if rest.starts_with("/*") {
             depth += 1;
-            at += 2;
+            offset += 2;
         } else if rest.starts_with("*/") {
             depth -= 1;
-            at += 2;
+            offset += 2;
             if depth == 0 {
-                return Ok(at);
+                return Ok(offset);
             }
         } else {
-            at += rest.chars().next().map_or(1, char::len_utf8);
+            offset += rest.chars().next().map_or(1, char::len_utf8);
         }
     }
-    Err(unclosed(text))
+    Err(unclosed_error(text))
 }
 
 /// The length of the `$tag$…$tag$` at the begin of `text`.
-fn dollar(text: &str) -> Result<usize, String> {
+fn dollar_quoted_length(text: &str) -> Result<usize, String> {
     if text[1..].starts_with(|c: char| c.is_ascii_digit()) {
         let number: String = text.chars().take(4).collect();
-        return Err(format!(
-            "`{number}`: parameters are written as :name, not as numbers"
-        ));
+        return Err(format!("`{number}`: parameters are written as :name, not as numbers"));
     }
     let Some(end) = text[1..].find('$').map(|at| at + 2) else {
         return Ok(1);
     };
     let tag = &text[..end];
-    if !tag[1..end - 1]
-        .chars()
-        .all(|c| c.is_alphanumeric() || c == '_')
-    {
+    if !tag[1..end - 1].chars().all(|c| c.is_alphanumeric() || c == '_') {
         return Ok(1);
     }
-    let close = text[end..].find(tag).ok_or_else(|| unclosed(text))?;
+    let close = text[end..].find(tag).ok_or_else(|| unclosed_error(text))?;
     Ok(end + close + tag.len())
 }
 
-fn unclosed(text: &str) -> String {
+fn unclosed_error(text: &str) -> String {
     let begin: String = text.chars().take(20).collect();
     format!("`{begin}` is not closed")
 }
 
 /// A number as it is; anything else as a string literal.
-fn literal(text: &mut String, value: &str) {
+fn push_literal(text: &mut String, value: &str) {
     if value.parse::<f64>().is_ok_and(f64::is_finite) {
         // Parentheses, so that a sign cannot run together with what stands before it.
         text.push('(');
@@ -250,10 +235,10 @@ fn literal(text: &mut String, value: &str) {
         text.push(')');
         return;
     }
-    let escape = value.contains('\\');
-    text.push_str(if escape { " E'" } else { "'" });
+    let needs_escapes = value.contains('\\');
+    text.push_str(if needs_escapes { " E'" } else { "'" });
     for character in value.chars() {
-        if character == '\'' || (escape && character == '\\') {
+        if character == '\'' || (needs_escapes && character == '\\') {
             text.push(character);
         }
         text.push(character);

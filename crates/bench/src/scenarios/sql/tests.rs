@@ -6,7 +6,7 @@ use super::draw::{Distribution, Draw};
 use super::expression::{Expression, Variables};
 use super::statement::{Role, Statement};
 use super::workload::Workload;
-use crate::schedule::random;
+use crate::schedule::seeded_random;
 
 fn value(text: &str) -> Result<f64, String> {
     let variables = Variables::from([("scale".to_owned(), 10.0), ("one".to_owned(), 1.0)]);
@@ -30,34 +30,28 @@ fn what_is_no_expression_is_said_with_its_place() {
         let error = value(text).unwrap_err();
         assert!(error.contains(expected), "{text}: {error}");
     };
-    check(
-        "1 +",
-        "expected a number, a variable or `(` at character 4, found the end",
-    );
+    check("1 +", "expected a number, a variable or `(` at character 4, found the end");
     check("(1", "expected `)`");
     check("1 2", "expected an operator at character 3, found `2`");
     check("1..2", "expected a number at character 1");
-    check(
-        "sclae",
-        "there is no variable `sclae`: did you mean `scale`?",
-    );
+    check("sclae", "there is no variable `sclae`: did you mean `scale`?");
     check("zzz", "declared are one, scale");
     check("1 / 0", "not a finite number");
     check(&"(".repeat(10_000), "nested more than 64 levels deep");
     check(&"-".repeat(10_000), "nested more than 64 levels deep");
 }
 
-fn numbered(text: &str) -> (String, Vec<String>) {
+fn parse_numbered(text: &str) -> (String, Vec<String>) {
     let statement = Statement::parse(text).unwrap();
     let names = statement.names().into_iter().map(str::to_owned).collect();
-    (statement.numbered(), names)
+    (statement.with_placeholders(), names)
 }
 
 #[test]
 fn values_are_found_where_sql_has_none_of_its_own() {
     let check = |text: &str, expected: &str, names: &[&str]| {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        assert_eq!(numbered(text), (expected.to_owned(), names));
+        assert_eq!(parse_numbered(text), (expected.to_owned(), names));
     };
     check("SELECT :a + :b - :a;", "SELECT $1 + $2 - $1", &["a", "b"]);
     check("SELECT :a::int, x::text", "SELECT $1::int, x::text", &["a"]);
@@ -65,17 +59,9 @@ fn values_are_found_where_sql_has_none_of_its_own() {
     check("SELECT 'it''s :a', :b", "SELECT 'it''s :a', $1", &["b"]);
     check(r"SELECT E'\':a', :b", r"SELECT E'\':a', $1", &["b"]);
     check(r"SELECT '\', :b", r"SELECT '\', $1", &["b"]);
-    check(
-        "SELECT $$:a$$, $x$:b$$$x$, :c",
-        "SELECT $$:a$$, $x$:b$$$x$, $1",
-        &["c"],
-    );
+    check("SELECT $$:a$$, $x$:b$$$x$, :c", "SELECT $$:a$$, $x$:b$$$x$, $1", &["c"]);
     check("SELECT 1 -- :a\n, :b", "SELECT 1 -- :a\n, $1", &["b"]);
-    check(
-        "SELECT /* :a /* :b */ */ :c",
-        "SELECT /* :a /* :b */ */ $1",
-        &["c"],
-    );
+    check("SELECT /* :a /* :b */ */ :c", "SELECT /* :a /* :b */ */ $1", &["c"]);
     check("SELECT x[1:2], f(a := 1)", "SELECT x[1:2], f(a := 1)", &[]);
     check("SELECT a$b$c, :d", "SELECT a$b$c, $1", &["d"]);
     check("SELECT 'ü', :größe", "SELECT 'ü', $1öße", &["gr"]);
@@ -99,7 +85,7 @@ fn what_is_not_closed_is_refused() {
 fn literals_cannot_break_out() {
     let filled = |value: &'static str| {
         let statement = Statement::parse("SELECT 1-:a").unwrap();
-        statement.filled(|_| value)
+        statement.with_literals(|_| value)
     };
     assert_eq!(filled("-5"), "SELECT 1-(-5)");
     assert_eq!(filled("it's"), "SELECT 1-'it''s'");
@@ -131,12 +117,10 @@ fn draws(toml: &str, count: u64) -> Result<Vec<String>, String> {
     }
     let of: DistributionField =
         toml::from_str(&format!("of = {toml}")).map_err(|error| error.to_string())?;
-    let draw: Draw = of
-        .of
-        .resolve(&Variables::from([("n".to_owned(), 1_000.0)]))?;
+    let draw: Draw = of.of.resolve(&Variables::from([("n".to_owned(), 1_000.0)]))?;
     let drawn = (0..count).map(|index| {
         let mut text = String::new();
-        draw.value(index, &mut random(3, index), &mut text);
+        draw.write_value(index, &mut seeded_random(3, index), &mut text);
         text
     });
     Ok(drawn.collect())
@@ -152,55 +136,42 @@ fn share(values: &[f64], holds: impl Fn(f64) -> bool) -> f64 {
     values.iter().filter(|value| holds(**value)).count() as f64 / values.len() as f64
 }
 
-fn near(found: f64, expected: f64) {
-    assert!(
-        (found - expected).abs() < 0.015,
-        "{found} is not {expected}"
-    );
+fn assert_near(found: f64, expected: f64) {
+    assert!((found - expected).abs() < 0.015, "{found} is not {expected}");
 }
 
 #[test]
 fn values_follow_their_distribution() {
     let uniform = numbers("{ uniform = { min = 1, max = \"n\" } }");
-    assert!(
-        uniform
-            .iter()
-            .all(|value| (1.0..=1_000.0).contains(value) && value.fract() == 0.0)
-    );
-    near(share(&uniform, |value| value <= 250.0), 0.25);
+    assert!(uniform.iter().all(|value| (1.0..=1_000.0).contains(value) && value.fract() == 0.0));
+    assert_near(share(&uniform, |value| value <= 250.0), 0.25);
 
     let decimals = numbers("{ uniform = { min = 0, max = 1, decimals = 2 } }");
-    near(share(&decimals, |value| value < 0.5), 0.5);
+    assert_near(share(&decimals, |value| value < 0.5), 0.5);
 
     // P(1) = 1 / H(1000) = 0.1336 for Zipf's law over 1,000.
     let zipf = numbers("{ zipf = { min = 1, max = \"n\", skew = 1 } }");
-    near(share(&zipf, |value| value == 1.0), 0.1336);
-    near(share(&zipf, |value| value == 2.0), 0.0668);
+    assert_near(share(&zipf, |value| value == 1.0), 0.1336);
+    assert_near(share(&zipf, |value| value == 2.0), 0.0668);
 
     // pgbench's manual: with parameter 2.5, 67% are within the middle 1/2.5 … of the range.
     let gaussian = numbers("{ normal = { min = 1, max = \"n\", parameter = 2.5 } }");
-    near(
-        share(&gaussian, |value| (300.0..=700.0).contains(&value)),
-        0.69,
-    );
+    assert_near(share(&gaussian, |value| (300.0..=700.0).contains(&value)), 0.69);
     assert!(gaussian.iter().all(|value| (1.0..=1_000.0).contains(value)));
 
     // (1 - e^-0.5) / (1 - e^-5) of the first tenth.
     let exponential = numbers("{ exponential = { min = 1, max = \"n\", parameter = 5 } }");
-    near(share(&exponential, |value| value <= 100.0), 0.3962);
+    assert_near(share(&exponential, |value| value <= 100.0), 0.3962);
 
     let sequence = draws("{ sequence = { start = 10, step = 5 } }", 3).unwrap();
     assert_eq!(sequence, ["10", "15", "20"]);
     assert_eq!(draws("{ constant = \"n / 8\" }", 1).unwrap(), ["125"]);
 
-    let chosen = draws(
-        "{ choice = { values = [\"a\", 2, true], weights = [1, 0, 3] } }",
-        20_000,
-    )
-    .unwrap();
+    let chosen =
+        draws("{ choice = { values = [\"a\", 2, true], weights = [1, 0, 3] } }", 20_000).unwrap();
     assert!(!chosen.contains(&"2".to_owned()));
     let a = chosen.iter().filter(|text| *text == "a").count() as f64;
-    near(a / 20_000.0, 0.25);
+    assert_near(a / 20_000.0, 0.25);
 }
 
 #[test]
@@ -210,36 +181,15 @@ fn distributions_that_cannot_be_are_refused() {
         assert!(error.contains(expected), "{toml}: {error}");
     };
     check("{ uniform = { min = 2, max = 1 } }", "min 2 is above max 1");
-    check(
-        "{ uniform = { min = 2, maximum = 1 } }",
-        "available keys: min, max, decimals",
-    );
-    check(
-        "{ gaussian = { min = 1, max = 2, parameter = 1 } }",
-        "parameter 1 is below 2",
-    );
-    check(
-        "{ zipf = { min = 1, max = 2, skew = -1 } }",
-        "skew -1 is below 0",
-    );
-    check(
-        "{ exponential = { min = 1, max = 2, parameter = 0 } }",
-        "below",
-    );
+    check("{ uniform = { min = 2, maximum = 1 } }", "available keys: min, max, decimals");
+    check("{ gaussian = { min = 1, max = 2, parameter = 1 } }", "parameter 1 is below 2");
+    check("{ zipf = { min = 1, max = 2, skew = -1 } }", "skew -1 is below 0");
+    check("{ exponential = { min = 1, max = 2, parameter = 0 } }", "below");
     check("{ choice = { values = [] } }", "no values to choose from");
-    check(
-        "{ choice = { values = [1], weights = [1, 2] } }",
-        "1 values have 2 weights",
-    );
-    check(
-        "{ choice = { values = [1], weights = [-1] } }",
-        "weight -1 is not",
-    );
+    check("{ choice = { values = [1], weights = [1, 2] } }", "1 values have 2 weights");
+    check("{ choice = { values = [1], weights = [-1] } }", "weight -1 is not");
     check("{ uniform = { min = 1, max = 1e300 } }", "is beyond 2^53");
-    check(
-        "{ unifrom = { min = 1, max = 2 } }",
-        "unknown variant `unifrom`",
-    );
+    check("{ unifrom = { min = 1, max = 2 } }", "unknown variant `unifrom`");
 }
 
 fn workload(text: &str) -> Result<Workload, String> {
@@ -269,16 +219,12 @@ fn a_workload_is_read() {
     assert_eq!(read.transactions.len(), 2);
     let variables = read.evaluate(&Variables::new()).unwrap();
     assert_eq!(variables["rows"], 30.0);
-    let draws = read.draws(&variables).unwrap();
-    let names: Vec<&str> = draws[0]
-        .draws
-        .iter()
-        .map(|(name, _)| name.as_str())
-        .collect();
+    let draws = read.bind_parameters(&variables).unwrap();
+    let names: Vec<&str> = draws[0].draws.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["key", "rows"]);
-    read.set("scale", "2 * 2").unwrap();
+    read.set_variable("scale", "2 * 2").unwrap();
     assert_eq!(read.evaluate(&Variables::new()).unwrap()["rows"], 40.0);
-    let error = read.set("scael", "1").unwrap_err();
+    let error = read.set_variable("scael", "1").unwrap_err();
     assert!(error.contains("did you mean `scale`"), "{error}");
 }
 
@@ -289,50 +235,26 @@ fn what_is_wrong_in_a_workload_is_said() {
         let error = workload(&WHOLE.replacen(from, to, 1))
             .and_then(|read| {
                 let variables = read.evaluate(&Variables::new())?;
-                read.draws(&variables).map(drop)
+                read.bind_parameters(&variables).map(drop)
             })
             .unwrap_err();
         assert!(error.contains(expected), "{from} -> {to}: {error}");
     };
     check("weight = 3", "wieght = 3", "did you mean `weight`?");
     check("weight = 3", "wieght = 3", "line 9");
-    check(
-        "weight = 3",
-        "weight = -3",
-        "weight -3 is not a number from 0 on",
-    );
+    check("weight = 3", "weight = -3", "weight -3 is not a number from 0 on");
     check("name = \"x\"", "", "missing field `name`");
     check("\"write\"", "\"read\"", "there are two transactions `read`");
     check("\"write\"", "\"late\"", "the result uses that name");
-    check(
-        ":key",
-        ":kye",
-        "there is no parameter or variable `kye`: did you mean `key`?",
-    );
+    check(":key", ":kye", "there is no parameter or variable `kye`: did you mean `key`?");
     check(" + :key", "", "parameter `key` is used in no statement");
-    check(
-        "\"rows\"",
-        "\"row\"",
-        "there is no variable `row`: did you mean `rows`?",
-    );
-    check(
-        "\"rows\"",
-        "\"rows *\"",
-        "expected a number, a variable or `(`",
-    );
+    check("\"rows\"", "\"row\"", "there is no variable `row`: did you mean `rows`?");
+    check("\"rows\"", "\"rows *\"", "expected a number, a variable or `(`");
     check("scale = 3", "scale = \"rows\"", "variable `rows`");
     check("scale = 3", "scale = [1]", "a variable is a number");
-    check(
-        "scale = 3",
-        "scale = { sql = \"x\" }",
-        "a variable's table is",
-    );
+    check("scale = 3", "scale = { sql = \"x\" }", "a variable's table is");
     check("scale = 3", "scale = -3", "min 1 is above max -30");
-    check(
-        "(n int)",
-        "(n int) AS :x",
-        "setup or teardown: there is no variable `x`",
-    );
+    check("(n int)", "(n int) AS :x", "setup or teardown: there is no variable `x`");
     let empty = workload("name = \"x\"\ntransaction = []").unwrap_err();
     assert!(empty.contains("there is no [[transaction]]"), "{empty}");
 }
@@ -343,10 +265,7 @@ fn workloads_that_are_built_in_can_be_read() {
         Workload::load(std::path::Path::new(name)).unwrap();
     }
     let error = Workload::load(std::path::Path::new("tpcb.toml")).unwrap_err();
-    assert!(
-        error.to_string().contains("built in are tpcb-like.toml"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("built in are tpcb-like.toml"), "{error}");
 }
 
 proptest! {
@@ -366,7 +285,7 @@ proptest! {
         if let Ok(read) = workload(&damaged)
             && let Ok(variables) = read.evaluate(&Variables::new())
         {
-            let _ = read.draws(&variables);
+            let _ = read.bind_parameters(&variables);
         }
     }
 
@@ -378,7 +297,7 @@ proptest! {
     ) {
         let text = format!("SELECT {} :{name}", parts.join(" "));
         let statement = Statement::parse(&text).unwrap();
-        prop_assert_eq!(statement.numbered(), text.replace(&format!(" :{name}"), " $1"));
+        prop_assert_eq!(statement.with_placeholders(), text.replace(&format!(" :{name}"), " $1"));
         prop_assert_eq!(statement.names(), [name.as_str()]);
     }
 }

@@ -8,31 +8,18 @@ use anyhow::Result;
 use serde::Deserialize;
 
 use super::draw::{Distribution, Draw, Weights};
-use super::expression::{Expression, Variables, nearest, unknown};
+use super::expression::{Expression, Variables, nearest_name, unknown_name_error};
 use super::statement::Statement;
 use crate::refusal;
 
 /// Workloads that need no file, by the name under which they are asked for.
-const BUILT_IN: [(&str, &str); 2] = [
-    (
-        "tpcb-like.toml",
-        include_str!("../../../workloads/tpcb-like.toml"),
-    ),
-    (
-        "select-only.toml",
-        include_str!("../../../workloads/select-only.toml"),
-    ),
+const BUILT_IN_WORKLOADS: [(&str, &str); 2] = [
+    ("tpcb-like.toml", include_str!("../../../workloads/tpcb-like.toml")),
+    ("select-only.toml", include_str!("../../../workloads/select-only.toml")),
 ];
 
 /// Names that the result uses for something else.
-const RESERVED: [&str; 6] = [
-    "capacity",
-    "throughput",
-    "late",
-    "dropped",
-    "success",
-    "all",
-];
+const RESERVED_NAMES: [&str; 6] = ["capacity", "throughput", "late", "dropped", "success", "all"];
 
 /// A workload file as it is written.
 #[derive(Clone, Debug, Deserialize)]
@@ -142,12 +129,12 @@ impl Workload {
     /// # Errors
     /// When it cannot be read or is wrong, with the line.
     pub(crate) fn load(path: &Path) -> Result<Self> {
-        let built_in = BUILT_IN.iter().find(|(name, _)| Path::new(name) == path);
+        let built_in = BUILT_IN_WORKLOADS.iter().find(|(name, _)| Path::new(name) == path);
         let text = match (fs::read_to_string(path), built_in) {
             (Ok(text), _) => text,
             (Err(_), Some((_, text))) => (*text).to_owned(),
             (Err(error), None) => {
-                let known: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+                let known: Vec<&str> = BUILT_IN_WORKLOADS.iter().map(|(name, _)| *name).collect();
                 return Err(refusal::usage(format!(
                     "workload {}: {error}; built in are {}",
                     path.display(),
@@ -164,12 +151,12 @@ impl Workload {
     /// # Errors
     /// What is wrong, with the line where that is known.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let file: File = toml::from_str(text).map_err(|error| suggest(&error))?;
-        let all = |statements: &[String], what: &str| {
+        let file: File = toml::from_str(text).map_err(|error| with_suggestion(&error))?;
+        let parse_all = |statements: &[String], section: &str| {
             statements
                 .iter()
                 .map(|statement| {
-                    Statement::parse(statement).map_err(|reason| format!("{what}: {reason}"))
+                    Statement::parse(statement).map_err(|reason| format!("{section}: {reason}"))
                 })
                 .collect::<Result<Vec<_>, _>>()
         };
@@ -184,7 +171,7 @@ impl Workload {
                 return Err(format!("{what} has no statements"));
             }
             transactions.push(Transaction {
-                statements: all(&transaction.statements, &what)?,
+                statements: parse_all(&transaction.statements, &what)?,
                 name: transaction.name,
                 parameters: transaction.parameters,
             });
@@ -193,15 +180,15 @@ impl Workload {
             name: file.name,
             protocol: file.protocol,
             reconnect: file.reconnect,
-            private_setup: all(&file.private_setup, "private_setup")?,
-            setup: all(&file.setup, "setup")?,
-            teardown: all(&file.teardown, "teardown")?,
+            private_setup: parse_all(&file.private_setup, "private_setup")?,
+            setup: parse_all(&file.setup, "setup")?,
+            teardown: parse_all(&file.teardown, "teardown")?,
             variables: file.variables,
             transactions,
             weights: Weights::new(&weights)?,
             text: text.to_owned(),
         };
-        workload.check()?;
+        workload.validate()?;
         Ok(workload)
     }
 
@@ -209,17 +196,16 @@ impl Workload {
     ///
     /// # Errors
     /// When there is no such variable, or the value is no expression.
-    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+    pub(crate) fn set_variable(&mut self, name: &str, value: &str) -> Result<(), String> {
         if !self.variables.contains_key(name) {
-            return Err(unknown(
+            return Err(unknown_name_error(
                 "variable",
                 name,
                 self.variables.keys().map(String::as_str),
             ));
         }
         let expression = Expression::parse(value)?;
-        self.variables
-            .insert(name.to_owned(), Variable::Expression(expression));
+        self.variables.insert(name.to_owned(), Variable::Expression(expression));
         Ok(())
     }
 
@@ -227,28 +213,28 @@ impl Workload {
     ///
     /// # Errors
     /// When variables depend on each other in a circle.
-    pub(crate) fn evaluate(&self, asked: &Variables) -> Result<Variables, String> {
-        let mut known = asked.clone();
+    pub(crate) fn evaluate(&self, queried: &Variables) -> Result<Variables, String> {
+        let mut values = queried.clone();
         loop {
-            let mut failed = None;
-            let before = known.len();
+            let mut failure = None;
+            let before = values.len();
             for (name, variable) in &self.variables {
                 let Variable::Expression(expression) = variable else {
                     continue;
                 };
-                if known.contains_key(name) {
+                if values.contains_key(name) {
                     continue;
                 }
-                match expression.evaluate(&known) {
+                match expression.evaluate(&values) {
                     Ok(value) => {
-                        known.insert(name.clone(), value);
+                        values.insert(name.clone(), value);
                     }
-                    Err(reason) => failed = Some(format!("variable `{name}`: {reason}")),
+                    Err(reason) => failure = Some(format!("variable `{name}`: {reason}")),
                 }
             }
-            match failed {
-                None => return Ok(known),
-                Some(reason) if known.len() == before => return Err(reason),
+            match failure {
+                None => return Ok(values),
+                Some(reason) if values.len() == before => return Err(reason),
                 // One more round, with more variables known.
                 Some(_) => {}
             }
@@ -259,15 +245,15 @@ impl Workload {
     ///
     /// # Errors
     /// When a distribution cannot be, e.g. min above max.
-    pub(crate) fn draws(&self, variables: &Variables) -> Result<Vec<BoundParameters>, String> {
-        let of_transaction = |transaction: &Transaction| {
+    pub(crate) fn bind_parameters(
+        &self,
+        variables: &Variables,
+    ) -> Result<Vec<BoundParameters>, String> {
+        let bind = |transaction: &Transaction| {
             let mut draws = Vec::new();
             for (name, distribution) in &transaction.parameters {
                 let draw = distribution.resolve(variables).map_err(|reason| {
-                    format!(
-                        "transaction `{}`, parameter `{name}`: {reason}",
-                        transaction.name
-                    )
+                    format!("transaction `{}`, parameter `{name}`: {reason}", transaction.name)
                 })?;
                 draws.push((name.clone(), draw));
             }
@@ -281,15 +267,15 @@ impl Workload {
             }
             Ok(BoundParameters { draws })
         };
-        self.transactions.iter().map(of_transaction).collect()
+        self.transactions.iter().map(bind).collect()
     }
 
     /// Names: each transaction's its own, each value declared, each parameter used.
-    fn check(&self) -> Result<(), String> {
+    fn validate(&self) -> Result<(), String> {
         let mut names = BTreeSet::new();
         for transaction in &self.transactions {
             let name = transaction.name.as_str();
-            if name.is_empty() || RESERVED.contains(&name) {
+            if name.is_empty() || RESERVED_NAMES.contains(&name) {
                 return Err(format!(
                     "transaction `{name}`: the result uses that name: choose another"
                 ));
@@ -300,12 +286,7 @@ impl Workload {
             self.check_transaction(transaction)
                 .map_err(|reason| format!("transaction `{name}`: {reason}"))?;
         }
-        for statement in self
-            .setup
-            .iter()
-            .chain(&self.teardown)
-            .chain(&self.private_setup)
-        {
+        for statement in self.setup.iter().chain(&self.teardown).chain(&self.private_setup) {
             for name in statement.names() {
                 self.check_variable(name)
                     .map_err(|reason| format!("setup or teardown: {reason}"))?;
@@ -323,15 +304,12 @@ impl Workload {
     }
 
     fn check_transaction(&self, transaction: &Transaction) -> Result<(), String> {
-        let used: BTreeSet<&str> = transaction
-            .statements
-            .iter()
-            .flat_map(Statement::names)
-            .collect();
+        let used: BTreeSet<&str> =
+            transaction.statements.iter().flat_map(Statement::names).collect();
         for name in &used {
             if !transaction.parameters.contains_key(*name) && !self.variables.contains_key(*name) {
                 let known = transaction.parameters.keys().chain(self.variables.keys());
-                return Err(unknown(
+                return Err(unknown_name_error(
                     "parameter or variable",
                     name,
                     known.map(String::as_str),
@@ -356,11 +334,7 @@ impl Workload {
         if self.variables.contains_key(name) {
             return Ok(());
         }
-        Err(unknown(
-            "variable",
-            name,
-            self.variables.keys().map(String::as_str),
-        ))
+        Err(unknown_name_error("variable", name, self.variables.keys().map(String::as_str)))
     }
 }
 
@@ -370,14 +344,12 @@ impl<'de> Deserialize<'de> for Variable {
         match toml::Value::deserialize(deserializer)? {
             toml::Value::Integer(number) => Ok(Self::Expression(Expression::Number(number as f64))),
             toml::Value::Float(number) => Ok(Self::Expression(Expression::Number(number))),
-            toml::Value::String(text) => Expression::parse(&text)
-                .map(Self::Expression)
-                .map_err(D::Error::custom),
+            toml::Value::String(text) => {
+                Expression::parse(&text).map(Self::Expression).map_err(D::Error::custom)
+            }
             toml::Value::Table(table) => match (table.len(), table.get("query")) {
                 (1, Some(toml::Value::String(query))) => Ok(Self::Query(query.clone())),
-                _ => Err(D::Error::custom(
-                    "a variable's table is { query = \"SELECT …\" }",
-                )),
+                _ => Err(D::Error::custom("a variable's table is { query = \"SELECT …\" }")),
             },
             _ => Err(D::Error::custom(
                 "a variable is a number, an expression, or { query = \"SELECT …\" }",
@@ -388,22 +360,18 @@ impl<'de> Deserialize<'de> for Variable {
 
 /// A TOML error with the key that may have been meant. The reader says it in two ways: "unknown
 /// field `x`, expected one of `a`, `b`" and "unexpected keys in table: x, available keys: a, b".
-fn suggest(error: &toml::de::Error) -> String {
+fn with_suggestion(error: &toml::de::Error) -> String {
     let text = error.to_string();
     let text = text.trim_end();
     let message = error.message();
-    let unknown = [
-        "unknown field `",
-        "unknown variant `",
-        "unexpected keys in table: ",
-    ];
-    let Some(rest) = unknown.iter().find_map(|start| message.strip_prefix(start)) else {
+    let prefixes = ["unknown field `", "unknown variant `", "unexpected keys in table: "];
+    let Some(rest) = prefixes.iter().find_map(|start| message.strip_prefix(start)) else {
         return text.to_owned();
     };
     let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
     let mut names = rest.split(|c| !is_name(c)).filter(|name| !name.is_empty());
-    let found = names.next().unwrap_or_default();
-    match nearest(found, names) {
+    let unknown_key = names.next().unwrap_or_default();
+    match nearest_name(unknown_key, names) {
         Some(near) => format!("{text}\ndid you mean `{near}`?"),
         None => text.to_owned(),
     }

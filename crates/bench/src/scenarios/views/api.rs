@@ -31,7 +31,7 @@ pub(super) struct NewView<'a> {
 /// Result of a refresh, as Egret reports it.
 pub(super) struct RefreshResult {
     /// Duration measured by the server.
-    pub(super) took: Duration,
+    pub(super) duration: Duration,
     /// `nothing`, `incremental` or `full`.
     pub(super) outcome: String,
 }
@@ -42,17 +42,10 @@ impl Api {
     /// # Errors
     /// When Egret's address is none.
     pub(super) fn new(server: Server, database: String) -> Result<Self> {
-        let mut address = Url::parse(&server.door().url).context("the address of Egret")?;
-        address
-            .query_pairs_mut()
-            .clear()
-            .append_pair("database", &database);
+        let mut address = Url::parse(&server.endpoint().url).context("the address of Egret")?;
+        address.query_pairs_mut().clear().append_pair("database", &database);
         let query = address.query().unwrap_or_default().to_owned();
-        Ok(Self {
-            server,
-            database,
-            query,
-        })
+        Ok(Self { server, database, query })
     }
 
     /// Makes a view; it is filled then.
@@ -60,16 +53,15 @@ impl Api {
     /// # Errors
     /// When Egret refuses.
     pub(super) async fn create(&self, view: &NewView<'_>) -> Result<()> {
-        let asked = json!({
+        let request = json!({
             "name": view.name,
             "query": view.query,
             "mode": view.mode,
             "schedule": view.schedule,
             "database": self.database,
         });
-        let made = self.server.post("v1/views", &asked).await;
-        made.with_context(|| format!("create the view {}", view.name))
-            .map(drop)
+        let reply = self.server.post("v1/views", &request).await;
+        reply.with_context(|| format!("create the view {}", view.name)).map(drop)
     }
 
     /// Refreshes a view.
@@ -78,8 +70,8 @@ impl Api {
     /// When Egret refuses, or the refresh fails.
     pub(super) async fn refresh(&self, name: &str) -> Result<RefreshResult> {
         let path = self.path(name, "/refresh");
-        let said = self.server.post(&path, &json!({})).await;
-        read(&said.with_context(|| format!("refresh the view {name}"))?)
+        let reply = self.server.post(&path, &json!({})).await;
+        parse_refresh(&reply.with_context(|| format!("refresh the view {name}"))?)
     }
 
     /// Drops the views of a schema.
@@ -87,8 +79,8 @@ impl Api {
     /// # Errors
     /// When Egret refuses.
     pub(super) async fn drop_all(&self, schema: &str) -> Result<()> {
-        let all = self.server.get(&format!("v1/views?{}", self.query)).await?;
-        let views = all["items"].as_array().into_iter().flatten();
+        let list = self.server.get(&format!("v1/views?{}", self.query)).await?;
+        let views = list["items"].as_array().into_iter().flatten();
         let names = views.filter_map(|view| view["name"].as_str());
         for name in names.filter(|name| name.starts_with(&format!("{schema}."))) {
             self.drop(name).await?;
@@ -101,30 +93,24 @@ impl Api {
     /// # Errors
     /// When Egret refuses.
     pub(super) async fn drop(&self, name: &str) -> Result<()> {
-        let dropped = self.server.delete(&self.path(name, "")).await;
-        dropped
-            .with_context(|| format!("drop the view {name}"))
-            .map(drop)
+        let reply = self.server.delete(&self.path(name, "")).await;
+        reply.with_context(|| format!("drop the view {name}")).map(drop)
     }
 
-    fn path(&self, name: &str, behind: &str) -> String {
-        format!("v1/views/{name}{behind}?{}", self.query)
+    fn path(&self, name: &str, suffix: &str) -> String {
+        format!("v1/views/{name}{suffix}?{}", self.query)
     }
 }
 
 /// Reads what is said of a refresh.
-fn read(said: &Value) -> Result<RefreshResult> {
-    let outcome = said["outcome"]
-        .as_str()
-        .context("a refresh without an outcome")?;
-    if let Some(error) = said["error"].as_str() {
+fn parse_refresh(reply: &Value) -> Result<RefreshResult> {
+    let outcome = reply["outcome"].as_str().context("a refresh without an outcome")?;
+    if let Some(error) = reply["error"].as_str() {
         bail!("the refresh failed: {error}");
     }
-    let took_ms = said["took_ms"]
-        .as_f64()
-        .context("a refresh without a time")?;
+    let took_ms = reply["took_ms"].as_f64().context("a refresh without a time")?;
     Ok(RefreshResult {
-        took: Duration::from_secs_f64(took_ms.max(0.0) / 1_000.0),
+        duration: Duration::from_secs_f64(took_ms.max(0.0) / 1_000.0),
         outcome: outcome.to_owned(),
     })
 }

@@ -44,60 +44,51 @@ struct ChainView {
 
 /// Measures refreshes of the whole chain.
 pub(super) async fn measure(
-    site: &ScenarioSchema,
+    schema: &ScenarioSchema,
     client: &Client,
     plan: &ViewsPlan,
     salt: u32,
     findings: &mut Findings,
 ) -> Result<()> {
-    let tables = Tables::make(site, client, "chain", plan.rows, salt).await?;
-    site.settle(client, &[&tables.source, &tables.dimension])
-        .await?;
-    let links = links(site, &tables);
-    for ChainView { view, query } in &links {
-        let new = NewView {
-            name: view,
-            query,
-            mode: "auto",
-            schedule: "manual",
-        };
-        site.api.create(&new).await?;
+    let tables = Tables::create(schema, client, "chain", plan.rows, salt).await?;
+    schema.vacuum_and_checkpoint(client, &[&tables.source, &tables.dimension]).await?;
+    let chain_views = list_chain_views(schema, &tables);
+    for ChainView { view, query } in &chain_views {
+        let new = NewView { name: view, query, mode: "auto", schedule: "manual" };
+        schema.api.create(&new).await?;
     }
-    let changes = Changes::of(plan.rows, CHANGED_PERCENT);
-    let last = &links[links.len() - 1].view;
+    let changes = Changes::from_percent(plan.rows, CHANGED_PERCENT);
+    let last_view = &chain_views[chain_views.len() - 1].view;
     for number in 0..WARMUP + plan.cycles {
-        tables
-            .change(client, changes, salt.wrapping_add(1 + number))
-            .await?;
-        let (counts, begun) = (number >= WARMUP, Instant::now());
-        let turn = timed_refresh::refresh(site, last, REFRESH, counts, findings).await?;
-        findings.cycle(
+        tables.change(client, changes, salt.wrapping_add(1 + number)).await?;
+        let (is_measured, begun) = (number >= WARMUP, Instant::now());
+        let refresh =
+            timed_refresh::refresh(schema, last_view, REFRESH, is_measured, findings).await?;
+        findings.add_cycle(
             number,
-            u64::from(counts),
+            u64::from(is_measured),
             begun,
-            BTreeMap::from([(REFRESH.to_owned(), millis(turn.took))]),
+            BTreeMap::from([(REFRESH.to_owned(), millis(refresh.duration))]),
         );
     }
     // Each is what its query gives of the one before, so that all are what they are to be.
-    for ChainView { view, query } in &links {
-        findings.compare(site, client, view, query).await?;
+    for ChainView { view, query } in &chain_views {
+        findings.compare_view(schema, client, view, query).await?;
     }
-    for ChainView { view, .. } in links.iter().rev() {
-        site.api.drop(view).await?;
+    for ChainView { view, .. } in chain_views.iter().rev() {
+        schema.api.drop(view).await?;
     }
     tables.drop(client).await
 }
 
-fn links(site: &ScenarioSchema, tables: &Tables) -> Vec<ChainView> {
-    let mut before = tables.source.clone();
-    let mut links = Vec::new();
+fn list_chain_views(schema: &ScenarioSchema, tables: &Tables) -> Vec<ChainView> {
+    let mut previous = tables.source.clone();
+    let mut chain_views = Vec::new();
     for (number, query) in (1..).zip(QUERIES) {
-        let view = site.named(&format!("link_{number}"));
-        let query = query
-            .replace("{}", &before)
-            .replace("{d}", &tables.dimension);
-        before.clone_from(&view);
-        links.push(ChainView { view, query });
+        let view = schema.qualified_name(&format!("link_{number}"));
+        let query = query.replace("{}", &previous).replace("{d}", &tables.dimension);
+        previous.clone_from(&view);
+        chain_views.push(ChainView { view, query });
     }
-    links
+    chain_views
 }

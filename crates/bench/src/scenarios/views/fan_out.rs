@@ -21,49 +21,48 @@ use crate::record::millis;
 pub(super) const REFRESH: &str = "fan.refresh";
 
 /// Each by itself, from the moment at which all are asked for.
-const ONE: &str = "fan.one";
+const REFRESH_ONE: &str = "fan.one";
 
 /// Measures refreshes of all views at once.
 pub(super) async fn measure(
-    site: &ScenarioSchema,
+    schema: &ScenarioSchema,
     client: &Client,
     plan: &ViewsPlan,
     salt: u32,
     findings: &mut Findings,
 ) -> Result<()> {
-    let many = SmallViews::make(site, client, plan.views, plan.rows, salt).await?;
-    many.view(site, "manual").await?;
-    let changes = Changes::of(plan.rows, CHANGED_PERCENT);
+    let small_views = SmallViews::create(schema, client, plan.views, plan.rows, salt).await?;
+    small_views.create_views(schema, "manual").await?;
+    let changes = Changes::from_percent(plan.rows, CHANGED_PERCENT);
     for number in 0..WARMUP + plan.cycles {
-        many.change(client, changes, salt.wrapping_add(1 + number))
-            .await?;
-        let counts = number >= WARMUP;
+        small_views.change_rows(client, changes, salt.wrapping_add(1 + number)).await?;
+        let is_measured = number >= WARMUP;
         let begun = Instant::now();
-        let mut asked = JoinSet::new();
-        for view in many.views() {
-            let (api, view) = (site.api.clone(), view.to_owned());
-            asked.spawn(async move {
+        let mut refreshes = JoinSet::new();
+        for view in small_views.views() {
+            let (api, view) = (schema.api.clone(), view.to_owned());
+            refreshes.spawn(async move {
                 api.refresh(&view).await?;
                 anyhow::Ok(begun.elapsed())
             });
         }
-        while let Some(refreshed) = asked.join_next().await {
-            let took = refreshed.context("a refresh")??;
-            if counts {
-                findings.took(ONE, begun, took);
+        while let Some(result) = refreshes.join_next().await {
+            let duration = result.context("a refresh")??;
+            if is_measured {
+                findings.record(REFRESH_ONE, begun, duration);
             }
         }
         let took = begun.elapsed();
-        if counts {
-            findings.took(REFRESH, begun, took);
+        if is_measured {
+            findings.record(REFRESH, begun, took);
         }
-        findings.cycle(
+        findings.add_cycle(
             number,
-            u64::from(counts),
+            u64::from(is_measured),
             begun,
             BTreeMap::from([(REFRESH.to_owned(), millis(took))]),
         );
         tokio::time::sleep(PAUSE).await;
     }
-    many.finish(site, client, findings).await
+    small_views.compare_and_drop(schema, client, findings).await
 }

@@ -16,7 +16,7 @@ use crate::window::WindowObservation;
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcomes {
     full: u64,
-    all: u64,
+    total: u64,
 }
 
 pub(super) struct Findings {
@@ -27,18 +27,18 @@ pub(super) struct Findings {
     metrics: BTreeMap<String, Metric>,
     outcomes: BTreeMap<String, Outcomes>,
     ratios: Vec<Ratio>,
-    worst: Vec<&'static str>,
-    faster: Vec<RatioCount>,
+    worst_ratios: Vec<&'static str>,
+    faster_counts: Vec<RatioCount>,
     wrong_rows: u64,
-    compared: u64,
+    compared_count: u64,
     warnings: Vec<String>,
 }
 
 /// A metric that is the median of one latency by that of another.
 struct Ratio {
     name: String,
-    above: String,
-    below: String,
+    numerator: String,
+    denominator: String,
     better: Better,
 }
 
@@ -46,7 +46,7 @@ struct Ratio {
 struct RatioCount {
     name: &'static str,
     ending: &'static str,
-    all: u64,
+    total: u64,
 }
 
 impl Findings {
@@ -58,152 +58,141 @@ impl Findings {
             metrics: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             ratios: Vec::new(),
-            worst: Vec::new(),
-            faster: Vec::new(),
+            worst_ratios: Vec::new(),
+            faster_counts: Vec::new(),
             wrong_rows: 0,
-            compared: 0,
+            compared_count: 0,
             warnings: Vec::new(),
         }
     }
 
     /// How long ago they began.
-    pub(super) fn at(&self, moment: Instant) -> Duration {
+    pub(super) fn offset(&self, moment: Instant) -> Duration {
         moment.saturating_duration_since(self.origin)
     }
 
     /// An operation took some time.
-    pub(super) fn took(&mut self, operation: &str, begun: Instant, took: Duration) {
-        let at = self.at(begun);
-        self.recorder.success(operation, at, at, at + took);
+    pub(super) fn record(&mut self, operation: &str, begun: Instant, took: Duration) {
+        let started = self.offset(begun);
+        self.recorder.record_success(operation, started, started, started + took);
     }
 
-    pub(super) fn failed(&mut self, cause: &str, at: Duration) {
-        self.recorder.failure(cause, at, at, at);
+    pub(super) fn record_failure(&mut self, cause: &str, at: Duration) {
+        self.recorder.record_failure(cause, at, at, at);
     }
 
     /// A cycle by itself, by its number; of those that do not count the group is 0.
-    pub(super) fn cycle(
+    pub(super) fn add_cycle(
         &mut self,
         number: u32,
         group: u64,
         begun: Instant,
         latencies_ms: BTreeMap<String, f64>,
     ) {
-        let at_ms = millis(self.at(begun));
-        self.cycles.push(Cycle {
-            index: number.into(),
-            group,
-            at_ms,
-            latencies_ms,
-            error: None,
-        });
+        let at_ms = millis(self.offset(begun));
+        self.cycles.push(Cycle { index: number.into(), group, at_ms, latencies_ms, error: None });
     }
 
     /// A refresh said what it did.
-    pub(super) fn outcome(&mut self, operation: &str, outcome: &str) {
+    pub(super) fn record_outcome(&mut self, operation: &str, outcome: &str) {
         let outcomes = self.outcomes.entry(operation.to_owned()).or_default();
         outcomes.full += u64::from(outcome == "full");
-        outcomes.all += 1;
+        outcomes.total += 1;
     }
 
     /// A metric of its own.
-    pub(super) fn metric(&mut self, name: &str, metric: Metric) {
+    pub(super) fn add_metric(&mut self, name: &str, metric: Metric) {
         self.metrics.insert(name.to_owned(), metric);
     }
 
     /// A metric that is the median latency of one operation by that of another.
-    pub(super) fn ratio(&mut self, name: String, above: String, below: String, better: Better) {
-        self.ratios.push(Ratio {
-            name,
-            above,
-            below,
-            better,
-        });
+    pub(super) fn add_ratio(
+        &mut self,
+        name: String,
+        numerator: String,
+        denominator: String,
+        better: Better,
+    ) {
+        self.ratios.push(Ratio { name, numerator, denominator, better });
     }
 
     /// A metric that is the largest of those ratios whose names go on behind its own.
-    pub(super) fn worst(&mut self, name: &'static str) {
-        self.worst.push(name);
+    pub(super) fn add_worst_ratio(&mut self, name: &'static str) {
+        self.worst_ratios.push(name);
     }
 
     /// A metric that is how many of those ratios are over 1 whose names have this ending, of so
     /// many.
-    pub(super) fn faster(&mut self, name: &'static str, ending: &'static str, all: u64) {
-        self.faster.push(RatioCount { name, ending, all });
+    pub(super) fn add_faster_count(
+        &mut self,
+        name: &'static str,
+        ending: &'static str,
+        total: u64,
+    ) {
+        self.faster_counts.push(RatioCount { name, ending, total });
     }
 
     /// Adds a warning for the reader.
-    pub(super) fn warn(&mut self, warning: String) {
+    pub(super) fn add_warning(&mut self, warning: String) {
         self.warnings.push(warning);
     }
 
     /// Compares a view with its query, and says how many rows it has too few or too many.
-    pub(super) async fn compare(
+    pub(super) async fn compare_view(
         &mut self,
-        site: &ScenarioSchema,
+        schema: &ScenarioSchema,
         client: &Client,
         view: &str,
         query: &str,
     ) -> Result<u64> {
-        let differing = site.differing(client, view, query).await?;
-        self.wrong_rows += differing;
-        self.compared += 1;
-        if differing > 0 {
-            self.warnings
-                .push(format!("{view} has {differing} rows too few or too many"));
+        let differing_rows = schema.count_differing_rows(client, view, query).await?;
+        self.wrong_rows += differing_rows;
+        self.compared_count += 1;
+        if differing_rows > 0 {
+            self.warnings.push(format!("{view} has {differing_rows} rows too few or too many"));
         }
-        Ok(differing)
+        Ok(differing_rows)
     }
 
-    pub(super) fn measurement(self, observed: WindowObservation) -> Measurement {
+    pub(super) fn into_measurement(self, observation: WindowObservation) -> Measurement {
         let recording = Recording::merge([self.recorder]);
         let latencies = recording.metrics();
         let mut metrics = self.metrics;
         for ratio in &self.ratios {
-            let (Some(above), Some(below)) =
-                (latencies.get(&ratio.above), latencies.get(&ratio.below))
+            let (Some(numerator), Some(denominator)) =
+                (latencies.get(&ratio.numerator), latencies.get(&ratio.denominator))
             else {
                 continue;
             };
-            let value = median(above) / median(below).max(1e-9);
-            let samples = above.samples.min(below.samples);
-            metrics.insert(
-                ratio.name.clone(),
-                scalar("ratio", ratio.better, value, samples),
-            );
+            let value = typical_latency(numerator) / typical_latency(denominator).max(1e-9);
+            let samples = numerator.samples.min(denominator.samples);
+            metrics.insert(ratio.name.clone(), scalar("ratio", ratio.better, value, samples));
         }
-        for name in self.worst {
-            let all = metrics
-                .iter()
-                .filter(|(other, _)| other.starts_with(&format!("{name}.")));
-            let worst = all.max_by(|(_, a), (_, b)| a.value.total_cmp(&b.value));
+        for name in self.worst_ratios {
+            let ratios = metrics.iter().filter(|(other, _)| other.starts_with(&format!("{name}.")));
+            let worst = ratios.max_by(|(_, a), (_, b)| a.value.total_cmp(&b.value));
             if let Some((_, worst)) = worst {
                 metrics.insert(name.to_owned(), worst.clone());
             }
         }
-        for faster in &self.faster {
-            metrics.insert(faster.name.to_owned(), faster.count(&metrics));
+        for ratio_count in &self.faster_counts {
+            metrics.insert(ratio_count.name.to_owned(), ratio_count.count_metric(&metrics));
         }
         let mut warnings = self.warnings;
-        for (operation, Outcomes { full, all }) in self.outcomes {
+        for (operation, Outcomes { full, total }) in self.outcomes {
             if operation.ends_with(".auto") {
-                let share = full as f64 / all as f64;
-                let share = scalar("ratio", Better::Neither, share, all);
+                let share = full as f64 / total as f64;
+                let share = scalar("ratio", Better::Neither, share, total);
                 metrics.insert(format!("{operation}_full_share"), share);
             } else if operation.ends_with(".incremental") && full > 0 {
                 warnings.push(format!(
-                    "{operation}: {full} of {all} refreshes were full recomputations"
+                    "{operation}: {full} of {total} refreshes were full recomputations"
                 ));
             }
         }
-        let wrong = scalar(
-            "count",
-            Better::Lower,
-            self.wrong_rows as f64,
-            self.compared,
-        );
+        let wrong = scalar("count", Better::Lower, self.wrong_rows as f64, self.compared_count);
         metrics.insert("wrong_rows".to_owned(), wrong);
-        let mut measurement = Measurement::new(observed, recording);
+        let mut measurement = Measurement::new(observation, recording);
         measurement.metrics = metrics;
         measurement.cycles = self.cycles;
         measurement.warnings = warnings;
@@ -212,15 +201,15 @@ impl Findings {
 }
 
 impl RatioCount {
-    fn count(&self, metrics: &BTreeMap<String, Metric>) -> Metric {
+    fn count_metric(&self, metrics: &BTreeMap<String, Metric>) -> Metric {
         let ratios = metrics
             .iter()
             .filter(|(name, metric)| name.ends_with(self.ending) && metric.value > 1.0);
-        scalar("count", Better::Higher, ratios.count() as f64, self.all)
+        scalar("count", Better::Higher, ratios.count() as f64, self.total)
     }
 }
 
 /// What stands for a latency.
-fn median(metric: &Metric) -> f64 {
+fn typical_latency(metric: &Metric) -> f64 {
     metric.p50.unwrap_or(metric.value)
 }

@@ -22,18 +22,18 @@ use crate::result::Better;
 pub(super) const CPU: &str = "idle.cpu";
 
 /// The lag that views may have.
-const TARGET: &str = "1s";
+const LAG_TARGET: &str = "1s";
 
 /// What making tables and views leaves to be done is over after so long, and not waited for longer
 /// than is measured.
-const REST_MAX: Duration = Duration::from_secs(3);
+const SETTLE_DURATION: Duration = Duration::from_secs(3);
 
 /// Measures it. The processes are Egret's first ones on this machine.
 ///
 /// # Errors
 /// Egret's or the server's; and when Egret is on another machine.
 pub(super) async fn measure(
-    site: &ScenarioSchema,
+    schema: &ScenarioSchema,
     client: &Client,
     plan: &ViewsPlan,
     processes: &[u32],
@@ -45,33 +45,33 @@ pub(super) async fn measure(
              --private",
         ));
     }
-    if site.is_foreign() {
-        findings.warn(
+    if schema.is_external() {
+        findings.add_warning(
             "the processor time of the server that --url names counts only if Egret has started it"
                 .to_owned(),
         );
     }
-    let many = SmallViews::make(site, client, plan.views, plan.rows, 0).await?;
-    let without = share(processes, plan.seconds).await?;
-    many.view(site, TARGET).await?;
+    let small_views = SmallViews::create(schema, client, plan.views, plan.rows, 0).await?;
+    let cpu_without_views = cpu_share(processes, plan.seconds).await?;
+    small_views.create_views(schema, LAG_TARGET).await?;
     // What autovacuum would do of its own accord in a while, so that it is not done while measured.
     client.batch_execute("VACUUM (ANALYZE)").await?;
-    let with = share(processes, plan.seconds).await?;
-    let mut add = |name: &str, share: f64| {
+    let cpu_with_views = cpu_share(processes, plan.seconds).await?;
+    let mut add_share = |name: &str, share: f64| {
         let samples = plan.views.into();
-        findings.metric(name, scalar("ratio", Better::Lower, share, samples));
+        findings.add_metric(name, scalar("ratio", Better::Lower, share, samples));
     };
-    add("idle.cpu_without", without);
-    add(CPU, with);
-    add("idle.cpu_of_views", (with - without).max(0.0));
-    many.finish(site, client, findings).await
+    add_share("idle.cpu_without", cpu_without_views);
+    add_share(CPU, cpu_with_views);
+    add_share("idle.cpu_of_views", (cpu_with_views - cpu_without_views).max(0.0));
+    small_views.compare_and_drop(schema, client, findings).await
 }
 
 /// How much of a core is used in a time.
-async fn share(processes: &[u32], window: Duration) -> Result<f64> {
-    tokio::time::sleep(window.min(REST_MAX)).await;
+async fn cpu_share(processes: &[u32], window: Duration) -> Result<f64> {
+    tokio::time::sleep(window.min(SETTLE_DURATION)).await;
     let (begun, before) = (Instant::now(), Snapshot::take()?);
     tokio::time::sleep(window).await;
-    let used = Snapshot::take()?.since(&before, processes).system;
-    Ok(used.as_secs_f64() / begun.elapsed().as_secs_f64())
+    let cpu_time = Snapshot::take()?.usage_since(&before, processes).system;
+    Ok(cpu_time.as_secs_f64() / begun.elapsed().as_secs_f64())
 }

@@ -29,67 +29,69 @@ pub(super) struct SmallViews(Vec<SmallView>);
 
 impl SmallViews {
     /// Makes tables with rows, not views yet.
-    pub(super) async fn make(
-        site: &ScenarioSchema,
+    pub(super) async fn create(
+        schema: &ScenarioSchema,
         client: &Client,
         count: u32,
         rows: u32,
         salt: u32,
     ) -> Result<Self> {
-        let mut many = Vec::new();
+        let mut views = Vec::new();
         for (number, shape) in (0..count).zip(SHAPES.into_iter().cycle()) {
-            let ending = number.to_string();
-            let tables = Tables::make(site, client, &ending, rows, salt).await?;
-            site.settle(client, &[&tables.source, &tables.dimension])
-                .await?;
-            many.push(SmallView {
-                view: site.named(&format!("view_{number}")),
-                query: Definition::of(shape, &tables.source, &tables.dimension).query,
+            let suffix = number.to_string();
+            let tables = Tables::create(schema, client, &suffix, rows, salt).await?;
+            schema.vacuum_and_checkpoint(client, &[&tables.source, &tables.dimension]).await?;
+            views.push(SmallView {
+                view: schema.qualified_name(&format!("view_{number}")),
+                query: Definition::for_shape(shape, &tables.source, &tables.dimension).query,
                 tables,
             });
         }
-        Ok(Self(many))
+        Ok(Self(views))
     }
 
     /// Makes the views by this schedule.
-    pub(super) async fn view(&self, site: &ScenarioSchema, schedule: &str) -> Result<()> {
-        for one in &self.0 {
+    pub(super) async fn create_views(&self, schema: &ScenarioSchema, schedule: &str) -> Result<()> {
+        for small_view in &self.0 {
             let new = NewView {
-                name: &one.view,
-                query: &one.query,
+                name: &small_view.view,
+                query: &small_view.query,
                 mode: "auto",
                 schedule,
             };
-            site.api.create(&new).await?;
+            schema.api.create(&new).await?;
         }
         Ok(())
     }
 
     pub(super) fn views(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|one| one.view.as_str())
+        self.0.iter().map(|small_view| small_view.view.as_str())
     }
 
     /// Changes rows of all sources.
-    pub(super) async fn change(&self, client: &Client, changes: Changes, salt: u32) -> Result<()> {
-        for one in &self.0 {
-            one.tables.change(client, changes, salt).await?;
+    pub(super) async fn change_rows(
+        &self,
+        client: &Client,
+        changes: Changes,
+        salt: u32,
+    ) -> Result<()> {
+        for small_view in &self.0 {
+            small_view.tables.change(client, changes, salt).await?;
         }
         Ok(())
     }
 
     /// Compares all views with their queries, and drops them with their tables.
-    pub(super) async fn finish(
+    pub(super) async fn compare_and_drop(
         self,
-        site: &ScenarioSchema,
+        schema: &ScenarioSchema,
         client: &Client,
         findings: &mut Findings,
     ) -> Result<()> {
-        for one in &self.0 {
-            findings
-                .compare(site, client, &one.view, &one.query)
-                .await?;
-            site.api.drop(&one.view).await?;
-            one.tables.drop(client).await?;
+        for small_view in &self.0 {
+            findings.compare_view(schema, client, &small_view.view, &small_view.query).await?;
+            schema.api.drop(&small_view.view).await?;
+            small_view.tables.drop(client).await?;
         }
         Ok(())
     }

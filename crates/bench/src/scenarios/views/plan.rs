@@ -30,7 +30,7 @@ pub(super) struct ViewsPlan {
 }
 
 impl ViewsPlan {
-    pub(super) fn of(args: &ViewsArgs) -> Self {
+    pub(super) fn from_args(args: &ViewsArgs) -> Self {
         let scenario = args.scenario;
         let (rows, views) = match scenario {
             ViewsScenario::Fan => (10_000, 60),
@@ -45,14 +45,14 @@ impl ViewsPlan {
             scenario,
             rows: args.rows.unwrap_or(rows),
             // Twice the same would be one metric.
-            rates: distinct(or(&args.rates, rates)),
-            shapes: distinct(shapes),
-            parts: distinct(&args.parts),
+            rates: deduplicate(or(&args.rates, rates)),
+            shapes: deduplicate(shapes),
+            parts: deduplicate(&args.parts),
             cycles: args.cycles,
             commit_rate: args.commit_rate,
             seconds: args.seconds,
             scale: args.scale,
-            queries: distinct(or(&args.queries, &(1..=QUERIES_MAX).collect::<Vec<_>>())),
+            queries: deduplicate(or(&args.queries, &(1..=QUERIES_MAX).collect::<Vec<_>>())),
             views: args.views.unwrap_or(views),
         }
     }
@@ -70,10 +70,10 @@ impl ViewsPlan {
             ViewsScenario::Matrix => {
                 let shapes: Vec<&str> = self.shapes.iter().map(|shape| shape.name()).collect();
                 let parts: Vec<&str> = self.parts.iter().map(|part| part.name()).collect();
-                let mut all = vec![rows, rates, cycles];
-                all.extend([("shapes", shapes.into()), ("parts", parts.into())]);
-                all.extend([commit_rate, seconds].into_iter().filter(|_| lag));
-                all
+                let mut matrix_parameters = vec![rows, rates, cycles];
+                matrix_parameters.extend([("shapes", shapes.into()), ("parts", parts.into())]);
+                matrix_parameters.extend([commit_rate, seconds].into_iter().filter(|_| lag));
+                matrix_parameters
             }
             ViewsScenario::Tpch => {
                 let queries = ("queries", self.queries.clone().into());
@@ -86,15 +86,13 @@ impl ViewsPlan {
             ViewsScenario::Wide => vec![scenario, rows, rates, cycles],
         };
         let named = all.into_iter();
-        named
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect()
+        named.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     /// The metric by which runs are ranked.
-    pub(super) fn headline(&self) -> String {
+    pub(super) fn ranking_metric(&self) -> String {
         match self.scenario {
-            ViewsScenario::Matrix | ViewsScenario::Wide => self.headline_of_refreshes(),
+            ViewsScenario::Matrix | ViewsScenario::Wide => self.refresh_ranking_metric(),
             ViewsScenario::Tpch => "tpch.faster_than_full".to_owned(),
             ViewsScenario::Chain => super::chain::REFRESH.to_owned(),
             ViewsScenario::Fan => super::fan_out::REFRESH.to_owned(),
@@ -105,15 +103,11 @@ impl ViewsPlan {
     }
 
     /// A refresh after something has changed, where there is one.
-    fn headline_of_refreshes(&self) -> String {
-        let rate = self
-            .rates
-            .iter()
-            .find(|rate| **rate > 0.0)
-            .or(self.rates.first());
+    fn refresh_ranking_metric(&self) -> String {
+        let rate = self.rates.iter().find(|rate| **rate > 0.0).or(self.rates.first());
         match (self.parts.first(), self.shapes.first(), rate) {
             (Some(ViewsPart::Refresh), Some(shape), Some(rate)) => {
-                Block::metric(*shape, *rate, "incremental")
+                Block::metric_name(*shape, *rate, "incremental")
             }
             (Some(ViewsPart::Lag), ..) => "lag".to_owned(),
             _ => "write_overhead_bulk".to_owned(),
@@ -130,16 +124,16 @@ impl ViewsPlan {
 }
 
 /// What is given, or else something.
-fn or<'a, T>(given: &'a [T], or: &'a [T]) -> &'a [T] {
-    if given.is_empty() { or } else { given }
+fn or<'a, T>(values: &'a [T], or: &'a [T]) -> &'a [T] {
+    if values.is_empty() { or } else { values }
 }
 
 /// Without what is there already.
-fn distinct<T: Copy + PartialEq>(all: &[T]) -> Vec<T> {
+fn deduplicate<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
     let mut distinct = Vec::new();
-    for one in all {
-        if !distinct.contains(one) {
-            distinct.push(*one);
+    for value in values {
+        if !distinct.contains(value) {
+            distinct.push(*value);
         }
     }
     distinct

@@ -30,7 +30,7 @@ use crate::result::Better;
 
 /// One shape at one rate.
 pub(super) struct Block<'a> {
-    pub(super) site: &'a ScenarioSchema,
+    pub(super) schema: &'a ScenarioSchema,
     pub(super) client: &'a Client,
     pub(super) shape: ViewsShape,
     /// How many rows change before each refresh, in percent.
@@ -54,133 +54,132 @@ struct Arm {
 
 impl Block<'_> {
     /// The name of a metric.
-    pub(super) fn metric(shape: ViewsShape, rate: f64, what: &str) -> String {
+    pub(super) fn metric_name(shape: ViewsShape, rate: f64, what: &str) -> String {
         format!("{}.{rate}.{what}", shape.name())
     }
 
-    fn named(&self, what: &str) -> String {
-        Self::metric(self.shape, self.rate, what)
+    fn own_metric_name(&self, what: &str) -> String {
+        Self::metric_name(self.shape, self.rate, what)
     }
 
     /// Measures refreshes of one shape.
     pub(super) async fn run(&self, findings: &mut Findings) -> Result<()> {
         let mut arms = Vec::new();
         for mode in MODES {
-            arms.push(self.make(mode).await?);
+            arms.push(self.create_arm(mode).await?);
         }
         // All tables have the same rows: those of the first arm do for what is done by hand.
         let definition = &arms[0].definition;
-        let floor = Floor::make(self.site, self.client, definition).await?;
-        let tables: Vec<&str> = arms
-            .iter()
-            .map(|arm| arm.tables.source.as_str())
-            .chain([floor.table()])
-            .collect();
-        self.site.settle(self.client, &tables).await?;
+        let floor = Floor::create(self.schema, self.client, definition).await?;
+        let tables: Vec<&str> =
+            arms.iter().map(|arm| arm.tables.source.as_str()).chain([floor.table()]).collect();
+        self.schema.vacuum_and_checkpoint(self.client, &tables).await?;
         for number in 0..WARMUP + self.cycles {
-            self.cycle(&arms, &floor, number, findings).await?;
+            self.run_cycle(&arms, &floor, number, findings).await?;
         }
         for arm in &arms {
             let query = &arm.definition.query;
-            findings
-                .compare(self.site, self.client, &arm.view, query)
-                .await?;
+            findings.compare_view(self.schema, self.client, &arm.view, query).await?;
         }
         for _ in 0..self.cycles {
-            floor.prepare_recomputation().await?;
+            floor.create_recompute_table().await?;
             let begun = Instant::now();
             floor.recompute().await?;
-            findings.took(&self.named("recompute"), begun, begun.elapsed());
+            findings.record(&self.own_metric_name("recompute"), begun, begun.elapsed());
         }
-        floor.finish().await?;
+        floor.verify_and_drop().await?;
         for arm in &arms {
-            self.site.api.drop(&arm.view).await?;
+            self.schema.api.drop(&arm.view).await?;
             arm.tables.drop(self.client).await?;
         }
-        let [speedup, above, below] = ["speedup", FULL, INCREMENTAL].map(|what| self.named(what));
-        findings.ratio(speedup, above, below, Better::Higher);
+        let [speedup, numerator, denominator] =
+            ["speedup", FULL, INCREMENTAL].map(|what| self.own_metric_name(what));
+        findings.add_ratio(speedup, numerator, denominator, Better::Higher);
         Ok(())
     }
 
-    async fn make(&self, mode: &'static str) -> Result<Arm> {
-        let others = Definition::others(self.shape);
-        let tables =
-            Tables::make_wider(self.site, self.client, mode, self.rows, others, self.salt).await?;
-        let definition = Definition::of(self.shape, &tables.source, &tables.dimension);
-        let view = self.site.named(&format!("view_{mode}"));
-        let new = NewView {
-            name: &view,
-            query: &definition.query,
+    async fn create_arm(&self, mode: &'static str) -> Result<Arm> {
+        let extra_columns = Definition::extra_columns(self.shape);
+        let tables = Tables::create_with_extra_columns(
+            self.schema,
+            self.client,
             mode,
-            schedule: "manual",
-        };
-        self.site
-            .settle(self.client, &[&tables.source, &tables.dimension])
+            self.rows,
+            extra_columns,
+            self.salt,
+        )
+        .await?;
+        let definition = Definition::for_shape(self.shape, &tables.source, &tables.dimension);
+        let view = self.schema.qualified_name(&format!("view_{mode}"));
+        let new = NewView { name: &view, query: &definition.query, mode, schedule: "manual" };
+        self.schema
+            .vacuum_and_checkpoint(self.client, &[&tables.source, &tables.dimension])
             .await?;
-        self.site.api.create(&new).await?;
-        Ok(Arm {
-            mode,
-            view,
-            tables,
-            definition,
-        })
+        self.schema.api.create(&new).await?;
+        Ok(Arm { mode, view, tables, definition })
     }
 
-    async fn cycle(
+    async fn run_cycle(
         &self,
         arms: &[Arm],
         floor: &Floor<'_>,
         number: u32,
         findings: &mut Findings,
     ) -> Result<()> {
-        let changes = Changes::of(self.rows, self.rate);
+        let changes = Changes::from_percent(self.rows, self.rate);
         let salt = self.salt.wrapping_add(1 + number);
         for arm in arms {
             arm.tables.change(self.client, changes, salt).await?;
         }
-        floor.prepare().await?;
-        let counts = number >= WARMUP;
-        let (first, mut latencies_ms) = (Instant::now(), BTreeMap::new());
-        let places = arms.len() + 1;
-        for turn in 0..places {
+        floor.compute_net_changes().await?;
+        let is_measured = number >= WARMUP;
+        let (cycle_start, mut latencies_ms) = (Instant::now(), BTreeMap::new());
+        let arm_count = arms.len() + 1;
+        for index in 0..arm_count {
             // The place behind the views is the floor's.
-            let arm = arms.get((turn + number as usize) % places);
-            let operation = self.named(arm.map_or("floor", |arm| arm.mode));
+            let arm = arms.get((index + number as usize) % arm_count);
+            let operation = self.own_metric_name(arm.map_or("floor", |arm| arm.mode));
             let begun = Instant::now();
-            let took = match arm {
+            let duration = match arm {
                 Some(arm) => {
-                    timed_refresh::refresh(self.site, &arm.view, &operation, counts, findings)
-                        .await?
-                        .took
+                    timed_refresh::refresh(
+                        self.schema,
+                        &arm.view,
+                        &operation,
+                        is_measured,
+                        findings,
+                    )
+                    .await?
+                    .duration
                 }
-                None => self.by_hand(floor, &operation, counts, findings).await?,
+                None => self.write_floor(floor, &operation, is_measured, findings).await?,
             };
             let is_incremental = arm.is_some_and(|arm| arm.mode == INCREMENTAL);
-            if counts && changes.are_none() && is_incremental {
-                findings.took("noop", begun, took);
+            if is_measured && changes.is_empty() && is_incremental {
+                findings.record("noop", begun, duration);
             }
-            latencies_ms.insert(operation, millis(took));
+            latencies_ms.insert(operation, millis(duration));
         }
-        let group = if counts { self.number } else { 0 };
-        findings.cycle(number, group, first, latencies_ms);
+        let group = if is_measured { self.number } else { 0 };
+        findings.add_cycle(number, group, cycle_start, latencies_ms);
         Ok(())
     }
 
     /// The turn of the floor.
-    async fn by_hand(
+    async fn write_floor(
         &self,
         floor: &Floor<'_>,
         operation: &str,
-        counts: bool,
+        is_measured: bool,
         findings: &mut Findings,
     ) -> Result<Duration> {
         let begun = Instant::now();
-        floor.write().await?;
-        let took = begun.elapsed();
+        floor.apply_net_changes().await?;
+        let duration = begun.elapsed();
         tokio::time::sleep(PAUSE).await;
-        if counts {
-            findings.took(operation, begun, took);
+        if is_measured {
+            findings.record(operation, begun, duration);
         }
-        Ok(took)
+        Ok(duration)
     }
 }

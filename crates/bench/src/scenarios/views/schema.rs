@@ -15,7 +15,7 @@ pub(super) struct ScenarioSchema {
     pub(super) schema: String,
     target: ConnectionTarget,
     /// The database that was made for the measurement, and from where it is dropped.
-    made: Option<(String, ConnectionTarget)>,
+    created_database: Option<(String, ConnectionTarget)>,
 }
 
 impl ScenarioSchema {
@@ -25,37 +25,35 @@ impl ScenarioSchema {
     /// # Errors
     /// When the server cannot be reached, or its superuser's password not be read.
     pub(super) async fn open(server: &Server, url: Option<&str>) -> Result<Self> {
-        let own = format!("egret_bench_{}", std::process::id());
-        let (target, made) = match url {
+        let name = format!("egret_bench_{}", std::process::id());
+        let (target, created_database) = match url {
             Some(url) => (ConnectionTarget::parse(url)?, None),
             None => {
                 let url = server.superuser_url().await?;
                 let admin = ConnectionTarget::parse(&format!("{url}/postgres?sslmode=disable"))?;
-                let client = admin.client().await?;
-                client
-                    .batch_execute(&format!("CREATE DATABASE {own}"))
-                    .await?;
-                let target = ConnectionTarget::parse(&format!("{url}/{own}?sslmode=disable"))?;
-                (target, Some((own.clone(), admin)))
+                let client = admin.connect_client().await?;
+                client.batch_execute(&format!("CREATE DATABASE {name}")).await?;
+                let target = ConnectionTarget::parse(&format!("{url}/{name}?sslmode=disable"))?;
+                (target, Some((name.clone(), admin)))
             }
         };
-        let client = target.client().await?;
+        let client = target.connect_client().await?;
         let database = client.query_one("SELECT current_database()", &[]).await?;
         client
-            .batch_execute(&format!("CREATE SCHEMA {own}"))
+            .batch_execute(&format!("CREATE SCHEMA {name}"))
             .await
             .context("create a schema for the measurement")?;
         Ok(Self {
             api: Api::new(server.clone(), database.get(0))?,
-            schema: own,
+            schema: name,
             target,
-            made,
+            created_database,
         })
     }
 
     /// A session in the database.
-    pub(super) async fn client(&self) -> Result<Client> {
-        self.target.client().await
+    pub(super) async fn connect(&self) -> Result<Client> {
+        self.target.connect_client().await
     }
 
     /// Whether the server is on this machine.
@@ -64,21 +62,23 @@ impl ScenarioSchema {
     }
 
     /// Whether the server is one that was named, not Egret's own.
-    pub(super) fn is_foreign(&self) -> bool {
-        self.made.is_none()
+    pub(super) fn is_external(&self) -> bool {
+        self.created_database.is_none()
     }
 
     /// Something in the schema.
-    pub(super) fn named(&self, name: &str) -> String {
+    pub(super) fn qualified_name(&self, name: &str) -> String {
         format!("{}.{name}", self.schema)
     }
 
     /// Has what was just made written out and counted, so that neither falls into what is measured.
-    pub(super) async fn settle(&self, client: &Client, tables: &[&str]) -> Result<()> {
+    pub(super) async fn vacuum_and_checkpoint(
+        &self,
+        client: &Client,
+        tables: &[&str],
+    ) -> Result<()> {
         for table in tables {
-            client
-                .batch_execute(&format!("VACUUM (ANALYZE) {table}"))
-                .await?;
+            client.batch_execute(&format!("VACUUM (ANALYZE) {table}")).await?;
         }
         // A role that may not ask for one is measured without.
         let _ = client.batch_execute("CHECKPOINT").await;
@@ -86,7 +86,12 @@ impl ScenarioSchema {
     }
 
     /// How many rows a table or view has too few or too many, as what a query gives.
-    pub(super) async fn differing(&self, client: &Client, name: &str, query: &str) -> Result<u64> {
+    pub(super) async fn count_differing_rows(
+        &self,
+        client: &Client,
+        name: &str,
+        query: &str,
+    ) -> Result<u64> {
         let sql = format!(
             "SELECT count(*) FROM (
                  (TABLE {name} EXCEPT ALL ({query})) UNION ALL (({query}) EXCEPT ALL TABLE {name})
@@ -99,15 +104,11 @@ impl ScenarioSchema {
     /// Removes everything that was made.
     pub(super) async fn remove(&self) -> Result<()> {
         self.api.drop_all(&self.schema).await?;
-        let client = self.client().await?;
-        client
-            .batch_execute(&format!("DROP SCHEMA {} CASCADE", self.schema))
-            .await?;
-        if let Some((database, admin)) = &self.made {
-            let admin = admin.client().await?;
-            admin
-                .batch_execute(&format!("DROP DATABASE {database} WITH (FORCE)"))
-                .await?;
+        let client = self.connect().await?;
+        client.batch_execute(&format!("DROP SCHEMA {} CASCADE", self.schema)).await?;
+        if let Some((database, admin)) = &self.created_database {
+            let admin = admin.connect_client().await?;
+            admin.batch_execute(&format!("DROP DATABASE {database} WITH (FORCE)")).await?;
         }
         Ok(())
     }

@@ -2,10 +2,10 @@
 
 use egret_bench_cli::ViewsShape;
 
-use super::tables::other;
+use super::tables::extra_column_name;
 
 /// Columns of a source besides its own, with the shape `wide`: so that it has sixty.
-const WIDE_OTHERS: u32 = 55;
+const WIDE_EXTRA_COLUMNS: u32 = 55;
 
 /// A query, and what a table with its rows is like.
 pub(super) struct Definition {
@@ -17,17 +17,17 @@ pub(super) struct Definition {
 
 impl Definition {
     /// Columns that the source of a shape has besides its own.
-    pub(super) fn others(shape: ViewsShape) -> u32 {
+    pub(super) fn extra_columns(shape: ViewsShape) -> u32 {
         match shape {
-            ViewsShape::Wide => WIDE_OTHERS,
+            ViewsShape::Wide => WIDE_EXTRA_COLUMNS,
             _ => 0,
         }
     }
 
     /// Of a shape over these tables.
-    pub(super) fn of(shape: ViewsShape, source: &str, dimension: &str) -> Self {
-        let groups = "sum(amount) AS total, count(*) AS rows";
-        let joined = format!("{source} AS s JOIN {dimension} AS d ON s.region = d.region");
+    pub(super) fn for_shape(shape: ViewsShape, source: &str, dimension: &str) -> Self {
+        let aggregates = "sum(amount) AS total, count(*) AS rows";
+        let join = format!("{source} AS s JOIN {dimension} AS d ON s.region = d.region");
         let (query, key, columns): (String, _, &[&str]) = match shape {
             ViewsShape::Scan => (
                 format!("SELECT id, region, category, amount, score FROM {source}"),
@@ -40,33 +40,32 @@ impl Definition {
                 &["region", "amount"],
             ),
             ViewsShape::Aggregate => (
-                format!("SELECT region, {groups} FROM {source} GROUP BY region"),
+                format!("SELECT region, {aggregates} FROM {source} GROUP BY region"),
                 "region",
                 &["total", "rows"],
             ),
             ViewsShape::Join => (
-                format!("SELECT s.id, s.region, s.amount, d.region_name FROM {joined}"),
+                format!("SELECT s.id, s.region, s.amount, d.region_name FROM {join}"),
                 "id",
                 &["region", "amount", "region_name"],
             ),
             ViewsShape::JoinAggregate => (
-                format!("SELECT d.region_name, {groups} FROM {joined} GROUP BY d.region_name"),
+                format!("SELECT d.region_name, {aggregates} FROM {join} GROUP BY d.region_name"),
                 "region_name",
                 &["total", "rows"],
             ),
             ViewsShape::Wide => return Self::wide(source),
-            other => return Self::of_breadth(other, source, dimension),
+            other => return Self::for_other_shape(other, source, dimension),
         };
-        Self {
-            query,
-            key,
-            columns: columns.iter().map(|&name| name.to_owned()).collect(),
-        }
+        Self { query, key, columns: columns.iter().map(|&name| name.to_owned()).collect() }
     }
 
     fn wide(source: &str) -> Self {
-        let own = ["region", "category", "amount", "score"].map(str::to_owned);
-        let columns: Vec<String> = own.into_iter().chain((0..WIDE_OTHERS).map(other)).collect();
+        let base_columns = ["region", "category", "amount", "score"].map(str::to_owned);
+        let columns: Vec<String> = base_columns
+            .into_iter()
+            .chain((0..WIDE_EXTRA_COLUMNS).map(extra_column_name))
+            .collect();
         Self {
             query: format!("SELECT id, {} FROM {source}", columns.join(", ")),
             key: "id",
@@ -74,7 +73,7 @@ impl Definition {
         }
     }
 
-    fn of_breadth(shape: ViewsShape, source: &str, dimension: &str) -> Self {
+    fn for_other_shape(shape: ViewsShape, source: &str, dimension: &str) -> Self {
         let columns: &[_] = match shape {
             ViewsShape::Window => &["region", "amount", "place"],
             ViewsShape::Lateral => &["region", "region_name", "scaled"],
@@ -112,10 +111,6 @@ impl Definition {
             ViewsShape::Cte => "region",
             _ => "id",
         };
-        Self {
-            query,
-            key,
-            columns: columns.iter().map(|&name| name.to_owned()).collect(),
-        }
+        Self { query, key, columns: columns.iter().map(|&name| name.to_owned()).collect() }
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct Tables {
     pub(super) source: String,
     pub(super) dimension: String,
     /// Columns of the source besides its own.
-    others: u32,
+    extra_columns: u32,
 }
 
 /// How many rows of a source a cycle changes.
@@ -29,54 +29,48 @@ pub(super) struct Changes {
 impl Changes {
     /// A percentage of rows: 70% of them are updated, 15% deleted, and as many inserted as are
     /// deleted, so that the table stays as large as it was.
-    pub(super) fn of(rows: u32, percent: f64) -> Self {
-        let all = (f64::from(rows) * percent / 100.0).round() as u64;
-        let deleted = (all as f64 * 0.15).round() as u64;
-        Self {
-            updated: all - 2 * deleted,
-            deleted,
-            inserted: deleted,
-        }
+    pub(super) fn from_percent(rows: u32, percent: f64) -> Self {
+        let changed = (f64::from(rows) * percent / 100.0).round() as u64;
+        let deleted = (changed as f64 * 0.15).round() as u64;
+        Self { updated: changed - 2 * deleted, deleted, inserted: deleted }
     }
 
-    pub(super) fn are_none(self) -> bool {
+    pub(super) fn is_empty(self) -> bool {
         self.updated + self.deleted + self.inserted == 0
     }
 }
 
 impl Tables {
     /// Makes them, with rows, under names that end alike.
-    pub(super) async fn make(
-        site: &ScenarioSchema,
+    pub(super) async fn create(
+        schema: &ScenarioSchema,
         client: &Client,
-        ending: &str,
+        suffix: &str,
         rows: u32,
         salt: u32,
     ) -> Result<Self> {
-        Self::make_wider(site, client, ending, rows, 0, salt).await
+        Self::create_with_extra_columns(schema, client, suffix, rows, 0, salt).await
     }
 
     /// Makes them, the source having so many columns besides its own.
-    pub(super) async fn make_wider(
-        site: &ScenarioSchema,
+    pub(super) async fn create_with_extra_columns(
+        schema: &ScenarioSchema,
         client: &Client,
-        ending: &str,
+        suffix: &str,
         rows: u32,
-        others: u32,
+        extra_columns: u32,
         salt: u32,
     ) -> Result<Self> {
         let tables = Self {
-            others,
-            source: site.named(&format!("source_{ending}")),
-            dimension: site.named(&format!("dimension_{ending}")),
+            extra_columns,
+            source: schema.qualified_name(&format!("source_{suffix}")),
+            dimension: schema.qualified_name(&format!("dimension_{suffix}")),
         };
-        let Self {
-            source, dimension, ..
-        } = &tables;
-        let columns: String = (0..others)
-            .map(|number| format!(", {} {}", other(number), kind(number)))
+        let Self { source, dimension, .. } = &tables;
+        let columns: String = (0..extra_columns)
+            .map(|number| format!(", {} {}", extra_column_name(number), extra_column_type(number)))
             .collect();
-        let insert = tables.insert(u64::from(rows), salt);
+        let insert = tables.insert_statement(u64::from(rows), salt);
         let sql = format!(
             "CREATE TABLE {source} (id serial PRIMARY KEY, region text, category text, amount int, score int{columns});
              {insert};
@@ -91,23 +85,19 @@ impl Tables {
 
     /// Changes rows of the source, in one transaction of a statement of each kind.
     pub(super) async fn change(&self, client: &Client, changes: Changes, salt: u32) -> Result<()> {
-        if changes.are_none() {
+        if changes.is_empty() {
             return Ok(());
         }
         let source = &self.source;
-        let Changes {
-            updated,
-            deleted,
-            inserted,
-        } = changes;
-        let chosen = updated + deleted;
-        let insert = self.insert(inserted, salt);
-        let amount = hashed("s.id", salt, 10_000);
+        let Changes { updated, deleted, inserted } = changes;
+        let chosen_count = updated + deleted;
+        let insert = self.insert_statement(inserted, salt);
+        let amount = hash_expression("s.id", salt, 10_000);
         let sql = format!(
             "BEGIN;
              CREATE TEMPORARY TABLE chosen ON COMMIT DROP AS
              SELECT id, row_number() OVER (ORDER BY hashint8extended(id, {salt}), id) AS place
-             FROM {source} ORDER BY place LIMIT {chosen};
+             FROM {source} ORDER BY place LIMIT {chosen_count};
              ANALYZE chosen;
              UPDATE {source} AS s SET amount = {amount} FROM chosen AS c WHERE s.id = c.id AND c.place <= {updated};
              DELETE FROM {source} AS s USING chosen AS c WHERE s.id = c.id AND c.place > {updated};
@@ -118,14 +108,15 @@ impl Tables {
     }
 
     /// A statement for new rows of the source.
-    fn insert(&self, rows: u64, salt: u32) -> String {
+    fn insert_statement(&self, rows: u64, salt: u32) -> String {
         let source = &self.source;
-        let (amount, score) = (hashed("n", salt, 10_000), hashed("-n", salt, 100));
+        let (amount, score) =
+            (hash_expression("n", salt, 10_000), hash_expression("-n", salt, 100));
         let (mut names, mut values) = (String::new(), String::new());
-        for number in 0..self.others {
-            names += &format!(", {}", other(number));
+        for number in 0..self.extra_columns {
+            names += &format!(", {}", extra_column_name(number));
             let value = format!("(n + {number}) % 1000");
-            values += &match kind(number) {
+            values += &match extra_column_type(number) {
                 "text" => format!(", 'number ' || {value}"),
                 _ => format!(", {value}"),
             };
@@ -140,31 +131,23 @@ impl Tables {
 
     /// Drops the source and the dimension table.
     pub(super) async fn drop(&self, client: &Client) -> Result<()> {
-        let Self {
-            source, dimension, ..
-        } = self;
-        Ok(client
-            .batch_execute(&format!("DROP TABLE {source}, {dimension}"))
-            .await?)
+        let Self { source, dimension, .. } = self;
+        Ok(client.batch_execute(&format!("DROP TABLE {source}, {dimension}")).await?)
     }
 }
 
 /// The name of a column besides a source's own; they are counted from 0.
-pub(super) fn other(number: u32) -> String {
+pub(super) fn extra_column_name(number: u32) -> String {
     format!("other_{number}")
 }
 
-fn kind(number: u32) -> &'static str {
-    if number.is_multiple_of(2) {
-        "int"
-    } else {
-        "text"
-    }
+fn extra_column_type(number: u32) -> &'static str {
+    if number.is_multiple_of(2) { "int" } else { "text" }
 }
 
 /// An expression for a value from 0 to below `bound` that follows from a number and a salt.
-fn hashed(number: &str, salt: u32, end: u32) -> String {
-    format!("abs(hashint8extended({number}, {salt}) % {end})::int")
+fn hash_expression(number: &str, salt: u32, bound: u32) -> String {
+    format!("abs(hashint8extended({number}, {salt}) % {bound})::int")
 }
 
 #[cfg(test)]

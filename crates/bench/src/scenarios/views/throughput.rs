@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 
 use super::api::NewView;
 use super::findings::Findings;
-use super::lag::{TARGET, WRITERS};
+use super::lag::{LAG_TARGET, WRITERS};
 use super::schema::ScenarioSchema;
 use crate::compare::median;
 use crate::record::scalar;
@@ -23,12 +23,12 @@ const ROUNDS: usize = 4;
 
 /// Measures it, each round for a part of the window.
 pub(super) async fn measure(
-    site: &ScenarioSchema,
+    schema: &ScenarioSchema,
     client: &Client,
     window: Duration,
     findings: &mut Findings,
 ) -> Result<()> {
-    let tables = ["plain", "viewed"].map(|kind| site.named(&format!("commits_{kind}")));
+    let tables = ["plain", "viewed"].map(|kind| schema.qualified_name(&format!("commits_{kind}")));
     for table in &tables {
         client
             .batch_execute(&format!(
@@ -38,52 +38,45 @@ pub(super) async fn measure(
     }
     let [plain, viewed] = &tables;
     let (view, query) = (
-        site.named("commits_beside"),
+        schema.qualified_name("commits_beside"),
         format!("SELECT writer, count(*) AS commits FROM {viewed} GROUP BY writer"),
     );
-    let new = NewView {
-        name: &view,
-        query: &query,
-        mode: "auto",
-        schedule: TARGET,
-    };
-    site.api.create(&new).await?;
+    let new = NewView { name: &view, query: &query, mode: "auto", schedule: LAG_TARGET };
+    schema.api.create(&new).await?;
     let window = window / ROUNDS as u32;
     let mut rates = [Vec::new(), Vec::new()];
     for round in 0..=ROUNDS {
         for turn in 0..2 {
-            let which = (round + turn) % 2;
-            let rate = commit(site, [plain, viewed][which], window).await?;
+            let table_index = (round + turn) % 2;
+            let rate = commit_rows(schema, [plain, viewed][table_index], window).await?;
             // What was recorded in this turn is not to be refreshed in the next one.
-            site.api.refresh(&view).await?;
+            schema.api.refresh(&view).await?;
             if round > 0 {
-                rates[which].push(rate);
+                rates[table_index].push(rate);
             }
         }
     }
-    let [without, with] = rates.map(|rates| median(&rates));
-    let rate = |rate| scalar("1/s", Better::Higher, rate, ROUNDS as u64);
-    findings.metric("lag.throughput_without", rate(without));
-    findings.metric("lag.throughput", rate(with));
+    let [rate_without_view, rate_with_view] = rates.map(|rates| median(&rates));
+    let rate_metric = |rate| scalar("1/s", Better::Higher, rate, ROUNDS as u64);
+    findings.add_metric("lag.throughput_without", rate_metric(rate_without_view));
+    findings.add_metric("lag.throughput", rate_metric(rate_with_view));
     let share = scalar(
         "ratio",
         Better::Higher,
-        with / without.max(1e-9),
+        rate_with_view / rate_without_view.max(1e-9),
         ROUNDS as u64,
     );
-    findings.metric("lag.throughput_share", share);
-    findings.compare(site, client, &view, &query).await?;
-    site.api.drop(&view).await?;
-    Ok(client
-        .batch_execute(&format!("DROP TABLE {plain}, {viewed}"))
-        .await?)
+    findings.add_metric("lag.throughput_share", share);
+    findings.compare_view(schema, client, &view, &query).await?;
+    schema.api.drop(&view).await?;
+    Ok(client.batch_execute(&format!("DROP TABLE {plain}, {viewed}")).await?)
 }
 
 /// Commits rows by all writers for some time, and says how many in a second.
-async fn commit(site: &ScenarioSchema, table: &str, window: Duration) -> Result<f64> {
+async fn commit_rows(schema: &ScenarioSchema, table: &str, window: Duration) -> Result<f64> {
     let mut clients = Vec::new();
     for _ in 0..WRITERS {
-        clients.push(site.client().await?);
+        clients.push(schema.connect().await?);
     }
     let begun = Instant::now();
     let mut writers = JoinSet::new();
@@ -100,8 +93,8 @@ async fn commit(site: &ScenarioSchema, table: &str, window: Duration) -> Result<
         });
     }
     let mut commits = 0;
-    while let Some(done) = writers.join_next().await {
-        commits += done.context("a writer")??;
+    while let Some(result) = writers.join_next().await {
+        commits += result.context("a writer")??;
     }
     Ok(commits as f64 / begun.elapsed().as_secs_f64())
 }

@@ -24,8 +24,8 @@ pub(super) const FULL: &str = "full";
 pub(super) const AUTO: &str = "auto";
 
 /// Duration and kind of a refresh.
-pub(super) struct RefreshTurn {
-    pub(super) took: Duration,
+pub(super) struct TimedRefresh {
+    pub(super) duration: Duration,
     pub(super) was_idle: bool,
 }
 
@@ -35,23 +35,20 @@ pub(super) struct RefreshTurn {
 /// # Errors
 /// When Egret refuses, or the refresh fails.
 pub(super) async fn refresh(
-    site: &ScenarioSchema,
+    schema: &ScenarioSchema,
     view: &str,
     operation: &str,
-    counts: bool,
+    is_measured: bool,
     findings: &mut Findings,
-) -> Result<RefreshTurn> {
+) -> Result<TimedRefresh> {
     let begun = Instant::now();
-    let refreshed = site.api.refresh(view).await?;
-    let took = begun.elapsed();
+    let result = schema.api.refresh(view).await?;
+    let duration = begun.elapsed();
     tokio::time::sleep(PAUSE).await;
-    if counts {
-        findings.took(operation, begun, took);
-        findings.took(&format!("{operation}_server"), begun, refreshed.took);
-        findings.outcome(operation, &refreshed.outcome);
+    if is_measured {
+        findings.record(operation, begun, duration);
+        findings.record(&format!("{operation}_server"), begun, result.duration);
+        findings.record_outcome(operation, &result.outcome);
     }
-    Ok(RefreshTurn {
-        took,
-        was_idle: refreshed.outcome == "nothing",
-    })
+    Ok(TimedRefresh { duration, was_idle: result.outcome == "nothing" })
 }

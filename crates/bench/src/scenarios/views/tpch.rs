@@ -40,10 +40,10 @@ use crate::result::Better;
 use data::TpchTables;
 
 /// A query's cycles end when they have taken so long together.
-const CYCLES_MAX: Duration = Duration::from_secs(300);
+const CYCLES_DURATION_MAX: Duration = Duration::from_secs(300);
 
 /// The arm without a view.
-const RECOMPUTE: &str = "recompute";
+const RECOMPUTE_ARM: &str = "recompute";
 
 pub(super) struct TpchRun<'a> {
     /// The scale factor: 6,000,000 lines of orders for each 1.
@@ -58,7 +58,7 @@ pub(super) struct TpchRun<'a> {
 
 /// A query and its views.
 struct TpchQuery<'a> {
-    site: &'a ScenarioSchema,
+    schema: &'a ScenarioSchema,
     client: &'a Client,
     number: u32,
     sql: String,
@@ -73,79 +73,72 @@ struct TpchQuery<'a> {
 /// # Errors
 /// Egret's or the server's, but not for a query.
 pub(super) async fn measure(
-    site: &ScenarioSchema,
+    schema: &ScenarioSchema,
     client: &Client,
     run: &TpchRun<'_>,
     findings: &mut Findings,
 ) -> Result<()> {
-    run.progress
-        .say(format!("filling the tables of TPC-H, scale {}", run.scale));
-    let mut data = TpchTables::make(site, client, run.scale, run.seed).await?;
-    let (mut exact, mut unchanged) = (0, 0);
+    run.progress.show(format!("filling the tables of TPC-H, scale {}", run.scale));
+    let mut data = TpchTables::create(schema, client, run.scale, run.seed).await?;
+    let (mut exact_count, mut unchanged_count) = (0, 0);
     for &number in run.queries {
-        run.progress
-            .say(format!("refreshing: query {number} of TPC-H"));
+        run.progress.show(format!("refreshing: query {number} of TPC-H"));
         let mut query = TpchQuery {
-            site,
+            schema,
             client,
             number,
-            sql: data.sql(&queries::query(number, run.scale)),
+            sql: data.qualify(&queries::query_text(number, run.scale)),
             modes: Vec::new(),
             has_changed: false,
         };
-        query.make(findings).await?;
-        query.cycles(run, &mut data, findings).await?;
-        exact += u64::from(query.is_exact(findings).await?);
-        query.drop().await?;
-        unchanged += u64::from(query.is_unchanged());
-        query.ratios(findings);
+        query.create_views(findings).await?;
+        query.run_cycles(run, &mut data, findings).await?;
+        exact_count += u64::from(query.compare_views(findings).await?);
+        query.drop_views().await?;
+        unchanged_count += u64::from(query.is_unchanged());
+        query.add_ratios(findings);
     }
     let queries = run.queries.len() as u64;
     let count = |better, value: u64| scalar("count", better, value as f64, queries);
-    findings.metric("tpch.exact", count(Better::Higher, exact));
-    findings.metric("tpch.unchanged", count(Better::Neither, unchanged));
-    findings.faster("tpch.faster_than_full", ".speedup", queries);
-    findings.faster("tpch.faster_than_recompute", ".recompute_speedup", queries);
+    findings.add_metric("tpch.exact", count(Better::Higher, exact_count));
+    findings.add_metric("tpch.unchanged", count(Better::Neither, unchanged_count));
+    findings.add_faster_count("tpch.faster_than_full", ".speedup", queries);
+    findings.add_faster_count("tpch.faster_than_recompute", ".recompute_speedup", queries);
     data.drop(client).await
 }
 
 impl TpchQuery<'_> {
-    fn named(&self, what: &str) -> String {
+    fn metric_name(&self, what: &str) -> String {
         format!("tpch.q{:02}.{what}", self.number)
     }
 
-    fn view(&self, mode: &str) -> String {
-        self.site.named(&format!("q{:02}_{mode}", self.number))
+    fn view_name(&self, mode: &str) -> String {
+        self.schema.qualified_name(&format!("q{:02}_{mode}", self.number))
     }
 
-    async fn make(&mut self, findings: &mut Findings) -> Result<()> {
+    async fn create_views(&mut self, findings: &mut Findings) -> Result<()> {
         for mode in MODES {
-            let view = self.view(mode);
-            let new = NewView {
-                name: &view,
-                query: &self.sql,
-                mode,
-                schedule: "manual",
-            };
-            match self.site.api.create(&new).await {
+            let view = self.view_name(mode);
+            let new = NewView { name: &view, query: &self.sql, mode, schedule: "manual" };
+            match self.schema.api.create(&new).await {
                 Ok(()) => self.modes.push(mode),
-                Err(error) => self.found(mode, error, findings)?,
+                Err(error) => self.note_failure(mode, error, findings)?,
             }
         }
         Ok(())
     }
 
     /// Notes why there is no view of a mode, or none any more.
-    fn found(&self, mode: &str, error: Error, findings: &mut Findings) -> Result<()> {
+    fn note_failure(&self, mode: &str, error: Error, findings: &mut Findings) -> Result<()> {
         // Wrong usage or an unreachable server is an error of the run, not a finding.
         if error.is::<Refusal>() {
             return Err(error);
         }
-        findings.warn(format!("{}: {error:#}", self.named(mode)));
+        findings.add_warning(format!("{}: {error:#}", self.metric_name(mode)));
         Ok(())
     }
 
-    async fn cycles(
+    async fn run_cycles(
         &mut self,
         run: &TpchRun<'_>,
         data: &mut TpchTables<'_>,
@@ -156,55 +149,55 @@ impl TpchQuery<'_> {
             if self.modes.is_empty() {
                 break;
             }
-            if begun.elapsed() > CYCLES_MAX {
-                findings.warn(format!(
+            if begun.elapsed() > CYCLES_DURATION_MAX {
+                findings.add_warning(format!(
                     "{}: ended after {number} cycles, which took {} s",
-                    self.named("cycles"),
+                    self.metric_name("cycles"),
                     begun.elapsed().as_secs()
                 ));
                 break;
             }
-            data.change(self.client).await?;
-            self.cycle(number, findings).await?;
+            data.apply_batch(self.client).await?;
+            self.run_cycle(number, findings).await?;
         }
         Ok(())
     }
 
-    async fn cycle(&mut self, number: u32, findings: &mut Findings) -> Result<()> {
-        let counts = number >= WARMUP;
-        let (first, mut latencies_ms) = (Instant::now(), BTreeMap::new());
-        let mut turns = self.modes.clone();
-        turns.push(RECOMPUTE);
-        let places = turns.len();
-        turns.rotate_left(number as usize % places);
-        for arm in turns {
-            let took = match arm {
-                RECOMPUTE => Some(self.recompute(counts, findings).await?),
-                mode => self.refresh(mode, counts, findings).await?,
+    async fn run_cycle(&mut self, number: u32, findings: &mut Findings) -> Result<()> {
+        let is_measured = number >= WARMUP;
+        let (cycle_start, mut latencies_ms) = (Instant::now(), BTreeMap::new());
+        let mut arms = self.modes.clone();
+        arms.push(RECOMPUTE_ARM);
+        let arm_count = arms.len();
+        arms.rotate_left(number as usize % arm_count);
+        for arm in arms {
+            let duration = match arm {
+                RECOMPUTE_ARM => Some(self.recompute(is_measured, findings).await?),
+                mode => self.refresh_view(mode, is_measured, findings).await?,
             };
-            latencies_ms.extend(took.map(|took| (self.named(arm), millis(took))));
+            latencies_ms.extend(duration.map(|took| (self.metric_name(arm), millis(took))));
         }
-        let group = if counts { u64::from(self.number) } else { 0 };
-        findings.cycle(number, group, first, latencies_ms);
+        let group = if is_measured { u64::from(self.number) } else { 0 };
+        findings.add_cycle(number, group, cycle_start, latencies_ms);
         Ok(())
     }
 
     /// The turn of a view; one that cannot be refreshed is dropped.
-    async fn refresh(
+    async fn refresh_view(
         &mut self,
         mode: &'static str,
-        counts: bool,
+        is_measured: bool,
         findings: &mut Findings,
     ) -> Result<Option<Duration>> {
-        let (view, operation) = (self.view(mode), self.named(mode));
-        match timed_refresh::refresh(self.site, &view, &operation, counts, findings).await {
+        let (view, operation) = (self.view_name(mode), self.metric_name(mode));
+        match timed_refresh::refresh(self.schema, &view, &operation, is_measured, findings).await {
             Ok(turn) => {
                 self.has_changed |= !turn.was_idle;
-                Ok(Some(turn.took))
+                Ok(Some(turn.duration))
             }
             Err(error) => {
-                self.found(mode, error, findings)?;
-                self.site.api.drop(&view).await?;
+                self.note_failure(mode, error, findings)?;
+                self.schema.api.drop(&view).await?;
                 self.modes.retain(|other| *other != mode);
                 Ok(None)
             }
@@ -212,19 +205,17 @@ impl TpchQuery<'_> {
     }
 
     /// The turn of the query itself.
-    async fn recompute(&self, counts: bool, findings: &mut Findings) -> Result<Duration> {
-        let table = self.site.named("by_hand");
+    async fn recompute(&self, is_measured: bool, findings: &mut Findings) -> Result<Duration> {
+        let table = self.schema.qualified_name("by_hand");
         let sql = format!("CREATE TABLE {table} AS {}", self.sql);
         let begun = Instant::now();
         self.client.batch_execute(&sql).await?;
-        let took = begun.elapsed();
-        if counts {
-            findings.took(&self.named(RECOMPUTE), begun, took);
+        let duration = begun.elapsed();
+        if is_measured {
+            findings.record(&self.metric_name(RECOMPUTE_ARM), begun, duration);
         }
-        self.client
-            .batch_execute(&format!("DROP TABLE {table}"))
-            .await?;
-        Ok(took)
+        self.client.batch_execute(&format!("DROP TABLE {table}")).await?;
+        Ok(duration)
     }
 
     /// Whether it reads nothing that changes, as far as its views can tell.
@@ -233,33 +224,33 @@ impl TpchQuery<'_> {
     }
 
     /// How much longer other arms took than the incremental one, where that has come to its end.
-    fn ratios(&self, findings: &mut Findings) {
+    fn add_ratios(&self, findings: &mut Findings) {
         if !self.modes.contains(&INCREMENTAL) {
             return;
         }
-        let whole = if self.is_unchanged() { RECOMPUTE } else { FULL };
-        for (name, above) in [("speedup", whole), ("recompute_speedup", RECOMPUTE)] {
-            let [name, above, below] = [name, above, INCREMENTAL].map(|what| self.named(what));
-            findings.ratio(name, above, below, Better::Higher);
+        let full_arm = if self.is_unchanged() { RECOMPUTE_ARM } else { FULL };
+        for (name, numerator) in [("speedup", full_arm), ("recompute_speedup", RECOMPUTE_ARM)] {
+            let [name, above, denominator] =
+                [name, numerator, INCREMENTAL].map(|what| self.metric_name(what));
+            findings.add_ratio(name, above, denominator, Better::Higher);
         }
     }
 
     /// Whether every view is there and is what the query gives.
-    async fn is_exact(&self, findings: &mut Findings) -> Result<bool> {
+    async fn compare_views(&self, findings: &mut Findings) -> Result<bool> {
         let mut is_exact = self.modes.len() == MODES.len();
         for mode in &self.modes {
-            let view = self.view(mode);
-            let differing = findings
-                .compare(self.site, self.client, &view, &self.sql)
-                .await?;
-            is_exact &= differing == 0;
+            let view = self.view_name(mode);
+            let differing_rows =
+                findings.compare_view(self.schema, self.client, &view, &self.sql).await?;
+            is_exact &= differing_rows == 0;
         }
         Ok(is_exact)
     }
 
-    async fn drop(&self) -> Result<()> {
+    async fn drop_views(&self) -> Result<()> {
         for mode in &self.modes {
-            self.site.api.drop(&self.view(mode)).await?;
+            self.schema.api.drop(&self.view_name(mode)).await?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use super::shape::Definition;
 
 /// A table with the rows of a query.
 pub(super) struct Floor<'a> {
-    site: &'a ScenarioSchema,
+    schema: &'a ScenarioSchema,
     client: &'a Client,
     definition: &'a Definition,
     table: String,
@@ -20,24 +20,19 @@ pub(super) struct Floor<'a> {
 
 impl<'a> Floor<'a> {
     /// Makes the table, filled with the rows of the query.
-    pub(super) async fn make(
-        site: &'a ScenarioSchema,
+    pub(super) async fn create(
+        schema: &'a ScenarioSchema,
         client: &'a Client,
         definition: &'a Definition,
     ) -> Result<Self> {
-        let table = site.named("by_hand");
+        let table = schema.qualified_name("by_hand");
         let Definition { query, key, .. } = definition;
         client
             .batch_execute(&format!(
                 "CREATE TABLE {table} AS {query}; ALTER TABLE {table} ADD PRIMARY KEY ({key})"
             ))
             .await?;
-        Ok(Self {
-            site,
-            client,
-            definition,
-            table,
-        })
+        Ok(Self { schema, client, definition, table })
     }
 
     pub(super) fn table(&self) -> &str {
@@ -45,9 +40,9 @@ impl<'a> Floor<'a> {
     }
 
     /// Works out what has to be written: rows to be deleted, updated and inserted.
-    pub(super) async fn prepare(&self) -> Result<()> {
+    pub(super) async fn compute_net_changes(&self) -> Result<()> {
         let (table, query, key) = (&self.table, &self.definition.query, self.definition.key);
-        let (old, new) = (self.columns("o."), self.columns("n."));
+        let (old, new) = (self.column_list("o."), self.column_list("n."));
         let sql = format!(
             "DROP TABLE IF EXISTS pg_temp.net;
              CREATE TEMPORARY TABLE net AS
@@ -64,10 +59,10 @@ impl<'a> Floor<'a> {
     }
 
     /// Writes it, in one transaction and one round trip.
-    pub(super) async fn write(&self) -> Result<()> {
+    pub(super) async fn apply_net_changes(&self) -> Result<()> {
         let (table, key) = (&self.table, self.definition.key);
-        let columns = self.columns("");
-        let set = self
+        let columns = self.column_list("");
+        let assignments = self
             .definition
             .columns
             .iter()
@@ -77,7 +72,7 @@ impl<'a> Floor<'a> {
         let sql = format!(
             "BEGIN;
              DELETE FROM {table} AS o USING pg_temp.net AS n WHERE n.what = 'delete' AND o.{key} = n.{key};
-             UPDATE {table} AS o SET {set} FROM pg_temp.net AS n WHERE n.what = 'update' AND o.{key} = n.{key};
+             UPDATE {table} AS o SET {assignments} FROM pg_temp.net AS n WHERE n.what = 'update' AND o.{key} = n.{key};
              INSERT INTO {table} ({key}, {columns}) SELECT {key}, {columns} FROM pg_temp.net WHERE what = 'insert';
              COMMIT"
         );
@@ -85,21 +80,18 @@ impl<'a> Floor<'a> {
     }
 
     /// Makes an empty table like it.
-    pub(super) async fn prepare_recomputation(&self) -> Result<()> {
-        let (table, anew) = (&self.table, self.site.named("anew"));
+    pub(super) async fn create_recompute_table(&self) -> Result<()> {
+        let (table, recompute_table) = (&self.table, self.schema.qualified_name("anew"));
         let sql = format!(
-            "DROP TABLE IF EXISTS {anew}; CREATE TABLE {anew} (LIKE {table} INCLUDING INDEXES)"
+            "DROP TABLE IF EXISTS {recompute_table}; CREATE TABLE {recompute_table} (LIKE {table} INCLUDING INDEXES)"
         );
         Ok(self.client.batch_execute(&sql).await?)
     }
 
     /// Computes and writes all rows into the table `anew`.
     pub(super) async fn recompute(&self) -> Result<()> {
-        let sql = format!(
-            "INSERT INTO {} {}",
-            self.site.named("anew"),
-            self.definition.query
-        );
+        let sql =
+            format!("INSERT INTO {} {}", self.schema.qualified_name("anew"), self.definition.query);
         Ok(self.client.batch_execute(&sql).await?)
     }
 
@@ -107,26 +99,23 @@ impl<'a> Floor<'a> {
     ///
     /// # Errors
     /// The server's; and when the table is not what the query gives.
-    pub(super) async fn finish(self) -> Result<()> {
+    pub(super) async fn verify_and_drop(self) -> Result<()> {
         let query = &self.definition.query;
-        let differing = self.site.differing(self.client, &self.table, query).await?;
+        let differing_rows =
+            self.schema.count_differing_rows(self.client, &self.table, query).await?;
         ensure!(
-            differing == 0,
-            "{differing} rows that were written by hand differ from the result of the query"
+            differing_rows == 0,
+            "{differing_rows} rows that were written by hand differ from the result of the query"
         );
-        let anew = self.site.named("anew");
-        let sql = format!("DROP TABLE {}; DROP TABLE IF EXISTS {anew}", self.table);
+        let recompute_table = self.schema.qualified_name("anew");
+        let sql = format!("DROP TABLE {}; DROP TABLE IF EXISTS {recompute_table}", self.table);
         Ok(self.client.batch_execute(&sql).await?)
     }
 
     /// The columns besides the key.
-    fn columns(&self, prefix: &str) -> String {
-        let columns: Vec<String> = self
-            .definition
-            .columns
-            .iter()
-            .map(|name| format!("{prefix}{name}"))
-            .collect();
+    fn column_list(&self, prefix: &str) -> String {
+        let columns: Vec<String> =
+            self.definition.columns.iter().map(|name| format!("{prefix}{name}")).collect();
         columns.join(", ")
     }
 }

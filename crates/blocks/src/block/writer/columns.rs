@@ -11,7 +11,7 @@ use crate::core::layout::Extent;
 use crate::core::page::Column;
 
 /// Entries of a map, at most: beyond that it is cleared, and columns are written again.
-const WRITTEN_MAX: usize = 1 << 18;
+const ENTRIES_MAX: usize = 1 << 18;
 
 /// Columns already written to the block, by 128-bit hashes under a random seed. As the seed is
 /// secret, collisions are negligible even if an attacker chooses the samples.
@@ -27,32 +27,26 @@ pub(super) struct TimeColumns {
 impl Default for TimeColumns {
     fn default() -> Self {
         let seed = RandomState::new().hash_one(0_u64);
-        Self {
-            seed,
-            times: HashMap::new(),
-            bodies: HashMap::new(),
-            scratch: Vec::new(),
-        }
+        Self { seed, times: HashMap::new(), bodies: HashMap::new(), scratch: Vec::new() }
     }
 }
 
 impl TimeColumns {
-    pub(crate) fn key_of_times(&mut self, times_ms: &[TimeMs]) -> u128 {
+    pub(crate) fn hash_times(&mut self, times_ms: &[TimeMs]) -> u128 {
         self.scratch.clear();
-        self.scratch
-            .extend(times_ms.iter().flat_map(|time_ms| time_ms.to_le_bytes()));
+        self.scratch.extend(times_ms.iter().flat_map(|time_ms| time_ms.to_le_bytes()));
         xxh3_128_with_seed(&self.scratch, self.seed)
     }
 
-    pub(crate) fn key_of_body(&self, bytes: &[u8]) -> u128 {
+    pub(crate) fn hash_body(&self, bytes: &[u8]) -> u128 {
         xxh3_128_with_seed(bytes, self.seed)
     }
 
-    pub(crate) fn times(&self, key: u128) -> Option<&Column> {
+    pub(crate) fn find_times(&self, key: u128) -> Option<&Column> {
         self.times.get(&key)
     }
 
-    pub(crate) fn body(&self, key: u128) -> Option<Extent> {
+    pub(crate) fn find_body(&self, key: u128) -> Option<Extent> {
         self.bodies.get(&key).copied()
     }
 
@@ -65,9 +59,9 @@ impl TimeColumns {
     }
 }
 
-fn insert<T>(written: &mut HashMap<u128, T>, key: u128, value: T) {
-    if written.len() >= WRITTEN_MAX {
-        written.clear();
+fn insert<T>(entries: &mut HashMap<u128, T>, key: u128, value: T) {
+    if entries.len() >= ENTRIES_MAX {
+        entries.clear();
     }
-    written.insert(key, value);
+    entries.insert(key, value);
 }

@@ -9,10 +9,10 @@ use crate::core::frame::{FRAME_BYTES_MAX, put_checked, put_frame};
 use crate::core::layout::Extent;
 
 /// Bytes that are buffered before a write.
-const WRITE_BYTES: usize = 128 << 10;
+const BUFFER_BYTES: usize = 128 << 10;
 
 /// Bytes between two syncs: a longer sync would delay those of the log.
-const SYNC_BYTES: u64 = 512 << 10;
+const SYNC_INTERVAL_BYTES: u64 = 512 << 10;
 
 /// Removes the file when it is dropped, unless it was left to a catalog.
 pub(crate) struct Output<D: Disk> {
@@ -20,42 +20,37 @@ pub(crate) struct Output<D: Disk> {
     name: Option<String>,
     file: D::File,
     buffer: Vec<u8>,
-    written: u64,
-    synced: u64,
+    written_bytes: u64,
+    synced_bytes: u64,
 }
 
 impl<D: Disk> Output<D> {
     pub(crate) fn create(disk: &D, id: BlockId) -> Result<Self, BlockError> {
         let name = new_block(id);
-        let file = disk
-            .create(&name)
-            .map_err(io("create", format!("{}/{name}", disk.place())))?;
+        let file =
+            disk.create(&name).map_err(io("create", format!("{}/{name}", disk.display_path())))?;
         Ok(Self {
             disk: disk.clone(),
             name: Some(name),
             file,
             buffer: Vec::new(),
-            written: 0,
-            synced: 0,
+            written_bytes: 0,
+            synced_bytes: 0,
         })
     }
 
     /// Offset of the next byte in the file.
     pub(crate) fn position(&self) -> u64 {
-        self.written + self.buffer.len() as u64
+        self.written_bytes + self.buffer.len() as u64
     }
 
     fn full_name(&self) -> String {
-        format!(
-            "{}/{}",
-            self.disk.place(),
-            self.name.as_deref().unwrap_or_default()
-        )
+        format!("{}/{}", self.disk.display_path(), self.name.as_deref().unwrap_or_default())
     }
 
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<(), BlockError> {
         self.buffer.extend_from_slice(bytes);
-        self.write_full()
+        self.write_if_full()
     }
 
     /// Writes bytes after their checksum.
@@ -82,47 +77,43 @@ impl<D: Disk> Output<D> {
         let offset = self.position();
         put(&mut self.buffer);
         let length = self.position() - offset;
-        self.write_full()?;
-        Ok(Extent {
-            offset,
-            length: u32::try_from(length).expect("a part is bounded"),
-        })
+        self.write_if_full()?;
+        Ok(Extent { offset, length: u32::try_from(length).expect("a part is bounded") })
     }
 
-    fn write_full(&mut self) -> Result<(), BlockError> {
-        if self.buffer.len() < WRITE_BYTES {
+    fn write_if_full(&mut self) -> Result<(), BlockError> {
+        if self.buffer.len() < BUFFER_BYTES {
             return Ok(());
         }
-        self.write()?;
-        if self.written - self.synced >= SYNC_BYTES {
+        self.flush_buffer()?;
+        if self.written_bytes - self.synced_bytes >= SYNC_INTERVAL_BYTES {
             self.sync()?;
         }
         Ok(())
     }
 
-    fn write(&mut self) -> Result<(), BlockError> {
-        write_all(&self.file, &self.buffer, self.written).map_err(io("write", self.full_name()))?;
-        self.written += self.buffer.len() as u64;
+    fn flush_buffer(&mut self) -> Result<(), BlockError> {
+        write_all(&self.file, &self.buffer, self.written_bytes)
+            .map_err(io("write", self.full_name()))?;
+        self.written_bytes += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
     }
 
     fn sync(&mut self) -> Result<(), BlockError> {
-        self.file
-            .sync_data()
-            .map_err(io("sync", self.full_name()))?;
-        self.synced = self.written;
+        self.file.sync_data().map_err(io("sync", self.full_name()))?;
+        self.synced_bytes = self.written_bytes;
         Ok(())
     }
 
     /// Writes the rest of the buffer, and makes the file durable.
     pub(crate) fn finish(&mut self) -> Result<(), BlockError> {
-        self.write()?;
+        self.flush_buffer()?;
         self.sync()
     }
 
     /// Leaves the file to its catalog.
-    pub(crate) fn keep(mut self) {
+    pub(crate) fn keep_file(mut self) {
         self.name = None;
     }
 }

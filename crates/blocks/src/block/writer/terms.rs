@@ -10,15 +10,15 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::super::error::BlockError;
 use super::output::Output;
 use crate::core::layout::Extent;
-use crate::core::names::{Name, ValuesPage, encode_pages};
+use crate::core::names::{Name, ValuesPage, encode_values_directory};
 use crate::core::postings::PostingsBuilder;
-use crate::core::terms::{LIST_INLINE_MAX, List, Term, TermsBuilder};
+use crate::core::terms::{LIST_INLINE_MAX, PostingsRef, Term, TermsBuilder};
 
 #[derive(Debug, Default)]
 struct LabelPostings {
     /// All series that have the label.
-    all: PostingsBuilder,
-    by_value: HashTable<u32>,
+    all_series: PostingsBuilder,
+    value_indexes: HashTable<u32>,
     values: Vec<(Box<str>, PostingsBuilder)>,
 }
 
@@ -32,11 +32,7 @@ impl LabelValues {
         for (name, value) in labels.iter() {
             match self.names.get_mut(name) {
                 Some(values) => values.push(series, value),
-                None => self
-                    .names
-                    .entry(name.into())
-                    .or_default()
-                    .push(series, value),
+                None => self.names.entry(name.into()).or_default().push(series, value),
             }
         }
     }
@@ -47,29 +43,27 @@ impl LabelValues {
         output: &mut Output<D>,
     ) -> Result<Vec<Name>, BlockError> {
         let names = std::mem::take(&mut self.names).into_iter();
-        names
-            .map(|(name, values)| values.write(name, output))
-            .collect()
+        names.map(|(name, values)| values.write(name, output)).collect()
     }
 }
 
 impl LabelPostings {
     fn push(&mut self, series: u32, value: &str) {
-        self.all.push(series);
+        self.all_series.push(series);
         let hash = |value: &str| xxh3_64(value.as_bytes());
         let values = &self.values;
-        let same = |place: &u32| *values[*place as usize].0 == *value;
-        let place = match self.by_value.find(hash(value), same) {
+        let is_same = |place: &u32| *values[*place as usize].0 == *value;
+        let index = match self.value_indexes.find(hash(value), is_same) {
             Some(place) => *place,
             None => {
                 let place = values.len() as u32;
                 let rehash = |place: &u32| hash(&values[*place as usize].0);
-                self.by_value.insert_unique(hash(value), place, rehash);
+                self.value_indexes.insert_unique(hash(value), place, rehash);
                 self.values.push((value.into(), PostingsBuilder::default()));
                 place
             }
         };
-        self.values[place as usize].1.push(series);
+        self.values[index as usize].1.push(series);
     }
 
     fn write<D: Disk>(
@@ -77,49 +71,39 @@ impl LabelPostings {
         name: Box<str>,
         output: &mut Output<D>,
     ) -> Result<Name, BlockError> {
-        drop(self.by_value);
-        self.values
-            .sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-        let (count, series) = (self.values.len() as u64, self.all.count());
-        let list = output.put_checked(&self.all.finish())?;
+        drop(self.value_indexes);
+        self.values.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        let (value_count, series) = (self.values.len() as u64, self.all_series.count());
+        let list = output.put_checked(&self.all_series.finish())?;
         let mut pages = Vec::new();
         let mut page = TermsBuilder::default();
         for (value, postings) in self.values {
             let series = postings.count();
             let bytes = postings.finish();
             let list = if bytes.len() <= LIST_INLINE_MAX {
-                List::Inline(&bytes)
+                PostingsRef::Inline(&bytes)
             } else {
-                List::At(output.put_checked(&bytes)?)
+                PostingsRef::At(output.put_checked(&bytes)?)
             };
-            page.push(&value, &Term { series, list });
+            page.push(&value, &Term { series, postings: list });
             if page.is_full() {
-                put_page(&mut page, &mut pages, output)?;
+                write_page(&mut page, &mut pages, output)?;
             }
         }
-        put_page(&mut page, &mut pages, output)?;
-        let pages = output.put_frame(&encode_pages(&pages))?;
-        Ok(Name {
-            name,
-            values: count,
-            series,
-            pages,
-            list,
-        })
+        write_page(&mut page, &mut pages, output)?;
+        let pages = output.put_frame(&encode_values_directory(&pages))?;
+        Ok(Name { name, values: value_count, series, pages, postings: list })
     }
 }
 
-fn put_page<D: Disk>(
+fn write_page<D: Disk>(
     page: &mut TermsBuilder,
     pages: &mut Vec<ValuesPage>,
     output: &mut Output<D>,
 ) -> Result<(), BlockError> {
-    if let Some((first, bytes)) = page.take() {
+    if let Some((first, bytes)) = page.take_page() {
         let extent: Extent = output.put_frame(&bytes)?;
-        pages.push(ValuesPage {
-            first: first.into(),
-            extent,
-        });
+        pages.push(ValuesPage { first: first.into(), extent });
     }
     Ok(())
 }

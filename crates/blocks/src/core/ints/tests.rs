@@ -76,9 +76,7 @@ fn a_damaged_column_is_refused_or_another_one() {
 
 #[test]
 fn regular_times_take_a_few_bytes() {
-    let times_ms: Vec<i64> = (0..8640)
-        .map(|at| 1_760_000_000_000 + at * 15_000)
-        .collect();
+    let times_ms: Vec<i64> = (0..8640).map(|at| 1_760_000_000_000 + at * 15_000).collect();
     assert!(encoded(&times_ms, Effort::Quick).len() <= 12);
 }
 
@@ -86,7 +84,7 @@ fn regular_times_take_a_few_bytes() {
 fn jitter_of_some_milliseconds_takes_half_a_byte() {
     let mut chance = SplitMix64::new(1);
     let times_ms: Vec<i64> = (0..480)
-        .map(|at| 1_760_000_000_000 + at * 15_000 + chance.below(7) as i64 - 3)
+        .map(|at| 1_760_000_000_000 + at * 15_000 + chance.next_below(7) as i64 - 3)
         .collect();
     let length = encoded(&times_ms, Effort::Quick).len();
     assert!(length < 480 / 2 + 20, "{length}");
@@ -98,15 +96,12 @@ fn a_counter_that_begins_anew_does_not_widen_the_rest() {
     let mut value = 1 << 40;
     let plain: Vec<i64> = (0..480)
         .map(|_| {
-            value += chance.below(16) as i64;
+            value += chance.next_below(16) as i64;
             value
         })
         .collect();
     let mut anew = plain.clone();
     anew[200..].iter_mut().for_each(|number| *number -= 1 << 40);
-    let (plain, anew) = (
-        encoded(&plain, Effort::Quick).len(),
-        encoded(&anew, Effort::Quick).len(),
-    );
+    let (plain, anew) = (encoded(&plain, Effort::Quick).len(), encoded(&anew, Effort::Quick).len());
     assert!(anew <= plain + 16, "{plain} and {anew}");
 }

@@ -22,7 +22,7 @@ proptest! {
     #[test]
     fn the_newer_sample_counts(old in any_samples(), newer in any_samples()) {
         let mut merged = samples(&old);
-        merge(&mut merged, &samples(&newer));
+        merge_newer(&mut merged, &samples(&newer));
         let mut expected = old;
         expected.extend(newer);
         prop_assert_eq!(merged.times_ms, samples(&expected).times_ms);
@@ -32,7 +32,7 @@ proptest! {
     #[test]
     fn the_last_of_each_interval_is_kept(all in any_samples(), interval_ms in 1..20_i64) {
         let mut kept = samples(&all);
-        keep_last(interval_ms, &mut kept);
+        keep_last_of_intervals(interval_ms, &mut kept);
         let mut expected = BTreeMap::new();
         for (time_ms, value) in all {
             expected.insert(time_ms.div_euclid(interval_ms), (time_ms, value));

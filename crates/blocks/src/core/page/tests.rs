@@ -9,36 +9,22 @@ fn written() -> (Vec<Labels>, Vec<u8>) {
     let mut all = Vec::new();
     for series in 0..50 {
         let instance = format!("host-{series}");
-        let labels = Labels::new([
-            ("__name__", "up"),
-            ("instance", &*instance),
-            ("job", "node"),
-        ]);
+        let labels = Labels::new([("__name__", "up"), ("instance", &*instance), ("job", "node")]);
         let shared = Column {
             count: 480,
             first_ms: 1_760_000_000_000,
             last_ms: 1_760_000_000_000 + 479 * 15_000,
-            body: Body::At(Extent {
-                offset: 24,
-                length: 200,
-            }),
+            body: Body::At(Extent { offset: 24, length: 200 }),
         };
-        let own = Column {
-            count: 1,
-            first_ms: series,
-            last_ms: series,
-            body: Body::Inline(vec![0, 1]),
-        };
-        let (shared, own) = (page.column(&shared), page.column(&own));
+        let own =
+            Column { count: 1, first_ms: series, last_ms: series, body: Body::Inline(vec![0, 1]) };
+        let (shared, own) = (page.add_column(&shared), page.add_column(&own));
         assert_eq!(shared, 0, "a column that is there is used again");
         let chunks = [
             PageChunk {
                 column: shared,
                 kind: ChunkKind::Numbers,
-                body: Body::At(Extent {
-                    offset: 300 + series as u64 * 10,
-                    length: 10,
-                }),
+                body: Body::At(Extent { offset: 300 + series as u64 * 10, length: 10 }),
             },
             PageChunk {
                 column: own,
@@ -49,7 +35,7 @@ fn written() -> (Vec<Labels>, Vec<u8>) {
         page.push(&labels, &chunks);
         all.push(labels);
     }
-    (all, page.take())
+    (all, page.take_page())
 }
 
 #[test]
@@ -59,23 +45,17 @@ fn a_page_comes_back() {
     assert_eq!(page.len(), 50);
     for (place, labels) in all.iter().enumerate() {
         assert_eq!(page.labels(place), *labels);
-        assert_eq!(page.hash(place), hash_of(labels));
+        assert_eq!(page.hash(place), labels_hash(labels));
         assert_eq!(page.label(place, "instance"), labels.get("instance"));
         assert_eq!(page.label(place, "nothing"), "");
         let chunks: Vec<_> = page.chunks(place).collect();
         assert_eq!(
             chunks[0].0.body,
-            Body::At(Extent {
-                offset: 300 + place as u64 * 10,
-                length: 10
-            })
+            Body::At(Extent { offset: 300 + place as u64 * 10, length: 10 })
         );
         assert_eq!(chunks[0].1.count, 480);
         assert_eq!(chunks[1].0.body, Body::Inline(vec![place as u8; 9]));
-        assert_eq!(
-            (chunks[1].1.first_ms, chunks[1].1.last_ms),
-            (place as i64, place as i64)
-        );
+        assert_eq!((chunks[1].1.first_ms, chunks[1].1.last_ms), (place as i64, place as i64));
     }
 }
 
@@ -89,8 +69,7 @@ fn a_damaged_page_is_refused_or_another_one() {
         if let Ok(page) = SeriesPage::decode(&damaged) {
             for place in 0..page.len() {
                 _ = page.labels(place);
-                page.chunks(place)
-                    .for_each(|(chunk, _)| assert!(chunk.column < 200));
+                page.chunks(place).for_each(|(chunk, _)| assert!(chunk.column < 200));
             }
         }
     }
@@ -99,5 +78,5 @@ fn a_damaged_page_is_refused_or_another_one() {
 #[test]
 fn the_hash_of_labels_is_the_same_for_ever() {
     let labels = Labels::new([("__name__", "up"), ("job", "node")]);
-    assert_eq!(hash_of(&labels), 14_889_277_594_315_998_319);
+    assert_eq!(labels_hash(&labels), 14_889_277_594_315_998_319);
 }

@@ -3,13 +3,13 @@
 use super::*;
 
 fn check(pattern: &str, expected: &str) {
-    let found = match places(pattern) {
-        Places::Anywhere => "anywhere".to_owned(),
-        Places::Everywhere => "everywhere".to_owned(),
-        Places::Some(places) => {
+    let found = match match_candidates(pattern) {
+        MatchCandidates::Unbounded => "anywhere".to_owned(),
+        MatchCandidates::All => "everywhere".to_owned(),
+        MatchCandidates::Only(places) => {
             let shown = |place: &PrefixOrValue| {
                 let text = String::from_utf8_lossy(&place.bytes).into_owned();
-                if place.is_whole { text } else { text + "…" }
+                if place.is_exact { text } else { text + "…" }
             };
             places.iter().map(shown).collect::<Vec<_>>().join(" ")
         }
@@ -31,10 +31,7 @@ fn literals_and_prefixes_are_found() {
     check(".*", "everywhere");
     check(".+", "everywhere");
     check(".*foo", "anywhere");
-    check(
-        "(?i)get|put",
-        "GET GEt GeT Get PUT PUt PuT Put gET gEt geT get pUT pUt puT put",
-    );
+    check("(?i)get|put", "GET GEt GeT Get PUT PUt PuT Put gET gEt geT get pUT pUt puT put");
 }
 
 #[test]

@@ -15,10 +15,7 @@ fn encoded(series: impl IntoIterator<Item = u32>) -> Vec<u8> {
     let again = decode(&bytes, end).expect("it was written so");
     assert!(again.iter().eq(series.iter().copied()));
     if end > 0 {
-        assert!(
-            decode(&bytes, end - 1).is_err(),
-            "a series that there is not"
-        );
+        assert!(decode(&bytes, end - 1).is_err(), "a series that there is not");
     }
     bytes
 }
@@ -41,10 +38,7 @@ fn a_run_takes_a_few_bytes_and_every_other_series_a_bit() {
 #[test]
 fn damaged_lists_are_refused_or_others() {
     let mut chance = SplitMix64::new(7);
-    for bytes in [
-        encoded((0..3000).step_by(97)),
-        encoded((0..1 << 16).step_by(2)),
-    ] {
+    for bytes in [encoded((0..3000).step_by(97)), encoded((0..1 << 16).step_by(2))] {
         for _ in 0..3000 {
             let mut damaged = bytes.clone();
             chance.damage(&mut damaged);

@@ -51,22 +51,16 @@ fn any_numbers() -> impl Strategy<Value = Vec<f64>> {
         prop::collection::vec(mixed, 1..600),
         prop::collection::vec(common, 1..600),
         prop::collection::vec(nasty(), 1..100),
-        (
-            0..6_i32,
-            prop::collection::vec((0..1000_i64, 0..200_u32, nasty()), 1..600)
-        )
-            .prop_map(|(digits, steps)| {
+        (0..6_i32, prop::collection::vec((0..1000_i64, 0..200_u32, nasty()), 1..600)).prop_map(
+            |(digits, steps)| {
                 let mut sum = 0;
                 let next = |(step, odd, nasty)| {
                     sum += step;
-                    if odd == 0 {
-                        nasty
-                    } else {
-                        sum as f64 / 10_f64.powi(digits)
-                    }
+                    if odd == 0 { nasty } else { sum as f64 / 10_f64.powi(digits) }
                 };
                 steps.into_iter().map(next).collect()
-            }),
+            }
+        ),
     ]
 }
 
@@ -112,7 +106,7 @@ fn a_marker_does_not_spoil_a_chunk() {
     let mut sum = 0;
     let mut numbers: Vec<f64> = (0..480)
         .map(|_| {
-            sum += chance.below(16);
+            sum += chance.next_below(16);
             sum as f64
         })
         .collect();
@@ -120,34 +114,27 @@ fn a_marker_does_not_spoil_a_chunk() {
     numbers[77] = f64::from_bits(STALE_NAN_BITS);
     numbers[300] = f64::INFINITY;
     let odd = encoded(&numbers, Effort::Quick);
-    assert_eq!((name_of(&plain), name_of(&odd)), ("scaled", "scaled"));
-    assert!(
-        odd.len() <= plain.len() + 40,
-        "{} and {}",
-        plain.len(),
-        odd.len()
-    );
+    assert_eq!((encoding_name(&plain), encoding_name(&odd)), ("scaled", "scaled"));
+    assert!(odd.len() <= plain.len() + 40, "{} and {}", plain.len(), odd.len());
 }
 
 #[test]
 fn each_kind_of_numbers_has_its_encoding() {
-    let name = |numbers: &[f64]| name_of(&encoded(numbers, Effort::Thorough));
+    let name = |numbers: &[f64]| encoding_name(&encoded(numbers, Effort::Thorough));
     assert_eq!(name(&[f64::NAN; 100]), "same");
     let hundredths: Vec<f64> = (0..100).map(|at| f64::from(at * 7 % 13) / 100.0).collect();
     assert_eq!(name(&hundredths), "scaled");
     let roots: Vec<f64> = (0..1000).map(|at| f64::from(at).sqrt()).collect();
     assert_eq!(name(&roots), "pco");
     let mut chance = SplitMix64::new(9);
-    let noise: Vec<f64> = (0..50)
-        .map(|_| f64::from_bits(chance.below(u64::MAX)))
-        .collect();
+    let noise: Vec<f64> = (0..50).map(|_| f64::from_bits(chance.next_below(u64::MAX))).collect();
     assert_eq!(name(&noise), "raw");
 }
 
 #[test]
 fn multiples_are_divided() {
     let mut chance = SplitMix64::new(4);
-    let steps: Vec<u64> = (0..480).map(|_| chance.below(1 << 10)).collect();
+    let steps: Vec<u64> = (0..480).map(|_| chance.next_below(1 << 10)).collect();
     let bytes = |scale: u64| {
         let numbers: Vec<f64> = steps.iter().map(|step| (step * scale) as f64).collect();
         encoded(&numbers, Effort::Quick).len()

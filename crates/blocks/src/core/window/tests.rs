@@ -20,7 +20,7 @@ proptest! {
         let now_ms = time_ms + HOUR_MS;
         let mut all = SeriesSamples::default();
         let mut froms = Vec::new();
-        for (from, piece) in split(&samples, now_ms) {
+        for (from, piece) in split_by_window(&samples, now_ms) {
             froms.push(from);
             prop_assert!(piece.times_ms[0] >= from);
             let last = *piece.times_ms.last().expect("no piece is empty");
@@ -39,21 +39,21 @@ fn a_head_is_written_with_each_window_that_is_over_though_the_clock_was_set_back
     let at = |hours: f64| (hours * HOUR_MS as f64) as TimeMs;
     let mut due = FlushSchedule::new(at(100.0), settle_ms);
     // Blocks have all before, or had to be written before the start.
-    assert_eq!(due.at(at(100.0), settle_ms, at(98.0)), None);
-    assert_eq!(due.at(at(100.0), settle_ms, at(96.0)), Some(at(98.0)));
-    assert_eq!(due.at(at(100.4), settle_ms, at(98.0)), None);
-    assert_eq!(due.at(at(100.5), settle_ms, at(98.0)), Some(at(100.0)));
+    assert_eq!(due.due_end(at(100.0), settle_ms, at(98.0)), None);
+    assert_eq!(due.due_end(at(100.0), settle_ms, at(96.0)), Some(at(98.0)));
+    assert_eq!(due.due_end(at(100.4), settle_ms, at(98.0)), None);
+    assert_eq!(due.due_end(at(100.5), settle_ms, at(98.0)), Some(at(100.0)));
     // It failed.
-    assert_eq!(due.at(at(100.6), settle_ms, at(98.0)), Some(at(100.0)));
-    due.is_done(at(100.0));
-    assert_eq!(due.at(at(100.7), settle_ms, at(100.0)), None);
+    assert_eq!(due.due_end(at(100.6), settle_ms, at(98.0)), Some(at(100.0)));
+    due.mark_flushed(at(100.0));
+    assert_eq!(due.due_end(at(100.7), settle_ms, at(100.0)), None);
     // Set forwards by ten days, and back.
-    assert_eq!(due.at(at(340.5), settle_ms, at(100.0)), Some(at(340.0)));
-    due.is_done(at(340.0));
-    assert_eq!(due.at(at(100.8), settle_ms, at(340.0)), None);
-    assert_eq!(due.at(at(102.4), settle_ms, at(340.0)), None);
-    assert_eq!(due.at(at(102.5), settle_ms, at(340.0)), Some(at(102.0)));
-    due.is_done(at(102.0));
-    assert_eq!(due.at(at(104.4), settle_ms, at(340.0)), None);
-    assert_eq!(due.at(at(104.5), settle_ms, at(340.0)), Some(at(104.0)));
+    assert_eq!(due.due_end(at(340.5), settle_ms, at(100.0)), Some(at(340.0)));
+    due.mark_flushed(at(340.0));
+    assert_eq!(due.due_end(at(100.8), settle_ms, at(340.0)), None);
+    assert_eq!(due.due_end(at(102.4), settle_ms, at(340.0)), None);
+    assert_eq!(due.due_end(at(102.5), settle_ms, at(340.0)), Some(at(102.0)));
+    due.mark_flushed(at(102.0));
+    assert_eq!(due.due_end(at(104.4), settle_ms, at(340.0)), None);
+    assert_eq!(due.due_end(at(104.5), settle_ms, at(340.0)), Some(at(104.0)));
 }

@@ -13,7 +13,7 @@ use egret_base::Condition;
 use egret_base::sync::lock;
 use egret_postgres::postmaster::StopMode;
 
-use crate::core::reconcile::ran_in_a_crash;
+use crate::core::reconcile::ran_during_crash;
 use crate::engine::{BranchSlot, HeldTemplate, Inner, PendingUndo};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState, TemplateState};
@@ -31,9 +31,9 @@ impl Inner {
         id: BranchId,
         slot: &BranchSlot,
     ) -> Result<(), BranchesError> {
-        let result = self.settle_reset(id, slot).await;
-        if result.is_err() && self.resetting(id).is_some() {
-            self.settle_reset_later(id);
+        let result = self.try_finish_reset(id, slot).await;
+        if result.is_err() && self.resetting_branch(id).is_some() {
+            self.schedule_reset_retry(id);
         }
         result
     }
@@ -41,11 +41,11 @@ impl Inner {
     /// Undoes a reset that failed; when that fails too, it is tried again later. The caller holds
     /// the slot.
     pub(super) async fn undo_or_retry(self: &Arc<Self>, undo: PendingUndo, slot: &BranchSlot) {
-        let (id, name) = (undo.before.id, undo.before.name.clone());
+        let (id, name) = (undo.branch_before.id, undo.branch_before.name.clone());
         *lock(&slot.pending_undo) = Some(undo);
         if let Err(error) = self.undo_pending(id, slot).await {
             tracing::warn!(branch = %name, %error, "cannot undo a failed reset of a branch; retrying");
-            self.settle_reset_later(id);
+            self.schedule_reset_retry(id);
         }
     }
 
@@ -58,11 +58,11 @@ impl Inner {
     ) -> Result<(), BranchesError> {
         let pending = lock(&slot.pending_undo)
             .as_ref()
-            .map(|undo| (undo.before.clone(), undo.had_files));
-        if let Some((before, had_files)) = pending {
+            .map(|undo| (undo.branch_before.clone(), undo.had_files));
+        if let Some((branch_before, had_files)) = pending {
             // It may have been destroyed.
-            if self.resetting(id).is_some() {
-                self.undo_reset(&before, had_files).await?;
+            if self.resetting_branch(id).is_some() {
+                self.undo_reset(&branch_before, had_files).await?;
             }
             *lock(&slot.pending_undo) = None;
         }
@@ -70,13 +70,13 @@ impl Inner {
     }
 
     /// Brings a reset to its end, where it has not come there. The caller holds the slot.
-    async fn settle_reset(
+    async fn try_finish_reset(
         self: &Arc<Self>,
         id: BranchId,
         slot: &BranchSlot,
     ) -> Result<(), BranchesError> {
         self.undo_pending(id, slot).await?;
-        match self.resetting(id) {
+        match self.resetting_branch(id) {
             Some(mut branch) => self.redo_reset(&mut branch, slot).await,
             None => Ok(()),
         }
@@ -84,17 +84,18 @@ impl Inner {
 
     /// Brings a reset to its end as soon as that can be done. An Egret that ends before does the
     /// reset at its next start.
-    fn settle_reset_later(self: &Arc<Self>, id: BranchId) {
+    fn schedule_reset_retry(self: &Arc<Self>, id: BranchId) {
         let (inner, slot) = (self.clone(), self.slot(id));
         tokio::spawn(async move {
-            let waiting = Condition::new("branches_not_starting", format!("branch {id}"));
-            while inner.waits_to_retry().await {
-                let _held = slot.lock.lock().await;
-                match inner.settle_reset(id, &slot).await {
-                    Ok(()) => return waiting.recover("the reset of a branch has finished"),
+            let retry_condition = Condition::new("branches_not_starting", format!("branch {id}"));
+            while inner.wait_for_retry().await {
+                let _slot_guard = slot.lock.lock().await;
+                match inner.try_finish_reset(id, &slot).await {
+                    Ok(()) => return retry_condition.recover("the reset of a branch has finished"),
                     Err(_) if inner.stopping.load(Ordering::Acquire) => return,
-                    Err(error) if inner.resetting(id).is_some() => {
-                        waiting.fail(&error, "cannot finish the reset of a branch yet; retrying");
+                    Err(error) if inner.resetting_branch(id).is_some() => {
+                        retry_condition
+                            .fail(&error, "cannot finish the reset of a branch yet; retrying");
                     }
                     Err(error) => {
                         tracing::warn!(branch = %id, %error, "cannot finish the reset of a branch");
@@ -106,9 +107,9 @@ impl Inner {
     }
 
     /// Waits for the retry interval; `false` when Egret stops meanwhile.
-    async fn waits_to_retry(&self) -> bool {
+    async fn wait_for_retry(&self) -> bool {
         tokio::select! {
-            () = self.ending() => false,
+            () = self.await_stop() => false,
             () = tokio::time::sleep(RETRY_INTERVAL) => true,
         }
     }
@@ -121,12 +122,10 @@ impl Inner {
         let id = branch.id;
         // Its boot id is that of the former files: a server that starts on the new ones changes it.
         let recorded = branch.clone();
-        self.put_back(id).await?;
+        self.restore_former_files(id).await?;
         // Nothing is copied while the end of the reset could not be recorded.
-        self.started()?.registry.update_branch(&recorded)?;
-        let checked = self
-            .check_room_for_reset(&recorded.tenant, recorded.template)
-            .await;
+        self.state()?.registry.update_branch(&recorded)?;
+        let checked = self.check_room_for_reset(&recorded.tenant, recorded.template).await;
         let replaced = match checked {
             Ok(()) => self.replace_and_record(branch).await,
             Err(error) => Err(error),
@@ -134,7 +133,7 @@ impl Inner {
         let Err(error) = replaced else {
             return Ok(());
         };
-        let has_files = self.put_back(id).await?;
+        let has_files = self.restore_former_files(id).await?;
         if error.is_external() || self.stopping.load(Ordering::Acquire) {
             return Err(error);
         }
@@ -160,13 +159,11 @@ impl Inner {
                 self.stop_postmaster(id, StopMode::Fast).await?;
             }
             // The row names another template than the one that the former files are of.
-            Some(before) if self.is_startable(&before, &recorded)? => {
-                let former_template = HeldTemplate::new(&self.held_templates, before.template);
+            Some(branch_before) if self.is_startable(&branch_before, &recorded)? => {
+                let former_template =
+                    HeldTemplate::new(&self.held_templates, branch_before.template);
                 self.stop_postmaster(id, StopMode::Fast).await?;
-                let before = Branch {
-                    boot_id: recorded.boot_id,
-                    ..before
-                };
+                let before = Branch { boot_id: recorded.boot_id, ..branch_before };
                 let undo = PendingUndo::new(before, true, former_template);
                 *lock(&slot.pending_undo) = Some(undo);
                 self.undo_pending(id, slot).await?;
@@ -178,35 +175,39 @@ impl Inner {
             }
         }
         self.flush_volume().await?;
-        self.give_up(recorded, &error);
+        self.record_failure(recorded, &error);
         Err(error)
     }
 
     /// Whether the files that a branch had before a reset may run under the row that their manifest
     /// holds.
-    fn is_startable(&self, before: &Branch, recorded: &Branch) -> Result<bool, BranchesError> {
+    fn is_startable(
+        &self,
+        branch_before: &Branch,
+        recorded: &Branch,
+    ) -> Result<bool, BranchesError> {
         use BranchState::{Failed, Running, Suspended};
-        let started = self.started()?;
-        let template = started.registry.template(before.template);
+        let state = self.state()?;
+        let template = state.registry.template(branch_before.template);
         let is_ready = template.is_some_and(|template| template.state == TemplateState::Ready);
         Ok(is_ready
-            && matches!(before.state, Failed | Running | Suspended)
-            && !ran_in_a_crash(recorded, &started.boot_id))
+            && matches!(branch_before.state, Failed | Running | Suspended)
+            && !ran_during_crash(recorded, &state.boot_id))
     }
 
     /// Gives a branch the files and the row that it had before a reset that failed.
     async fn undo_reset(
         self: &Arc<Self>,
-        before: &Branch,
+        branch_before: &Branch,
         had_files: bool,
     ) -> Result<(), BranchesError> {
-        let id = before.id;
+        let id = branch_before.id;
         if had_files {
-            self.put_back(id).await?;
+            self.restore_former_files(id).await?;
             // Where the server runs on, nothing was replaced. Else the row, which is on the disk at
             // once, may not say that the reset is over while files on the disk are still those of
             // the copy.
-            if self.slot(id).live().is_none() {
+            if self.slot(id).postmaster().is_none() {
                 self.flush_volume().await?;
             }
         } else {
@@ -215,16 +216,17 @@ impl Inner {
             self.flush_volume().await?;
         }
         // Also while Egret stops: a reset that was refused is not done at the next start.
-        let started = self.started.get().ok_or(BranchesError::Stopping)?;
-        started.registry.update_branch(before)?;
-        self.refresh_manifest(before);
-        let is_down = before.state == BranchState::Running && self.slot(id).live().is_none();
+        let state = self.state.get().ok_or(BranchesError::Stopping)?;
+        state.registry.update_branch(branch_before)?;
+        self.refresh_manifest(branch_before);
+        let is_down =
+            branch_before.state == BranchState::Running && self.slot(id).postmaster().is_none();
         if is_down
             && !self.stopping.load(Ordering::Acquire)
-            && let Err(error) = self.start_again(&mut before.clone()).await
+            && let Err(error) = self.start_branch(&mut branch_before.clone()).await
         {
-            tracing::warn!(branch = %before.name, %error, "a branch does not start after its reset was undone");
-            self.start_later(id, &error);
+            tracing::warn!(branch = %branch_before.name, %error, "a branch does not start after its reset was undone");
+            self.schedule_start_retry(id, &error);
         }
         Ok(())
     }

@@ -14,11 +14,11 @@ use crate::model::{Branch, BranchState, TemplateId};
 
 impl Inner {
     /// What one tenant's builds take one of each.
-    pub(super) fn builds_of(&self, tenant: &str) -> Arc<Semaphore> {
-        let most = self.config.tenant_builds_max.max(1) as usize;
-        lock(&self.tenant_builds)
+    pub(super) fn tenant_build_permits(&self, tenant: &str) -> Arc<Semaphore> {
+        let builds_max = self.config.tenant_builds_max.max(1) as usize;
+        lock(&self.tenant_build_permits)
             .entry(tenant.to_owned())
-            .or_insert_with(|| Arc::new(Semaphore::new(most)))
+            .or_insert_with(|| Arc::new(Semaphore::new(builds_max)))
             .clone()
     }
 
@@ -26,17 +26,15 @@ impl Inner {
     /// which lives as long as its branches do.
     pub(super) fn check_template_count(&self) -> Result<(), BranchesError> {
         let max = self.config.templates_max;
-        let templates = self.started()?.registry.templates().len() as u64;
+        let templates = self.state()?.registry.templates().len() as u64;
         let limit = Limit::new("branches.templates_max", u64::from(max));
-        limit
-            .check(templates + 1)
-            .map_err(|_| BranchesError::TemplatesFull { max })
+        limit.check(templates + 1).map_err(|_| BranchesError::TemplatesFull { max })
     }
 
     /// Refuses one more template where the branches of a tenant hold, or were the origin of, as
     /// many as they may.
     pub(super) fn check_tenant_templates(&self, tenant: &str) -> Result<(), BranchesError> {
-        let registry = &self.started()?.registry;
+        let registry = &self.state()?.registry;
         let is_living = |branch: &Branch| {
             branch.tenant == tenant
                 && !matches!(branch.state, BranchState::Destroying | BranchState::Pooled)
@@ -45,8 +43,8 @@ impl Inner {
         let mut templates: BTreeSet<TemplateId> =
             held.iter().map(|branch| branch.template).collect();
         let all = registry.templates().into_iter();
-        let own = all.filter(|template| template.tenant.as_deref() == Some(tenant));
-        templates.extend(own.map(|template| template.id));
+        let tenant_templates = all.filter(|template| template.tenant.as_deref() == Some(tenant));
+        templates.extend(tenant_templates.map(|template| template.id));
         let max = self.config.tenant_templates_max;
         let limit = Limit::new("branches.tenant_templates_max", u64::from(max));
         limit
@@ -60,7 +58,7 @@ impl Inner {
         self: &Arc<Self>,
         branch: &Branch,
     ) -> Result<(), BranchesError> {
-        match self.check_room_for(&self.paths.branch(branch.id)).await? {
+        match self.check_room_for_copy(&self.paths.branch(branch.id)).await? {
             // It shares its blocks with the branch.
             0 => Ok(()),
             copied => self.check_tenant_room(&branch.tenant, copied).await,

@@ -17,13 +17,7 @@ fn parameters_of_the_users_own_are_seen_in_the_text() {
     ] {
         assert!(may_define_parameters(sql), "{sql}");
     }
-    for sql in [
-        "SELECT 1",
-        "SET work_mem = '1MB'",
-        "UPDATE t SET a = b.c",
-        "SELECT 'set'",
-        "",
-    ] {
+    for sql in ["SELECT 1", "SET work_mem = '1MB'", "UPDATE t SET a = b.c", "SELECT 'set'", ""] {
         assert!(!may_define_parameters(sql), "{sql}");
     }
 }

@@ -20,10 +20,7 @@ fn template(number: u8, origin: Option<BranchId>, taken_s: i64) -> Template {
         origin_branch: origin,
         tenant: None,
         origin_branch_name: None,
-        source: SourceIdentity {
-            name: "main".into(),
-            system_identifier: "1".into(),
-        },
+        source: SourceIdentity { name: "main".into(), system_identifier: "1".into() },
         lsn: "0/0".into(),
         taken_at: at(taken_s),
         postgres_major: 18,
@@ -71,11 +68,7 @@ fn due(
     let view = View {
         branches: branches
             .iter()
-            .map(|branch| BranchFacts {
-                branch,
-                sessions: 0,
-                idle_since: Some(branch.created_at),
-            })
+            .map(|branch| BranchFacts { branch, sessions: 0, idle_since: Some(branch.created_at) })
             .collect(),
         templates,
         has_source: true,
@@ -92,14 +85,8 @@ fn a_branch_expires_after_its_children_and_never_while_protected() {
     let mut child = branch(2, of_parent.id);
     let config = BranchesConfig::default();
     let templates = [head, of_parent];
-    assert_eq!(
-        due(std::slice::from_ref(&parent), &templates, &config, 9),
-        vec![]
-    );
-    assert_eq!(
-        due(&[parent.clone(), child.clone()], &templates, &config, 11),
-        vec![]
-    );
+    assert_eq!(due(std::slice::from_ref(&parent), &templates, &config, 9), vec![]);
+    assert_eq!(due(&[parent.clone(), child.clone()], &templates, &config, 11), vec![]);
     child.state = BranchState::Destroying;
     let after = due(&[parent.clone(), child.clone()], &templates, &config, 11);
     assert_eq!(after, vec![Command::Expire(parent.id)]);
@@ -121,12 +108,8 @@ fn idle_branches_are_suspended_when_asked_for() {
 
 #[test]
 fn old_unused_templates_go_and_the_newest_stay() {
-    let templates = [
-        template(1, None, 0),
-        template(2, None, 10),
-        template(3, None, 20),
-        template(4, None, 30),
-    ];
+    let templates =
+        [template(1, None, 0), template(2, None, 10), template(3, None, 20), template(4, None, 30)];
     let user = branch(1, templates[0].id);
     let config = BranchesConfig::default();
     let commands = due(&[user], &templates, &config, 1_000);
@@ -154,10 +137,7 @@ fn apply(command: &Command, branches: &mut [Branch], templates: &mut Vec<Templat
 }
 
 fn find(branches: &mut [Branch], id: BranchId) -> &mut Branch {
-    branches
-        .iter_mut()
-        .find(|branch| branch.id == id)
-        .expect("commands name living branches")
+    branches.iter_mut().find(|branch| branch.id == id).expect("commands name living branches")
 }
 
 proptest! {
@@ -166,7 +146,7 @@ proptest! {
     #[test]
     fn doing_what_is_due_settles(seed in any::<u64>()) {
         let entropy = SeededEntropy::new(seed);
-        let byte = || entropy.ten()[0];
+        let byte = || entropy.ten_bytes()[0];
         let mut templates: Vec<Template> = (0..4).map(|n| template(n, None, i64::from(byte()))).collect();
         let mut branches: Vec<Branch> = Vec::new();
         for number in 0..12_u8 {

@@ -60,10 +60,7 @@ fn no_start_while_a_clone_is_missing() {
 #[test]
 fn entries_of_an_old_template_and_those_too_many_go() {
     let hot = [entry(1, Stage::Hot), entry(2, Stage::Cold)];
-    assert_eq!(
-        next(&hot, 1, 10),
-        Some(PoolCommand::Retire(vec![hot[1].id]))
-    );
+    assert_eq!(next(&hot, 1, 10), Some(PoolCommand::Retire(vec![hot[1].id])));
     let mut old = entry(3, Stage::Hot);
     old.template = template_id(0);
     assert_eq!(next(&[old], 1, 10), Some(PoolCommand::Retire(vec![old.id])));
@@ -81,16 +78,16 @@ fn demand_is_the_busiest_ten_seconds_of_the_last_ten_minutes() {
     let at = |second: i64| Timestamp::from_micros(second * 1_000_000);
     let mut demand = Demand::default();
     for second in [0, 1, 2, 100, 105, 109, 110, 121, 300] {
-        demand.note(Preset::Small, at(second));
+        demand.record_request(Preset::Small, at(second));
     }
     assert_eq!(demand.peak(Preset::Small, at(300)), 4);
     assert_eq!(demand.peak(Preset::Large, at(300)), 0);
     assert_eq!(demand.peak(Preset::Small, at(715)), 1);
     assert_eq!(demand.peak(Preset::Small, at(1_000)), 0);
-    assert_eq!(target(None, 4, 2, 16), 4);
-    assert_eq!(target(None, 40, 2, 16), 16);
-    assert_eq!(target(None, 0, 2, 16), 2);
-    assert_eq!(target(Some(0), 9, 2, 16), 0);
+    assert_eq!(target_size(None, 4, 2, 16), 4);
+    assert_eq!(target_size(None, 40, 2, 16), 16);
+    assert_eq!(target_size(None, 0, 2, 16), 2);
+    assert_eq!(target_size(Some(0), 9, 2, 16), 0);
 }
 
 /// What survives a crash of Egret, and what does not.
@@ -135,32 +132,25 @@ impl World {
     }
 
     fn below(&self, bound: u64) -> u64 {
-        let bytes = self.entropy.ten();
+        let bytes = self.entropy.ten_bytes();
         u64::from_le_bytes(bytes[..8].try_into().unwrap()) % bound
     }
 
     /// Now and then the process ends before a step.
     fn step(&self) -> Result<(), Crash> {
-        if self.below(40) == 0 {
-            Err(Crash)
-        } else {
-            Ok(())
-        }
+        if self.below(40) == 0 { Err(Crash) } else { Ok(()) }
     }
 
     fn refresh(&mut self) {
         self.made += 1;
         let now = Timestamp::from_micros(self.made as i64);
         self.templates.push(Template {
-            id: TemplateId::new(now, self.entropy.ten()),
+            id: TemplateId::new(now, self.entropy.ten_bytes()),
             state: TemplateState::Ready,
             origin_branch: None,
             tenant: None,
             origin_branch_name: None,
-            source: SourceIdentity {
-                name: "main".into(),
-                system_identifier: "1".into(),
-            },
+            source: SourceIdentity { name: "main".into(), system_identifier: "1".into() },
             lsn: "0/0".into(),
             taken_at: now,
             postgres_major: 18,
@@ -180,7 +170,7 @@ impl World {
         let now = Timestamp::from_micros(self.made as i64);
         let asked = NewBranch::named(format!("pool-{}", self.made).parse().unwrap());
         Branch {
-            id: BranchId::new(now, self.entropy.ten()),
+            id: BranchId::new(now, self.entropy.ten_bytes()),
             tenant: String::new(),
             name: asked.name,
             state: BranchState::Pooled,
@@ -239,12 +229,7 @@ impl World {
                     let stage = Stage::Planned;
                     let id = row.id;
                     self.rows.push(row);
-                    self.entries.push(PoolEntry {
-                        id,
-                        preset,
-                        template,
-                        stage,
-                    });
+                    self.entries.push(PoolEntry { id, preset, template, stage });
                 }
             }
             PoolCommand::Clone(ids) => self.advance(&ids, Stage::Cold)?,
@@ -270,11 +255,7 @@ impl World {
     }
 
     fn lease(&mut self) -> Result<(), Crash> {
-        let preset = if self.below(3) == 0 {
-            Preset::Large
-        } else {
-            Preset::Small
-        };
+        let preset = if self.below(3) == 0 { Preset::Large } else { Preset::Small };
         let newest = self.newest();
         let hot = |entry: &PoolEntry| {
             entry.stage == Stage::Hot && entry.preset == preset && entry.template == newest
@@ -333,11 +314,7 @@ impl World {
 
     /// A postmaster of the pool is killed.
     fn kill(&mut self) {
-        let Some(entry) = self
-            .entries
-            .iter()
-            .find(|entry| entry.stage >= Stage::Started)
-        else {
+        let Some(entry) = self.entries.iter().find(|entry| entry.stage >= Stage::Started) else {
             return;
         };
         let id = entry.id;
@@ -399,10 +376,7 @@ impl World {
 
     fn check(&self) {
         for id in self.files.iter().chain(&self.postmasters) {
-            assert!(
-                self.rows.iter().any(|row| row.id == *id),
-                "{id} belongs to no row"
-            );
+            assert!(self.rows.iter().any(|row| row.id == *id), "{id} belongs to no row");
         }
         for id in &self.leased {
             let row = self.rows.iter().find(|row| row.id == *id);
@@ -413,11 +387,7 @@ impl World {
         for entry in &self.entries {
             let row = self.rows.iter().find(|row| row.id == entry.id);
             let state = row.map(|row| row.state);
-            assert_eq!(
-                state,
-                Some(BranchState::Pooled),
-                "an entry is not in the pool"
-            );
+            assert_eq!(state, Some(BranchState::Pooled), "an entry is not in the pool");
         }
         for row in &self.rows {
             let owned = self.entries.iter().any(|entry| entry.id == row.id)

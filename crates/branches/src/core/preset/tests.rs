@@ -3,11 +3,7 @@
 use super::*;
 
 fn value(settings: &[(String, String)], name: &str) -> Option<String> {
-    settings
-        .iter()
-        .rev()
-        .find(|(found, _)| found == name)
-        .map(|(_, value)| value.clone())
+    settings.iter().rev().find(|(found, _)| found == name).map(|(_, value)| value.clone())
 }
 
 fn name() -> BranchName {
@@ -29,21 +25,12 @@ fn a_fast_branch_does_not_flush_and_a_durable_one_does() {
 #[test]
 fn a_twin_keeps_the_sources_settings_but_connects_to_no_other_server() {
     let twin = settings(Preset::Twin, true, &BTreeMap::new(), 18, "", &name());
-    for kept in [
-        "fsync",
-        "shared_buffers",
-        "wal_level",
-        "checkpoint_timeout",
-        "autovacuum",
-    ] {
+    for kept in ["fsync", "shared_buffers", "wal_level", "checkpoint_timeout", "autovacuum"] {
         assert_eq!(value(&twin, kept), None, "{kept}");
     }
-    for off in [
-        "archive_command",
-        "primary_conninfo",
-        "synchronous_standby_names",
-        "listen_addresses",
-    ] {
+    for off in
+        ["archive_command", "primary_conninfo", "synchronous_standby_names", "listen_addresses"]
+    {
         assert_eq!(value(&twin, off).as_deref(), Some(""), "{off}");
     }
 }

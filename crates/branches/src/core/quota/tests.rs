@@ -13,20 +13,12 @@ fn settings_that_take_the_machine_are_refused_with_the_name_of_the_limit() {
     for (name, value, limit) in [
         ("max_connections", "100000", "branches.setting_sessions_max"),
         ("max_connections", "1e5", "branches.setting_sessions_max"),
-        (
-            "max_prepared_transactions",
-            "200000",
-            "branches.setting_sessions_max",
-        ),
+        ("max_prepared_transactions", "200000", "branches.setting_sessions_max"),
         ("shared_buffers", "2GB", "branches.setting_memory_max"),
         ("shared_buffers", "1.5 GB", "branches.setting_memory_max"),
         ("shared_buffers", "1000000", "branches.setting_memory_max"),
         ("work_mem", "1TB", "branches.setting_memory_max"),
-        (
-            "maintenance_work_mem",
-            "9999999999",
-            "branches.setting_memory_max",
-        ),
+        ("maintenance_work_mem", "9999999999", "branches.setting_memory_max"),
         ("max_wal_size", "1TB", "branches.setting_wal_max"),
         ("min_wal_size", "900000", "branches.setting_wal_max"),
     ] {

@@ -10,10 +10,7 @@ fn template(number: u8, state: TemplateState) -> Template {
         origin_branch: None,
         tenant: None,
         origin_branch_name: None,
-        source: SourceIdentity {
-            name: "main".into(),
-            system_identifier: "1".into(),
-        },
+        source: SourceIdentity { name: "main".into(), system_identifier: "1".into() },
         lsn: "0/0".into(),
         taken_at: Timestamp::from_micros(0),
         postgres_major: 18,
@@ -53,10 +50,7 @@ fn branch(state: BranchState) -> Branch {
 }
 
 fn disk(branch: &Branch, exists: bool, runs: bool) -> DiskSurvey {
-    let mut disk = DiskSurvey {
-        boot_id: "boot-1".into(),
-        ..DiskSurvey::default()
-    };
+    let mut disk = DiskSurvey { boot_id: "boot-1".into(), ..DiskSurvey::default() };
     disk.templates.insert(branch.template);
     if exists {
         disk.branches.insert(branch.id);
@@ -69,11 +63,7 @@ fn disk(branch: &Branch, exists: bool, runs: bool) -> DiskSurvey {
 }
 
 fn repairs(branch: &Branch, disk: &DiskSurvey) -> Vec<Repair> {
-    reconcile(
-        std::slice::from_ref(branch),
-        &[template(1, TemplateState::Ready)],
-        disk,
-    )
+    reconcile(std::slice::from_ref(branch), &[template(1, TemplateState::Ready)], disk)
 }
 
 #[test]
@@ -85,20 +75,10 @@ fn every_state_of_a_row_against_the_disk() {
         (S::Creating, true, true, Some(Repair::Discard(id))),
         (S::Running, true, true, Some(Repair::Adopt(id))),
         (S::Running, true, false, Some(Repair::Start(id))),
-        (
-            S::Running,
-            false,
-            false,
-            Some(Repair::Fail(id, FILES_MISSING)),
-        ),
+        (S::Running, false, false, Some(Repair::Fail(id, FILES_MISSING))),
         (S::Suspended, true, false, None),
         (S::Suspended, true, true, Some(Repair::StopStray(id))),
-        (
-            S::Suspended,
-            false,
-            false,
-            Some(Repair::Fail(id, FILES_MISSING)),
-        ),
+        (S::Suspended, false, false, Some(Repair::Fail(id, FILES_MISSING))),
         (S::Resetting, false, false, Some(Repair::FinishReset(id))),
         (S::Resetting, true, true, Some(Repair::FinishReset(id))),
         (S::Destroying, true, true, None),
@@ -107,11 +87,7 @@ fn every_state_of_a_row_against_the_disk() {
     for (state, exists, runs, expected) in table {
         let branch = branch(state);
         let found = repairs(&branch, &disk(&branch, exists, runs));
-        assert_eq!(
-            found,
-            Vec::from_iter(expected),
-            "{state} exists={exists} runs={runs}"
-        );
+        assert_eq!(found, Vec::from_iter(expected), "{state} exists={exists} runs={runs}");
     }
 }
 
@@ -120,24 +96,18 @@ fn only_a_durable_branch_is_trusted_after_the_machine_crashed() {
     let mut branch = branch(BranchState::Running);
     let mut disk = disk(&branch, true, false);
     disk.boot_id = "boot-2".into();
-    assert_eq!(
-        repairs(&branch, &disk),
-        vec![Repair::Fail(branch.id, MACHINE_CRASHED)]
-    );
+    assert_eq!(repairs(&branch, &disk), vec![Repair::Fail(branch.id, MACHINE_CRASHED)]);
     branch.boot_id = None;
-    assert!(!ran_in_a_crash(&branch, "boot-2"));
+    assert!(!ran_during_crash(&branch, "boot-2"));
     branch.boot_id = Some("boot-1".into());
-    assert!(ran_in_a_crash(&branch, "boot-2"));
-    assert!(!ran_in_a_crash(&branch, "boot-1"));
+    assert!(ran_during_crash(&branch, "boot-2"));
+    assert!(!ran_during_crash(&branch, "boot-1"));
     // One that was being woken is suspended still.
     branch.state = BranchState::Suspended;
-    assert_eq!(
-        repairs(&branch, &disk),
-        vec![Repair::Fail(branch.id, MACHINE_CRASHED)]
-    );
+    assert_eq!(repairs(&branch, &disk), vec![Repair::Fail(branch.id, MACHINE_CRASHED)]);
     branch.state = BranchState::Running;
     branch.durable = true;
-    assert!(!ran_in_a_crash(&branch, "boot-2"));
+    assert!(!ran_during_crash(&branch, "boot-2"));
     assert_eq!(repairs(&branch, &disk), vec![Repair::Start(branch.id)]);
 }
 
@@ -170,18 +140,9 @@ fn a_lost_registry_is_made_again_from_manifests_and_strangers_are_left_alone() {
 fn interrupted_builds_and_stray_sockets_go() {
     let stray = BranchId::new(Timestamp::from_micros(5), [5; 10]);
     let building = template(3, TemplateState::Building);
-    let disk = DiskSurvey {
-        sockets: BTreeSet::from([stray]),
-        ..DiskSurvey::default()
-    };
+    let disk = DiskSurvey { sockets: BTreeSet::from([stray]), ..DiskSurvey::default() };
     let repairs = reconcile(&[], std::slice::from_ref(&building), &disk);
-    assert_eq!(
-        repairs,
-        vec![
-            Repair::DiscardTemplate(building.id),
-            Repair::RemoveSocket(stray)
-        ]
-    );
+    assert_eq!(repairs, vec![Repair::DiscardTemplate(building.id), Repair::RemoveSocket(stray)]);
 }
 
 #[test]
@@ -189,15 +150,9 @@ fn what_a_reset_has_left_goes_unless_the_reset_needs_it_or_no_row_knows_it() {
     let mut branch = branch(BranchState::Suspended);
     let mut disk = disk(&branch, true, false);
     disk.leftovers.insert(branch.id);
-    assert_eq!(
-        repairs(&branch, &disk),
-        vec![Repair::RemoveLeftovers(branch.id)]
-    );
+    assert_eq!(repairs(&branch, &disk), vec![Repair::RemoveLeftovers(branch.id)]);
     branch.state = BranchState::Resetting;
-    assert_eq!(
-        repairs(&branch, &disk),
-        vec![Repair::FinishReset(branch.id)]
-    );
+    assert_eq!(repairs(&branch, &disk), vec![Repair::FinishReset(branch.id)]);
     disk.branches.clear();
     disk.sockets.clear();
     let template = template(1, TemplateState::Ready);
@@ -213,11 +168,8 @@ fn files_that_a_reset_has_put_aside_are_files_of_their_branch() {
     let branch = branch(BranchState::Suspended);
     let mut disk = disk(&branch, false, false);
     disk.leftovers.insert(branch.id);
-    disk.formers.insert(branch.id);
-    assert_eq!(
-        repairs(&branch, &disk),
-        vec![Repair::RemoveLeftovers(branch.id)]
-    );
+    disk.former_files.insert(branch.id);
+    assert_eq!(repairs(&branch, &disk), vec![Repair::RemoveLeftovers(branch.id)]);
     disk.branch_manifests.insert(branch.id, branch.created_at);
     let template = template(1, TemplateState::Ready);
     for exists in [false, true] {

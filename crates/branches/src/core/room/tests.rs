@@ -10,10 +10,7 @@ fn id(number: i64) -> BranchId {
 }
 
 fn sizes(sizes: &[(i64, u64)]) -> HashMap<BranchId, u64> {
-    sizes
-        .iter()
-        .map(|(number, mib)| (id(*number), mib << 20))
-        .collect()
+    sizes.iter().map(|(number, mib)| (id(*number), mib << 20)).collect()
 }
 
 #[test]
@@ -37,16 +34,9 @@ fn a_full_volume_stops_nothing_that_does_not_grow() {
 
 #[test]
 fn room_that_falls_fast_is_short_early() {
-    let config = BranchesConfig {
-        free_critical: ByteSize::mib(256),
-        ..BranchesConfig::default()
-    };
+    let config = BranchesConfig { free_critical: ByteSize::mib(256), ..BranchesConfig::default() };
     let short = |free: ByteSize, falling: ByteSize| {
-        Room {
-            free: free.bytes(),
-            falling_per_s: falling.bytes(),
-        }
-        .is_short(&config)
+        Room { free: free.bytes(), falling_per_s: falling.bytes() }.is_short(&config)
     };
     assert!(!short(ByteSize::mib(300), ByteSize::mib(0)));
     assert!(short(ByteSize::mib(200), ByteSize::mib(0)));

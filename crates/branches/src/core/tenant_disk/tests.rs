@@ -15,10 +15,7 @@ fn disk(branches: &[(u8, u64)]) -> TenantDisk {
     TenantDisk {
         uncounted: std::collections::BTreeMap::new(),
         bytes: branches.iter().map(|(_, bytes)| bytes).sum(),
-        branches: branches
-            .iter()
-            .map(|(number, bytes)| (id(*number), *bytes))
-            .collect(),
+        branches: branches.iter().map(|(number, bytes)| (id(*number), *bytes)).collect(),
     }
 }
 
@@ -89,11 +86,7 @@ fn of_a_tenant_over_its_limit_the_branch_that_grew_most_is_stopped() {
     assert_eq!(record("other", &[(3, 90 * MIB)]), None, "it is within");
     let stopped = record("one", &[(1, 73 * MIB), (2, 40 * MIB)]);
     assert_eq!(stopped, Some(id(2)), "not the largest");
-    assert_eq!(
-        record("one", &[(1, 73 * MIB), (2, 40 * MIB)]),
-        None,
-        "none grows"
-    );
+    assert_eq!(record("one", &[(1, 73 * MIB), (2, 40 * MIB)]), None, "none grows");
     let stopped = record("one", &[(1, 73 * MIB), (2, 40 * MIB), (4, 9 * MIB)]);
     assert_eq!(stopped, Some(id(4)), "a new one");
     assert_eq!(disks.bytes_of("one"), 122 * MIB);

@@ -29,7 +29,7 @@ async fn a_result_serves_those_that_came_before_the_work_began() {
     let Work::Turn(unfinished) = work.join().await else {
         panic!("an older result was shared");
     };
-    assert!(work.try_turn().is_none() && work.is_under_way());
+    assert!(work.try_take_turn().is_none() && work.is_under_way());
     drop(unfinished);
-    assert!(!work.is_under_way() && work.try_turn().is_some());
+    assert!(!work.is_under_way() && work.try_take_turn().is_some());
 }

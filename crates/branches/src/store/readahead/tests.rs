@@ -8,27 +8,16 @@ fn small_files_are_read_whole_and_large_ones_at_both_ends() {
     let base = directory.path().join("base/16384");
     fs::create_dir_all(&base).unwrap();
     let make = |name: &str, bytes: u64| {
-        File::create(base.join(name))
-            .unwrap()
-            .set_len(bytes)
-            .unwrap();
+        File::create(base.join(name)).unwrap().set_len(bytes).unwrap();
     };
     make("1", 8192);
     make("1_fsm", 24_576);
     make("2", 1 << 20);
     make("3", 0);
-    let relations = [
-        "base/16384/1",
-        "base/16384/2",
-        "base/16384/3",
-        "base/16384/4",
-    ];
-    let found = ranges(directory.path(), &relations.map(str::to_owned));
-    let range = |file: &str, offset, bytes| Range {
-        file: format!("base/16384/{file}"),
-        offset,
-        bytes,
-    };
+    let relations = ["base/16384/1", "base/16384/2", "base/16384/3", "base/16384/4"];
+    let found = find_ranges(directory.path(), &relations.map(str::to_owned));
+    let range =
+        |file: &str, offset, bytes| Range { file: format!("base/16384/{file}"), offset, bytes };
     let expected = vec![
         range("1", 0, 8192),
         range("1_fsm", 0, 24_576),

@@ -16,72 +16,67 @@ use crate::model::{
 type StateResult<T> = Result<T, StateError>;
 
 pub(super) fn insert_branch(connection: &Connection, branch: &Branch) -> StateResult<()> {
-    connection
-        .prepare_cached(include_str!("../sql/insert_branch.sql"))?
-        .execute(params![
-            branch.id.to_string(),
-            branch.tenant,
-            branch.name.as_str(),
-            branch.state.as_str(),
-            branch.template.to_string(),
-            branch.parent_branch.as_ref().map(BranchName::as_str),
-            branch.from.to_string(),
-            branch.preset.as_str(),
-            branch.durable,
-            branch.protected,
-            json(&branch.settings),
-            json(&branch.labels),
-            branch.created_at.as_micros(),
-            branch.ttl_ms.map(|ms| ms as i64),
-            branch.expires_at.map(|at| at.as_micros()),
-            branch.failure,
-            branch.receipt.as_ref().map(json),
-            branch.boot_id,
-            branch.postmaster.map(|(pid, _)| pid),
-            branch.postmaster.map(|(_, ticks)| ticks as i64),
-            branch.superuser,
-            branch.role_passwords,
-            branch.waits_for_room,
-            branch.notice,
-        ])?;
+    connection.prepare_cached(include_str!("../sql/insert_branch.sql"))?.execute(params![
+        branch.id.to_string(),
+        branch.tenant,
+        branch.name.as_str(),
+        branch.state.as_str(),
+        branch.template.to_string(),
+        branch.parent_branch.as_ref().map(BranchName::as_str),
+        branch.from.to_string(),
+        branch.preset.as_str(),
+        branch.durable,
+        branch.protected,
+        to_json(&branch.settings),
+        to_json(&branch.labels),
+        branch.created_at.as_micros(),
+        branch.ttl_ms.map(|ms| ms as i64),
+        branch.expires_at.map(|at| at.as_micros()),
+        branch.failure,
+        branch.receipt.as_ref().map(to_json),
+        branch.boot_id,
+        branch.postmaster.map(|(pid, _)| pid),
+        branch.postmaster.map(|(_, ticks)| ticks as i64),
+        branch.superuser,
+        branch.role_passwords,
+        branch.waits_for_room,
+        branch.notice,
+    ])?;
     Ok(())
 }
 
 pub(super) fn update_branch(connection: &Connection, branch: &Branch) -> StateResult<()> {
-    connection
-        .prepare_cached(include_str!("../sql/update_branch.sql"))?
-        .execute(params![
-            branch.id.to_string(),
-            branch.state.as_str(),
-            branch.template.to_string(),
-            branch.failure,
-            branch.receipt.as_ref().map(json),
-            branch.boot_id,
-            branch.postmaster.map(|(pid, _)| pid),
-            branch.postmaster.map(|(_, ticks)| ticks as i64),
-            branch.parent_branch.as_ref().map(BranchName::as_str),
-            branch.waits_for_room,
-            branch.superuser,
-            branch.notice,
-        ])?;
+    connection.prepare_cached(include_str!("../sql/update_branch.sql"))?.execute(params![
+        branch.id.to_string(),
+        branch.state.as_str(),
+        branch.template.to_string(),
+        branch.failure,
+        branch.receipt.as_ref().map(to_json),
+        branch.boot_id,
+        branch.postmaster.map(|(pid, _)| pid),
+        branch.postmaster.map(|(_, ticks)| ticks as i64),
+        branch.parent_branch.as_ref().map(BranchName::as_str),
+        branch.waits_for_room,
+        branch.superuser,
+        branch.notice,
+    ])?;
     Ok(())
 }
 
 pub(super) fn lease_branch(connection: &Connection, branch: &Branch) -> StateResult<()> {
-    let leased = connection
-        .prepare_cached(include_str!("../sql/lease_branch.sql"))?
-        .execute(params![
+    let leased =
+        connection.prepare_cached(include_str!("../sql/lease_branch.sql"))?.execute(params![
             branch.id.to_string(),
             branch.tenant,
             branch.name.as_str(),
             branch.state.as_str(),
             branch.from.to_string(),
             branch.protected,
-            json(&branch.labels),
+            to_json(&branch.labels),
             branch.created_at.as_micros(),
             branch.ttl_ms.map(|ms| ms as i64),
             branch.expires_at.map(|at| at.as_micros()),
-            branch.receipt.as_ref().map(json),
+            branch.receipt.as_ref().map(to_json),
             branch.boot_id,
             branch.postmaster.map(|(pid, _)| pid),
             branch.postmaster.map(|(_, ticks)| ticks as i64),
@@ -90,37 +85,33 @@ pub(super) fn lease_branch(connection: &Connection, branch: &Branch) -> StateRes
     Ok(())
 }
 
-pub(super) fn change_branch(connection: &Connection, branch: &Branch) -> StateResult<()> {
-    connection
-        .prepare_cached(include_str!("../sql/change_branch.sql"))?
-        .execute(params![
-            branch.id.to_string(),
-            branch.protected,
-            branch.ttl_ms.map(|ms| ms as i64),
-            branch.expires_at.map(|at| at.as_micros()),
-            json(&branch.labels),
-        ])?;
+pub(super) fn update_user_fields(connection: &Connection, branch: &Branch) -> StateResult<()> {
+    connection.prepare_cached(include_str!("../sql/change_branch.sql"))?.execute(params![
+        branch.id.to_string(),
+        branch.protected,
+        branch.ttl_ms.map(|ms| ms as i64),
+        branch.expires_at.map(|at| at.as_micros()),
+        to_json(&branch.labels),
+    ])?;
     Ok(())
 }
 
 pub(super) fn put_template(connection: &Connection, template: &Template) -> StateResult<()> {
-    connection
-        .prepare_cached(include_str!("../sql/put_template.sql"))?
-        .execute(params![
-            template.id.to_string(),
-            template.state.as_str(),
-            template.origin_branch.map(|id| id.to_string()),
-            template.tenant,
-            template.origin_branch_name.as_ref().map(BranchName::as_str),
-            json(&template.source),
-            template.lsn,
-            template.taken_at.as_micros(),
-            template.postgres_major,
-            template.preload_libraries,
-            json(&template.phases),
-            template.losses.as_ref().map(json),
-            template.superuser,
-        ])?;
+    connection.prepare_cached(include_str!("../sql/put_template.sql"))?.execute(params![
+        template.id.to_string(),
+        template.state.as_str(),
+        template.origin_branch.map(|id| id.to_string()),
+        template.tenant,
+        template.origin_branch_name.as_ref().map(BranchName::as_str),
+        to_json(&template.source),
+        template.lsn,
+        template.taken_at.as_micros(),
+        template.postgres_major,
+        template.preload_libraries,
+        to_json(&template.phases),
+        template.losses.as_ref().map(to_json),
+        template.superuser,
+    ])?;
     Ok(())
 }
 
@@ -149,10 +140,7 @@ pub(super) fn insert_role_password(
 }
 
 pub(super) fn delete_role_passwords(connection: &Connection, branch: BranchId) -> StateResult<()> {
-    connection.execute(
-        "DELETE FROM role_password WHERE branch = ?1",
-        [branch.to_string()],
-    )?;
+    connection.execute("DELETE FROM role_password WHERE branch = ?1", [branch.to_string()])?;
     Ok(())
 }
 
@@ -169,13 +157,13 @@ fn role_password_from(row: &Row<'_>) -> rusqlite::Result<(BranchId, RolePassword
     let valid_until: Option<i64> = row.get("valid_until")?;
     let verifier = verifier
         .parse::<Verifier>()
-        .map_err(|error| unreadable("verifier", error.to_string()))?;
+        .map_err(|error| column_error("verifier", error.to_string()))?;
     let password = RolePassword {
         role: row.get("role")?,
         verifier: Arc::new(verifier),
         valid_until: valid_until.map(egret_base::Timestamp::from_micros),
     };
-    Ok((parsed::<BranchId>(row, "branch")?, password))
+    Ok((parse_column::<BranchId>(row, "branch")?, password))
 }
 
 pub(super) fn templates(connection: &Connection) -> StateResult<Vec<Template>> {
@@ -184,39 +172,38 @@ pub(super) fn templates(connection: &Connection) -> StateResult<Vec<Template>> {
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-fn json<T: Serialize>(value: &T) -> String {
+fn to_json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("these values have text keys and always serialise")
 }
 
 /// A text column parsed into its type; what cannot be parsed is reported with the column's name.
-fn parsed<T: std::str::FromStr<Err = String>>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
+fn parse_column<T: std::str::FromStr<Err = String>>(
+    row: &Row<'_>,
+    column: &str,
+) -> rusqlite::Result<T> {
     let text: String = row.get(column)?;
-    text.parse()
-        .map_err(|message: String| unreadable(column, message))
+    text.parse().map_err(|message: String| column_error(column, message))
 }
 
-fn parsed_option<T: std::str::FromStr<Err = String>>(
+fn parse_optional_column<T: std::str::FromStr<Err = String>>(
     row: &Row<'_>,
     column: &str,
 ) -> rusqlite::Result<Option<T>> {
     let text: Option<String> = row.get(column)?;
-    text.map(|text| {
-        text.parse()
-            .map_err(|message: String| unreadable(column, message))
-    })
-    .transpose()
+    text.map(|text| text.parse().map_err(|message: String| column_error(column, message)))
+        .transpose()
 }
 
-fn from_json<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
+fn parse_json_column<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
     let text: String = row.get(column)?;
     parse_json(&text, column)
 }
 
 fn parse_json<T: DeserializeOwned>(text: &str, column: &str) -> rusqlite::Result<T> {
-    serde_json::from_str(text).map_err(|error| unreadable(column, error.to_string()))
+    serde_json::from_str(text).map_err(|error| column_error(column, error.to_string()))
 }
 
-fn unreadable(column: &str, message: String) -> rusqlite::Error {
+fn column_error(column: &str, message: String) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(
         0,
         rusqlite::types::Type::Text,
@@ -231,29 +218,27 @@ fn branch_from(row: &Row<'_>) -> rusqlite::Result<Branch> {
     let ttl_ms: Option<i64> = row.get("ttl_ms")?;
     let expires_at: Option<i64> = row.get("expires_at")?;
     Ok(Branch {
-        id: parsed::<BranchId>(row, "id")?,
+        id: parse_column::<BranchId>(row, "id")?,
         tenant: row.get("tenant")?,
-        name: parsed::<BranchName>(row, "name")?,
-        state: parsed::<BranchState>(row, "state")?,
-        template: parsed::<TemplateId>(row, "template")?,
-        parent_branch: parsed_option::<BranchName>(row, "parent_branch")?,
-        from: parsed(row, "origin")?,
-        preset: parsed(row, "preset")?,
+        name: parse_column::<BranchName>(row, "name")?,
+        state: parse_column::<BranchState>(row, "state")?,
+        template: parse_column::<TemplateId>(row, "template")?,
+        parent_branch: parse_optional_column::<BranchName>(row, "parent_branch")?,
+        from: parse_column(row, "origin")?,
+        preset: parse_column(row, "preset")?,
         durable: row.get("durable")?,
         superuser: row.get("superuser")?,
         role_passwords: row.get("role_passwords")?,
         waits_for_room: row.get("waits_for_room")?,
         notice: row.get("notice")?,
         protected: row.get("protected")?,
-        settings: from_json(row, "settings")?,
-        labels: from_json(row, "labels")?,
+        settings: parse_json_column(row, "settings")?,
+        labels: parse_json_column(row, "labels")?,
         created_at: egret_base::Timestamp::from_micros(row.get("created_at")?),
         ttl_ms: ttl_ms.and_then(|ms| u64::try_from(ms).ok()),
         expires_at: expires_at.map(egret_base::Timestamp::from_micros),
         failure: row.get("failure")?,
-        receipt: receipt
-            .map(|text| parse_json(&text, "receipt"))
-            .transpose()?,
+        receipt: receipt.map(|text| parse_json(&text, "receipt")).transpose()?,
         boot_id: row.get("boot_id")?,
         postmaster: pid.zip(ticks.and_then(|ticks| u64::try_from(ticks).ok())),
     })
@@ -262,17 +247,17 @@ fn branch_from(row: &Row<'_>) -> rusqlite::Result<Branch> {
 fn template_from(row: &Row<'_>) -> rusqlite::Result<Template> {
     let losses: Option<String> = row.get("losses")?;
     Ok(Template {
-        id: parsed::<TemplateId>(row, "id")?,
-        state: parsed::<TemplateState>(row, "state")?,
-        origin_branch: parsed_option::<BranchId>(row, "origin_branch")?,
+        id: parse_column::<TemplateId>(row, "id")?,
+        state: parse_column::<TemplateState>(row, "state")?,
+        origin_branch: parse_optional_column::<BranchId>(row, "origin_branch")?,
         tenant: row.get("tenant")?,
-        origin_branch_name: parsed_option::<BranchName>(row, "origin_branch_name")?,
-        source: from_json::<SourceIdentity>(row, "source")?,
+        origin_branch_name: parse_optional_column::<BranchName>(row, "origin_branch_name")?,
+        source: parse_json_column::<SourceIdentity>(row, "source")?,
         lsn: row.get("lsn")?,
         taken_at: egret_base::Timestamp::from_micros(row.get("taken_at")?),
         postgres_major: row.get("postgres_major")?,
         preload_libraries: row.get("preload_libraries")?,
-        phases: from_json(row, "phases")?,
+        phases: parse_json_column(row, "phases")?,
         losses: losses.map(|text| parse_json(&text, "losses")).transpose()?,
         superuser: row.get("superuser")?,
     })

@@ -16,18 +16,12 @@ fn template() -> Template {
         origin_branch: Some(BranchId::new(Timestamp::from_micros(1), [2; 10])),
         tenant: None,
         origin_branch_name: Some("parent".parse().unwrap()),
-        source: SourceIdentity {
-            name: "main".into(),
-            system_identifier: "42".into(),
-        },
+        source: SourceIdentity { name: "main".into(), system_identifier: "42".into() },
         lsn: "0/1A2B3C".into(),
         taken_at: Timestamp::from_micros(5),
         postgres_major: 18,
         preload_libraries: String::new(),
-        phases: vec![Phase {
-            name: "snapshot".into(),
-            ms: 9.5,
-        }],
+        phases: vec![Phase { name: "snapshot".into(), ms: 9.5 }],
         losses: Some(vec![Loss {
             kind: LossKind::UnloggedRelations,
             total: Some(1),
@@ -136,9 +130,7 @@ fn branches_are_counted_in_all_and_of_a_tenant() {
         name: format!("pr-{number}").parse().unwrap(),
         ..branch(number)
     };
-    registry
-        .insert_branches(&[of("one", 1), of("one", 2), of("two", 3)])
-        .unwrap();
+    registry.insert_branches(&[of("one", 1), of("one", 2), of("two", 3)]).unwrap();
     let counts = registry.counts_where("one", |branch| branch.id != of("one", 2).id);
     assert_eq!((counts.all, counts.of_tenant), (2, 1));
     assert_eq!(registry.counts_where("", |_| true).of_tenant, 0);
@@ -148,18 +140,10 @@ fn branches_are_counted_in_all_and_of_a_tenant() {
 fn changes_touch_only_what_was_asked_for() {
     let (_directory, registry) = registry();
     registry.insert_branch(&branch(1)).unwrap();
-    let change = BranchUpdate {
-        ttl_ms: Some(None),
-        ..BranchUpdate::default()
-    };
-    registry
-        .change_branch(branch(1).id, &change, Timestamp::from_micros(9))
-        .unwrap();
+    let change = BranchUpdate { ttl_ms: Some(None), ..BranchUpdate::default() };
+    registry.apply_update(branch(1).id, &change, Timestamp::from_micros(9)).unwrap();
     let found = registry.branch(branch(1).id).unwrap();
-    assert_eq!(
-        (found.ttl_ms, found.expires_at, found.protected),
-        (None, None, true)
-    );
+    assert_eq!((found.ttl_ms, found.expires_at, found.protected), (None, None, true));
     assert_eq!(found.labels, branch(1).labels);
 }
 

@@ -11,7 +11,7 @@ use egret_base::Timestamp;
 use egret_base::sync::lock;
 use egret_linux::subvolume;
 
-use super::disk_use::unshared_below;
+use super::disk_use::sum_unshared_bytes;
 use super::driver::{Driver, Volume};
 use super::remove::{delete_subvolume, remove_tree};
 
@@ -55,15 +55,11 @@ impl Volume for Btrfs {
         if !path.exists() {
             return Ok(());
         }
-        if subvolume::is_subvolume(path)? {
-            delete_subvolume(path)
-        } else {
-            remove_tree(path)
-        }
+        if subvolume::is_subvolume(path)? { delete_subvolume(path) } else { remove_tree(path) }
     }
 
     fn diverged_bytes(&self, path: &Path, cloned_at: Timestamp) -> io::Result<u64> {
-        unshared_below(path, cloned_at)
+        sum_unshared_bytes(path, cloned_at)
     }
 }
 
@@ -71,11 +67,11 @@ impl Volume for Btrfs {
 /// that is done several times a second, the kernel's file is looked for once for each file system.
 #[derive(Debug, Default)]
 pub(super) struct PromisedBytes {
-    known: Mutex<Option<Promise>>,
+    cached: Mutex<Option<Promise>>,
 }
 
 /// How soon the kernel's file is looked for again where it was not found.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const LOOKUP_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The kernel's file with the promised bytes of one file system.
 #[derive(Debug)]
@@ -84,28 +80,25 @@ struct Promise {
     file_system: u64,
     /// `None` where the kernel showed nothing.
     file: Option<File>,
-    looked_at: Instant,
+    looked_up_at: Instant,
 }
 
 impl PromisedBytes {
     /// The bytes of the file system on which `root` is, whose id is `file_system`; 0 where they are
     /// not shown.
-    pub(super) fn of(&self, file_system: u64, root: &Path) -> u64 {
-        let mut known = lock(&self.known);
-        let kept = known
+    pub(super) fn read_bytes(&self, file_system: u64, root: &Path) -> u64 {
+        let mut cached = lock(&self.cached);
+        let reusable = cached
             .as_ref()
             .filter(|promise| promise.file_system == file_system && promise.is_fresh());
         // It cannot be read where the file system was unmounted and mounted again.
-        if let Some(bytes) = kept.and_then(Promise::bytes) {
+        if let Some(bytes) = reusable.and_then(Promise::bytes) {
             return bytes;
         }
-        let promise = Promise {
-            file_system,
-            file: shown_for(root),
-            looked_at: Instant::now(),
-        };
+        let promise =
+            Promise { file_system, file: open_promise_file(root), looked_up_at: Instant::now() };
         let bytes = promise.bytes();
-        *known = Some(promise);
+        *cached = Some(promise);
         bytes.unwrap_or(0)
     }
 }
@@ -113,7 +106,7 @@ impl PromisedBytes {
 impl Promise {
     /// An open file stays the right one; a look that found none may have failed for a moment.
     fn is_fresh(&self) -> bool {
-        self.file.is_some() || self.looked_at.elapsed() < LOOK_AGAIN
+        self.file.is_some() || self.looked_up_at.elapsed() < LOOKUP_RETRY_INTERVAL
     }
 
     /// `None` where the file cannot be read.
@@ -128,21 +121,21 @@ impl Promise {
     }
 }
 
-fn shown_for(root: &Path) -> Option<File> {
+fn open_promise_file(root: &Path) -> Option<File> {
     let device = device_of(root)?;
     let file_systems = std::fs::read_dir("/sys/fs/btrfs").ok()?;
-    let own = file_systems
+    let own_entry = file_systems
         .flatten()
         .map(|entry| entry.path())
         .find(|path| path.join("devices").join(&device).exists())?;
-    File::open(own.join("allocation/data/bytes_may_use")).ok()
+    File::open(own_entry.join("allocation/data/bytes_may_use")).ok()
 }
 
 /// The name of the device of the btrfs that `root` is on, as proc_pid_mountinfo(5) shows it: the
 /// fifth field is the mount point, and behind the dash are type and device.
 fn device_of(root: &Path) -> Option<std::ffi::OsString> {
     let text = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let found = text.lines().filter_map(|line| {
+    let mounts = text.lines().filter_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         let mount_point = Path::new(mount.split(' ').nth(4)?);
         let mut kind = kind.split(' ');
@@ -150,7 +143,7 @@ fn device_of(root: &Path) -> Option<std::ffi::OsString> {
         let device = kind.next()?;
         (is_btrfs && root.starts_with(mount_point)).then_some((mount_point, device))
     });
-    let (_, device) = found.max_by_key(|(mount_point, _)| mount_point.as_os_str().len())?;
+    let (_, device) = mounts.max_by_key(|(mount_point, _)| mount_point.as_os_str().len())?;
     let device = std::fs::canonicalize(device).ok()?;
     device.file_name().map(ToOwned::to_owned)
 }

@@ -23,20 +23,20 @@ pub(crate) struct DiskUse {
 pub(crate) fn disk_use(path: &Path) -> std::io::Result<DiskUse> {
     let mut bytes = 0;
     let uncounted = walk(path, &mut |entry| {
-        bytes += bytes_of(entry.stat);
+        bytes += allocated_bytes(entry.stat);
         Ok(())
     })?;
     Ok(DiskUse { bytes, uncounted })
 }
 
 /// What a file takes: `st_blocks` counts 512 bytes whatever the block size (stat(2)).
-pub(super) fn bytes_of(stat: &Stat) -> u64 {
+pub(super) fn allocated_bytes(stat: &Stat) -> u64 {
     u64::try_from(stat.st_blocks).unwrap_or(0) * 512
 }
 
 /// Sums, over the files of a clone, the bytes that are not shared with any other file. A file not
 /// modified since the clone has none and is not looked at.
-pub(super) fn unshared_below(path: &Path, cloned_at: Timestamp) -> std::io::Result<u64> {
+pub(super) fn sum_unshared_bytes(path: &Path, cloned_at: Timestamp) -> std::io::Result<u64> {
     // One second earlier, for the file system's coarse clock.
     let since_s = cloned_at.as_micros().div_euclid(1_000_000) - 1;
     let mut total = 0;
@@ -45,7 +45,7 @@ pub(super) fn unshared_below(path: &Path, cloned_at: Timestamp) -> std::io::Resu
         if kind_of(stat) == Kind::File && stat.st_ctime >= since_s && stat.st_mtime >= since_s {
             total += match entry.read()? {
                 Some(file) => unshared_bytes(&file)?,
-                None => bytes_of(stat),
+                None => allocated_bytes(stat),
             };
         }
         Ok(())

@@ -11,7 +11,7 @@ use egret_base::settings::ByteSize;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use crate::error::{BranchesError, io};
+use crate::error::{BranchesError, io_error};
 
 /// The smallest image that holds a cluster and a few branches.
 pub(crate) const SIZE_MIN: ByteSize = ByteSize::mib(512);
@@ -21,7 +21,7 @@ pub(crate) const UNMOUNT_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How often it tries meanwhile: the kernel does not tell when a file system is free.
 const UNMOUNT_INTERVAL: Duration = Duration::from_millis(10);
 
-fn fail(reason: String) -> BranchesError {
+fn volume_error(reason: String) -> BranchesError {
     BranchesError::Volume { reason }
 }
 
@@ -32,27 +32,25 @@ fn fail(reason: String) -> BranchesError {
 /// [`BranchesError::Volume`] that says what is missing.
 pub fn create(image: &Path, root: &Path, size: ByteSize) -> Result<(), BranchesError> {
     if !rustix::process::geteuid().is_root() {
-        return Err(fail("mounting a btrfs image needs root".to_owned()));
+        return Err(volume_error("mounting a btrfs image needs root".to_owned()));
     }
-    let parent = image
-        .parent()
-        .expect("an image is inside the data directory");
-    let answer =
-        rustix::fs::statvfs(parent).map_err(|error| io("examine", parent)(error.into()))?;
-    let third = answer.f_bavail * answer.f_frsize / 3;
+    let parent = image.parent().expect("an image is inside the data directory");
+    let stat =
+        rustix::fs::statvfs(parent).map_err(|error| io_error("examine", parent)(error.into()))?;
+    let third = stat.f_bavail * stat.f_frsize / 3;
     let size = size.bytes().min(third) >> 20 << 20;
     if size < SIZE_MIN.bytes() {
-        return Err(fail(format!(
+        return Err(volume_error(format!(
             "an image needs {SIZE_MIN}, but a third of the free space of {} is {}",
             parent.display(),
             ByteSize(third).rounded_down(),
         )));
     }
-    let new = image.with_extension("img.new");
-    let made =
-        format(&new, size).and_then(|()| fs::rename(&new, image).map_err(io("write", image)));
-    if let Err(error) = made {
-        crate::store::files::remove_file(&new)?;
+    let new_image = image.with_extension("img.new");
+    let created = format(&new_image, size)
+        .and_then(|()| fs::rename(&new_image, image).map_err(io_error("write", image)));
+    if let Err(error) = created {
+        crate::store::files::remove_file(&new_image)?;
         return Err(error);
     }
     if let Err(error) = mount(image, root) {
@@ -64,12 +62,12 @@ pub fn create(image: &Path, root: &Path, size: ByteSize) -> Result<(), BranchesE
 }
 
 fn format(image: &Path, size: u64) -> Result<(), BranchesError> {
-    let file = File::create(image).map_err(io("create", image))?;
-    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    file.set_permissions(private).map_err(io("create", image))?;
+    let file = File::create(image).map_err(io_error("create", image))?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    file.set_permissions(mode).map_err(io_error("create", image))?;
     let flags = rustix::fs::FallocateFlags::empty();
     rustix::fs::fallocate(&file, flags, 0, size)
-        .map_err(|error| io("preallocate", image)(error.into()))?;
+        .map_err(|error| io_error("preallocate", image)(error.into()))?;
     run(
         "mkfs.btrfs",
         &[
@@ -94,7 +92,7 @@ pub fn mount(image: &Path, root: &Path) -> Result<(), BranchesError> {
     if is_mounted(root) {
         return Ok(());
     }
-    fs::create_dir_all(root).map_err(io("create", root))?;
+    fs::create_dir_all(root).map_err(io_error("create", root))?;
     // A branch's mount namespace may keep the file system alive after it was unmounted here. A
     // second device for the same file would be a second file system on it: the device in use is
     // used again.
@@ -110,7 +108,7 @@ pub fn mount(image: &Path, root: &Path) -> Result<(), BranchesError> {
     detached?;
     // The mount covers the mode of the directory under it.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o711);
-    fs::set_permissions(root, open).map_err(io("change the mode of", root))
+    fs::set_permissions(root, open).map_err(io_error("change the mode of", root))
 }
 
 /// Unmounts the image; its loop device goes with it, also in the namespaces of branches that have
@@ -126,7 +124,7 @@ pub fn unmount(image: &Path, root: &Path) -> Result<(), BranchesError> {
                 std::thread::sleep(UNMOUNT_INTERVAL);
             }
             Err(error) => {
-                return Err(fail(format!(
+                return Err(volume_error(format!(
                     "{} could not be unmounted: {error}",
                     root.display()
                 )));
@@ -136,7 +134,7 @@ pub fn unmount(image: &Path, root: &Path) -> Result<(), BranchesError> {
     }
     while is_attached(image) {
         if started.elapsed() >= UNMOUNT_WAIT_MAX {
-            return Err(fail(format!(
+            return Err(volume_error(format!(
                 "{} is unmounted here, but still in use by a process in a mount namespace of its own",
                 image.display()
             )));
@@ -162,33 +160,24 @@ fn is_attached(image: &Path) -> bool {
 pub(crate) fn is_mounted(root: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
-    let own = device(root);
-    own.is_some() && own != root.parent().and_then(device)
+    let own_device = device(root);
+    own_device.is_some() && own_device != root.parent().and_then(device)
 }
 
 fn run(program: &'static str, arguments: &[&OsStr]) -> Result<String, BranchesError> {
-    let hint = if program == "mkfs.btrfs" {
-        " (package btrfs-progs)"
-    } else {
-        ""
-    };
+    let hint = if program == "mkfs.btrfs" { " (package btrfs-progs)" } else { "" };
     // Run as root: from directories that no other user can write to.
     let path = egret_linux::trust::find_program(program).ok_or_else(|| {
-        fail(format!(
-            "{program}{hint} is in no trusted directory of PATH"
-        ))
+        volume_error(format!("{program}{hint} is in no trusted directory of PATH"))
     })?;
     let output = Command::new(path)
         .args(arguments)
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| fail(format!("{program}{hint} could not be run: {error}")))?;
+        .map_err(|error| volume_error(format!("{program}{hint} could not be run: {error}")))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let message = String::from_utf8_lossy(&output.stderr);
-    Err(fail(format!(
-        "{program} failed: {}",
-        message.trim().replace('\n', "; ")
-    )))
+    Err(volume_error(format!("{program} failed: {}", message.trim().replace('\n', "; "))))
 }

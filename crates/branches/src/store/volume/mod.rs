@@ -21,7 +21,7 @@ pub use driver::{Driver, Volume};
 pub use mounted::{MountedVolume, Space};
 pub use open::{PASSWORD_FILE, open};
 pub(crate) use remove::remove_tree;
-pub(crate) use selection::driver_for;
+pub(crate) use selection::new_volume;
 
 #[cfg(test)]
 mod tests;

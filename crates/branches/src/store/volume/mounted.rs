@@ -18,11 +18,8 @@ pub struct Space {
 }
 
 impl Space {
-    fn of(found: &StatVfs) -> Self {
-        Self {
-            size: found.f_blocks * found.f_frsize,
-            free: found.f_bavail * found.f_frsize,
-        }
+    fn from_statvfs(stat: &StatVfs) -> Self {
+        Self { size: stat.f_blocks * stat.f_frsize, free: stat.f_bavail * stat.f_frsize }
     }
 }
 
@@ -35,18 +32,13 @@ pub struct MountedVolume {
     pub root: PathBuf,
     /// The image that is mounted there, when Egret made one.
     pub image: Option<PathBuf>,
-    promised: Arc<PromisedBytes>,
+    promised_bytes: Arc<PromisedBytes>,
 }
 
 impl MountedVolume {
     /// The volume at `root`, on which `volume` makes copies.
     pub(crate) fn new(volume: Arc<dyn Volume>, root: PathBuf, image: Option<PathBuf>) -> Self {
-        Self {
-            volume,
-            root,
-            image,
-            promised: Arc::default(),
-        }
+        Self { volume, root, image, promised_bytes: Arc::default() }
     }
 
     /// The data directory of the embedded server.
@@ -57,18 +49,18 @@ impl MountedVolume {
     /// Bytes that can still be written: on btrfs, what is free less what has been promised to
     /// writes that are in memory alone, for which statvfs(3) does not account.
     pub(crate) fn writable_bytes(&self) -> Result<u64, BranchesError> {
-        let found = self.examine()?;
-        let promised = self.promised.of(found.f_fsid, &self.root);
-        Ok(Space::of(&found).free.saturating_sub(promised))
+        let stat = self.read_statvfs()?;
+        let promised_bytes = self.promised_bytes.read_bytes(stat.f_fsid, &self.root);
+        Ok(Space::from_statvfs(&stat).free.saturating_sub(promised_bytes))
     }
 
     /// Room on the file system.
     pub fn space(&self) -> Result<Space, BranchesError> {
-        Ok(Space::of(&self.examine()?))
+        Ok(Space::from_statvfs(&self.read_statvfs()?))
     }
 
-    fn examine(&self) -> Result<StatVfs, BranchesError> {
+    fn read_statvfs(&self) -> Result<StatVfs, BranchesError> {
         rustix::fs::statvfs(&self.root)
-            .map_err(|error| crate::error::io("examine", &self.root)(error.into()))
+            .map_err(|error| crate::error::io_error("examine", &self.root)(error.into()))
     }
 }

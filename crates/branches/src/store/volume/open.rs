@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::driver::Driver;
 use super::mounted::MountedVolume;
-use super::selection::{chosen, driver_for, probe};
+use super::selection::{choose_driver, new_volume, probe_driver};
 use super::{image, relocation};
 use crate::config::BranchesConfig;
 use crate::error::BranchesError;
@@ -22,9 +22,9 @@ pub fn open(data_dir: &Path, config: &BranchesConfig) -> Result<MountedVolume, B
     relocation::undo_interrupted_move(data_dir)?;
     let root = data_dir.join("volume");
     let image = data_dir.join("volume.img");
-    let fresh = !root.join("source").exists() && !image.exists();
+    let is_fresh = !root.join("source").exists() && !image.exists();
     let password = data_dir.join(PASSWORD_FILE);
-    if fresh && password.exists() {
+    if is_fresh && password.exists() {
         return Err(BranchesError::Volume {
             reason: format!(
                 "{} says that a server was created, but neither {} nor {} exists: is a file \
@@ -35,35 +35,36 @@ pub fn open(data_dir: &Path, config: &BranchesConfig) -> Result<MountedVolume, B
             ),
         });
     }
-    fs::create_dir_all(&root).map_err(crate::error::io("create", &root))?;
+    fs::create_dir_all(&root).map_err(crate::error::io_error("create", &root))?;
     let open_mode = std::os::unix::fs::PermissionsExt::from_mode(0o711);
-    fs::set_permissions(&root, open_mode).map_err(crate::error::io("change the mode of", &root))?;
-    let wanted = config.volume.as_str();
-    if !["auto", "btrfs", "reflink", "copy"].contains(&wanted) {
+    fs::set_permissions(&root, open_mode)
+        .map_err(crate::error::io_error("change the mode of", &root))?;
+    let configured = config.volume.as_str();
+    if !["auto", "btrfs", "reflink", "copy"].contains(&configured) {
         return Err(BranchesError::Volume {
-            reason: format!("branches.volume is `{wanted}`: use auto, btrfs, reflink or copy"),
+            reason: format!("branches.volume is `{configured}`: use auto, btrfs, reflink or copy"),
         });
     }
     if image.exists() {
         image::mount(&image, &root)?;
     }
-    let mut offered = probe(&root);
-    if fresh && offered == Driver::Copy && matches!(wanted, "auto" | "btrfs") {
+    let mut supported = probe_driver(&root);
+    if is_fresh && supported == Driver::Copy && matches!(configured, "auto" | "btrfs") {
         match image::create(&image, &root, config.volume_size) {
-            Ok(()) => offered = probe(&root),
-            Err(error) if wanted == "btrfs" => return Err(error),
+            Ok(()) => supported = probe_driver(&root),
+            Err(error) if configured == "btrfs" => return Err(error),
             Err(error) => {
                 tracing::warn!(%error, cost = Driver::Copy.note(), "branches are created by copying every byte")
             }
         }
     }
-    let driver = chosen(wanted, offered)?;
+    let driver = choose_driver(configured, supported)?;
     let image = image.exists().then_some(image);
-    let mounted = MountedVolume::new(driver_for(driver), root, image);
+    let mounted = MountedVolume::new(new_volume(driver), root, image);
     let source = mounted.source();
     if !source.exists() {
         let made = mounted.volume.create(&source);
-        made.map_err(crate::error::io("create", &source))?;
+        made.map_err(crate::error::io_error("create", &source))?;
     }
     relocation::finish_interrupted_move(data_dir, &source)?;
     tracing::info!(driver = driver.name(), root = %mounted.root.display(), "the volume is open");

@@ -11,7 +11,7 @@ use super::{btrfs, tree};
 use crate::error::BranchesError;
 
 /// The driver by its name.
-pub(crate) fn driver_for(driver: Driver) -> Arc<dyn Volume> {
+pub(crate) fn new_volume(driver: Driver) -> Arc<dyn Volume> {
     match driver {
         Driver::Btrfs => Arc::new(btrfs::Btrfs),
         Driver::Reflink => Arc::new(tree::Tree::reflink()),
@@ -19,8 +19,8 @@ pub(crate) fn driver_for(driver: Driver) -> Arc<dyn Volume> {
     }
 }
 
-pub(super) fn chosen(wanted: &str, offered: Driver) -> Result<Driver, BranchesError> {
-    match (wanted, offered) {
+pub(super) fn choose_driver(configured: &str, supported: Driver) -> Result<Driver, BranchesError> {
+    match (configured, supported) {
         ("copy", _) => Ok(Driver::Copy),
         ("auto", offered) => Ok(offered),
         ("btrfs", Driver::Btrfs) => Ok(Driver::Btrfs),
@@ -35,10 +35,10 @@ pub(super) fn chosen(wanted: &str, offered: Driver) -> Result<Driver, BranchesEr
 }
 
 /// Tries what the file system under `root` can do.
-pub(super) fn probe(root: &Path) -> Driver {
+pub(super) fn probe_driver(root: &Path) -> Driver {
     let trial = root.join(".egret-probe");
-    let subvolumes = subvolume::create(&trial).is_ok();
-    if subvolumes {
+    let can_create = subvolume::create(&trial).is_ok();
+    if can_create {
         // What can be created may not be deleted by an ordinary user without a mount option.
         if subvolume::delete(&trial).is_ok() {
             return Driver::Btrfs;

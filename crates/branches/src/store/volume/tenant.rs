@@ -14,7 +14,7 @@ use egret_base::Timestamp;
 use egret_linux::directory::{Directory, Kind, kind_of};
 use egret_linux::extents::{FileExtent, visit_extents};
 
-use super::disk_use::{DiskUse, bytes_of, disk_use};
+use super::disk_use::{DiskUse, allocated_bytes, disk_use};
 use super::driver::Driver;
 use super::mounted::MountedVolume;
 use super::walk::{is_gone, walk};
@@ -44,20 +44,17 @@ pub fn measure(
     let mut survey = Survey {
         disk: TenantDisk::default(),
         ranges: Ranges::default(),
-        known: BTreeSet::new(),
+        visited_paths: BTreeSet::new(),
         originals,
         // Without a template of the tenant's own, only originals share anything with its branches.
-        looks_at_shared: copies.iter().any(|copy| copy.branch.is_none()),
+        counts_shared: copies.iter().any(|copy| copy.branch.is_none()),
     };
     // Templates first: a branch has then what was added since.
     let (templates, branches): (Vec<&TenantCopy>, Vec<&TenantCopy>) =
         copies.iter().partition(|copy| copy.branch.is_none());
     let driver = mounted.volume.driver();
     for copy in templates.into_iter().chain(branches) {
-        let DiskUse {
-            mut bytes,
-            uncounted,
-        } = survey.measure(&copy.path, copy.since, driver)?;
+        let DiskUse { mut bytes, uncounted } = survey.measure(&copy.path, copy.since, driver)?;
         for leftover in &copy.leftovers {
             bytes += survey.measure(leftover, copy.since, driver)?.bytes;
         }
@@ -78,9 +75,9 @@ struct Survey<'a> {
     /// What is on the device of the originals' files that were looked at, and of the copies.
     ranges: Ranges,
     /// Files of the originals that were looked at, by their path in the data directory.
-    known: BTreeSet<Vec<OsString>>,
+    visited_paths: BTreeSet<Vec<OsString>>,
     originals: &'a [PathBuf],
-    looks_at_shared: bool,
+    counts_shared: bool,
 }
 
 impl Survey<'_> {
@@ -88,19 +85,18 @@ impl Survey<'_> {
     fn measure(&mut self, path: &Path, since: Timestamp, driver: Driver) -> io::Result<DiskUse> {
         let measured = match driver {
             Driver::Copy => disk_use(path),
-            Driver::Btrfs | Driver::Reflink => self.measure_own(path, since),
+            Driver::Btrfs | Driver::Reflink => self.measure_unshared(path, since),
         };
         match measured {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(DiskUse {
-                bytes: 0,
-                uncounted: None,
-            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(DiskUse { bytes: 0, uncounted: None })
+            }
             measured => measured,
         }
     }
 
     /// What a directory has that neither the originals nor copies measured before have.
-    fn measure_own(&mut self, path: &Path, since: Timestamp) -> io::Result<DiskUse> {
+    fn measure_unshared(&mut self, path: &Path, since: Timestamp) -> io::Result<DiskUse> {
         // One second earlier, for the file system's coarse clock.
         let since_s = since.as_micros().div_euclid(1_000_000) - 1;
         let mut bytes = 0;
@@ -109,8 +105,8 @@ impl Survey<'_> {
             let is_changed = stat.st_ctime >= since_s && stat.st_mtime >= since_s;
             if kind_of(stat) == Kind::File && is_changed {
                 bytes += match entry.read()? {
-                    Some(file) => self.own_bytes(&file, entry.place, entry.name)?,
-                    None => bytes_of(stat),
+                    Some(file) => self.own_bytes(&file, entry.parents, entry.name)?,
+                    None => allocated_bytes(stat),
                 };
             }
             Ok(())
@@ -118,35 +114,33 @@ impl Survey<'_> {
         Ok(DiskUse { bytes, uncounted })
     }
 
-    fn own_bytes(&mut self, file: &File, place: &[OsString], name: &OsStr) -> io::Result<u64> {
+    fn own_bytes(&mut self, file: &File, parents: &[OsString], name: &OsStr) -> io::Result<u64> {
         let mut own = 0;
         let mut shared: Vec<FileExtent> = Vec::new();
         visit_extents(file, &mut |extent| {
             if !extent.is_shared {
                 own += extent.length;
-            } else if self.looks_at_shared {
+            } else if self.counts_shared {
                 shared.push(extent);
             }
         })?;
         if shared.is_empty() {
             return Ok(own);
         }
-        self.learn_originals(place, name)?;
-        let new = shared
-            .iter()
-            .map(|extent| self.ranges.add(extent.physical, extent.length));
-        Ok(own + new.sum::<u64>())
+        self.add_originals(parents, name)?;
+        let new_bytes = shared.iter().map(|extent| self.ranges.add(extent.physical, extent.length));
+        Ok(own + new_bytes.sum::<u64>())
     }
 
     /// Adds the extents of the files of this path in the originals.
-    fn learn_originals(&mut self, place: &[OsString], name: &OsStr) -> io::Result<()> {
-        let mut path = place.to_vec();
+    fn add_originals(&mut self, parents: &[OsString], name: &OsStr) -> io::Result<()> {
+        let mut path = parents.to_vec();
         path.push(name.to_owned());
-        if self.known.contains(&path) {
+        if self.visited_paths.contains(&path) {
             return Ok(());
         }
         for original in self.originals {
-            let opened = Directory::open(original).and_then(|root| open_below(root, place, name));
+            let opened = Directory::open(original).and_then(|root| open_below(root, parents, name));
             match opened {
                 Ok(file) => visit_extents(&file, &mut |extent| {
                     self.ranges.add(extent.physical, extent.length);
@@ -156,15 +150,15 @@ impl Survey<'_> {
                 Err(error) => return Err(error),
             }
         }
-        self.known.insert(path);
+        self.visited_paths.insert(path);
         Ok(())
     }
 }
 
-fn open_below(root: Directory, place: &[OsString], name: &OsStr) -> io::Result<File> {
+fn open_below(root: Directory, parents: &[OsString], name: &OsStr) -> io::Result<File> {
     let mut directory = root;
-    for step in place {
+    for step in parents {
         directory = directory.enter(step)?;
     }
-    Ok(directory.read(name)?.0)
+    Ok(directory.open_file(name)?.0)
 }

@@ -71,7 +71,7 @@ fn copy_of(path: &Path, number: u8) -> TenantCopy {
 }
 
 fn measured(root: &Path, copies: &[TenantCopy]) -> crate::core::tenant_disk::TenantDisk {
-    let mounted = MountedVolume::new(driver_for(Driver::Copy), root.to_owned(), None);
+    let mounted = MountedVolume::new(new_volume(Driver::Copy), root.to_owned(), None);
     measure(&mounted, copies, &[]).unwrap()
 }
 
@@ -81,7 +81,7 @@ fn closed_directories_are_measured_and_removed_by_their_own_user() {
         return;
     }
     let place = tempfile::tempdir().unwrap();
-    let volume = driver_for(Driver::Copy);
+    let volume = new_volume(Driver::Copy);
     let earlier = Timestamp::from_micros(0);
     for mode in CLOSED {
         let data = data_below(place.path(), "data");
@@ -122,18 +122,11 @@ fn what_stays_closed_is_named_for_its_branch_and_others_are_measured() {
     };
     let place = tempfile::tempdir().unwrap();
     let data = data_below(place.path(), "data");
-    let copies = [
-        copy_of(&foreign, 1),
-        copy_of(&foreign.join("foreign"), 2),
-        copy_of(&data, 3),
-    ];
+    let copies = [copy_of(&foreign, 1), copy_of(&foreign.join("foreign"), 2), copy_of(&data, 3)];
     let disk = measured(place.path(), &copies);
     let (one, two) = (copies[0].branch.unwrap(), copies[1].branch.unwrap());
     assert_eq!(disk.uncounted.len(), 2, "{disk:?}");
-    assert!(
-        disk.uncounted[&one].starts_with("Egret cannot read directory `foreign`"),
-        "{disk:?}"
-    );
+    assert!(disk.uncounted[&one].starts_with("Egret cannot read directory `foreign`"), "{disk:?}");
     assert!(disk.uncounted[&two].contains("directory `.`"), "{disk:?}");
     assert!(disk.bytes >= MIB, "{disk:?}");
 }

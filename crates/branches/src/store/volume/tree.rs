@@ -11,7 +11,7 @@ use egret_linux::directory::{self, DEPTH_MAX, DepthExceeded, Directory, Kind};
 
 use rustix::fs::SeekFrom;
 
-use super::disk_use::{disk_use, unshared_below};
+use super::disk_use::{disk_use, sum_unshared_bytes};
 use super::driver::{Driver, Volume};
 use super::remove::{delete_subvolume, remove_tree};
 
@@ -40,16 +40,12 @@ pub struct Tree {
 impl Tree {
     /// Files share their blocks until one of them is written.
     pub(crate) fn reflink() -> Self {
-        Self {
-            content: Content::Shared,
-        }
+        Self { content: Content::Shared }
     }
 
     /// Files are copied byte by byte.
     pub fn copy() -> Self {
-        Self {
-            content: Content::Copied,
-        }
+        Self { content: Content::Copied }
     }
 
     /// Copies a directory that may be written to meanwhile: files that vanish on the way are left
@@ -69,24 +65,24 @@ impl Tree {
         skip: &dyn Fn(&Path) -> bool,
     ) -> io::Result<()> {
         fs::create_dir(to)?;
-        self.fill(from, to, skip)
+        self.copy_contents(from, to, skip)
     }
 
     /// Copies what is in `from` into the directory `to`, as [`Tree::clone_except`] does, and gives
     /// `to` the rights of `from`.
-    pub fn fill(&self, from: &Path, to: &Path, skip: &dyn Fn(&Path) -> bool) -> io::Result<()> {
+    pub(crate) fn copy_contents(
+        &self,
+        from: &Path,
+        to: &Path,
+        skip: &dyn Fn(&Path) -> bool,
+    ) -> io::Result<()> {
         fs::set_permissions(to, fs::Permissions::from_mode(0o700))?;
         let (source, target) = (Directory::open(from)?, Directory::open(to)?);
-        let top = Level {
-            source: &source,
-            target: &target,
-            path: from,
-            depth: 0,
-        };
-        self.fill_level(&top, skip)
+        let top = Level { source: &source, target: &target, path: from, depth: 0 };
+        self.copy_level(&top, skip)
     }
 
-    fn fill_level(&self, level: &Level<'_>, skip: &dyn Fn(&Path) -> bool) -> io::Result<()> {
+    fn copy_level(&self, level: &Level<'_>, skip: &dyn Fn(&Path) -> bool) -> io::Result<()> {
         for name in level.source.names()? {
             let name = name?;
             let path = level.path.join(&name);
@@ -98,7 +94,7 @@ impl Tree {
                 result => result?,
             }
         }
-        level.target.give(level.source.rights()?)
+        level.target.set_rights(level.source.rights()?)
     }
 
     fn copy_entry(
@@ -110,18 +106,17 @@ impl Tree {
     ) -> io::Result<()> {
         let (source, target) = (level.source, level.target);
         match source.kind(name)? {
-            Kind::Directory if level.depth == DEPTH_MAX => Err(DepthExceeded {
-                path: path.to_owned(),
+            Kind::Directory if level.depth == DEPTH_MAX => {
+                Err(DepthExceeded { path: path.to_owned() }.into())
             }
-            .into()),
             Kind::Directory => {
                 let inner = Level {
                     source: &source.enter(name)?,
-                    target: &target.make(name)?,
+                    target: &target.create(name)?,
                     path,
                     depth: level.depth + 1,
                 };
-                self.fill_level(&inner, skip)
+                self.copy_level(&inner, skip)
             }
             Kind::Link => target.copy_link(name, source),
             Kind::File => self.clone_file(source, target, name),
@@ -137,13 +132,13 @@ impl Tree {
         target: &Directory,
         name: &OsStr,
     ) -> io::Result<()> {
-        let (mut original, rights) = source.read(name)?;
-        let mut copy = target.write_new(name)?;
+        let (mut original, rights) = source.open_file(name)?;
+        let mut copy = target.create_file(name)?;
         match self.content {
-            Content::Shared => share(&original, &copy)?,
+            Content::Shared => share_blocks(&original, &copy)?,
             Content::Copied => copy_data(&mut original, &mut copy)?,
         }
-        directory::give(&copy, rights)
+        directory::set_rights(&copy, rights)
     }
 }
 
@@ -171,7 +166,7 @@ fn copy_data(original: &mut File, copy: &mut File) -> io::Result<()> {
 }
 
 /// Shares all blocks of `source` with the empty file `target`.
-fn share(source: &File, target: &File) -> io::Result<()> {
+fn share_blocks(source: &File, target: &File) -> io::Result<()> {
     // btrfs refuses to share blocks between files that do and do not copy on write; file systems
     // without such flags need none.
     if let Ok(flags) = rustix::fs::ioctl_getflags(source)
@@ -218,7 +213,7 @@ impl Volume for Tree {
 
     fn diverged_bytes(&self, path: &Path, cloned_at: Timestamp) -> io::Result<u64> {
         if self.content == Content::Shared {
-            return unshared_below(path, cloned_at);
+            return sum_unshared_bytes(path, cloned_at);
         }
         Ok(disk_use(path)?.bytes)
     }
@@ -226,15 +221,15 @@ impl Volume for Tree {
 
 /// Whether files below `root` can share blocks.
 pub(super) fn can_reflink(root: &Path) -> bool {
-    let (one, other) = (root.join(".egret-probe-1"), root.join(".egret-probe-2"));
-    let attempt = || -> io::Result<()> {
-        fs::write(&one, [1; 4096])?;
-        let target = File::create(&other)?;
-        rustix::fs::ioctl_ficlone(&target, File::open(&one)?)?;
+    let (first, second) = (root.join(".egret-probe-1"), root.join(".egret-probe-2"));
+    let try_reflink = || -> io::Result<()> {
+        fs::write(&first, [1; 4096])?;
+        let target = File::create(&second)?;
+        rustix::fs::ioctl_ficlone(&target, File::open(&first)?)?;
         Ok(())
     };
-    let works = attempt().is_ok();
-    for path in [one, other] {
+    let works = try_reflink().is_ok();
+    for path in [first, second] {
         // Either may not have been made.
         let _ = fs::remove_file(path);
     }

@@ -9,7 +9,7 @@ use egret_linux::directory::{DEPTH_MAX, DepthExceeded, Directory, Kind, kind_of}
 use rustix::fs::{Mode, Stat};
 use rustix::io::Errno;
 
-use super::remove::split;
+use super::remove::split_path;
 
 /// Something in a data directory that is not counted.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,7 @@ pub enum Omission {
 pub(super) struct WalkEntry<'a> {
     directory: &'a Directory,
     /// The names of the directories that lead there.
-    pub(super) place: &'a [OsString],
+    pub(super) parents: &'a [OsString],
     pub(super) name: &'a OsStr,
     pub(super) stat: &'a Stat,
 }
@@ -44,7 +44,7 @@ impl WalkEntry<'_> {
     /// The kernel's.
     pub(super) fn read(&self) -> io::Result<Option<File>> {
         use io::ErrorKind::{PermissionDenied, WouldBlock};
-        match self.directory.read(self.name) {
+        match self.directory.open_file(self.name) {
             Ok((file, _)) => Ok(Some(file)),
             Err(error) if matches!(error.kind(), PermissionDenied | WouldBlock) => Ok(None),
             Err(error) => Err(error),
@@ -63,18 +63,12 @@ type Visit<'a> = dyn FnMut(WalkEntry<'_>) -> io::Result<()> + 'a;
 /// # Errors
 /// The file system's, and those of `visit`.
 pub(super) fn walk(path: &Path, visit: &mut Visit<'_>) -> io::Result<Option<Omission>> {
-    let (parent, name) = split(path)?;
+    let (parent, name) = split_path(path)?;
     let parent = Directory::open(parent)?;
-    let mut walk = Walk {
-        visit,
-        place: Vec::new(),
-        uncounted: None,
-    };
-    let walked = parent
-        .stat(name)
-        .and_then(|stat| walk.visit_below(&parent, name, &stat));
+    let mut walk = Walk { visit, parents: Vec::new(), uncounted: None };
+    let walked = parent.stat(name).and_then(|stat| walk.visit_below(&parent, name, &stat));
     match walked {
-        Err(error) if is_closed(&error) => walk.leave_out_closed(OsStr::new("."), error),
+        Err(error) if is_closed(&error) => walk.record_closed(OsStr::new("."), error),
         result => result?,
     }
     Ok(walk.uncounted)
@@ -83,7 +77,7 @@ pub(super) fn walk(path: &Path, visit: &mut Visit<'_>) -> io::Result<Option<Omis
 struct Walk<'a, 'b> {
     visit: &'a mut Visit<'b>,
     /// The names of the directories that lead to the one that is open.
-    place: Vec<OsString>,
+    parents: Vec<OsString>,
     uncounted: Option<Omission>,
 }
 
@@ -92,13 +86,13 @@ impl Walk<'_, '_> {
     fn visit_below(&mut self, parent: &Directory, name: &OsStr, stat: &Stat) -> io::Result<()> {
         // Without the right to enter it, a directory that can be opened still shows nothing.
         if !Mode::from_raw_mode(stat.st_mode).contains(Mode::RWXU) {
-            parent.open_up(name)?;
+            parent.grant_owner_access(name)?;
         }
         let directory = parent.enter(name)?;
         for name in directory.names()? {
             let name = name?;
             match self.visit_entry(&directory, &name) {
-                Err(error) if is_closed(&error) => self.leave_out_closed(&name, error),
+                Err(error) if is_closed(&error) => self.record_closed(&name, error),
                 // Files come and go under a running server.
                 Err(error) if is_gone(&error) => {}
                 result => result?,
@@ -109,40 +103,35 @@ impl Walk<'_, '_> {
 
     fn visit_entry(&mut self, directory: &Directory, name: &OsStr) -> io::Result<()> {
         let stat = directory.stat(name)?;
-        (self.visit)(WalkEntry {
-            directory,
-            place: &self.place,
-            name,
-            stat: &stat,
-        })?;
+        (self.visit)(WalkEntry { directory, parents: &self.parents, name, stat: &stat })?;
         if kind_of(&stat) != Kind::Directory {
             return Ok(());
         }
-        if self.place.len() >= DEPTH_MAX {
+        if self.parents.len() >= DEPTH_MAX {
             let path = self.path_of(name);
-            self.leave_out(DepthExceeded { path }.into());
+            self.record_omission(DepthExceeded { path }.into());
             return Ok(());
         }
-        self.place.push(name.to_owned());
+        self.parents.push(name.to_owned());
         let visited = self.visit_below(directory, name, &stat);
-        self.place.pop();
+        self.parents.pop();
         visited
     }
 
-    fn leave_out_closed(&mut self, name: &OsStr, source: io::Error) {
+    fn record_closed(&mut self, name: &OsStr, source: io::Error) {
         let path = self.path_of(name);
-        self.leave_out(Omission::Closed { path, source });
+        self.record_omission(Omission::Closed { path, source });
     }
 
-    fn leave_out(&mut self, omission: Omission) {
+    fn record_omission(&mut self, omission: Omission) {
         if self.uncounted.is_none() {
             self.uncounted = Some(omission);
         }
     }
 
     fn path_of(&self, name: &OsStr) -> PathBuf {
-        let place: PathBuf = self.place.iter().collect();
-        place.join(name)
+        let parents: PathBuf = self.parents.iter().collect();
+        parents.join(name)
     }
 }
 

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::*;
 use crate::core::collection::{Collection, DeclaredCollection, Draft};
 use crate::core::decision::{Condition, CurrentDocument};
-use crate::core::definition::{Definitions, read};
+use crate::core::definition::{Definitions, parse};
 use crate::model::{CollectionId, DocumentNumber, TenantId};
 
 const FILE: &str = r#"{"collections": [
@@ -18,13 +18,11 @@ const FILE: &str = r#"{"collections": [
             "required": ["number", "origin"]}}]}"#;
 
 fn declared(name: &str, id: i32) -> Arc<DeclaredCollection> {
-    let all = Definitions::default()
-        .with(read(FILE.as_bytes()).unwrap())
-        .unwrap();
+    let all = Definitions::default().with(parse(FILE.as_bytes()).unwrap()).unwrap();
     let definition = all.get(&name.parse().unwrap()).unwrap();
     Arc::new(DeclaredCollection {
         id: CollectionId(id),
-        collection: Collection::of(&all, definition).unwrap(),
+        collection: Collection::compile(&all, definition).unwrap(),
     })
 }
 
@@ -41,12 +39,12 @@ fn request(declared: &Arc<DeclaredCollection>, op: WriteOp<Box<Draft>>) -> Write
 }
 
 fn put(declared: &Arc<DeclaredCollection>, body: &str) -> WriteRequest {
-    let draft = declared.collection.read(body.as_bytes(), 1_000).unwrap();
+    let draft = declared.collection.parse(body.as_bytes(), 1_000).unwrap();
     request(declared, WriteOp::Put(None, Box::new(draft)))
 }
 
 fn id(number: u64) -> DocumentId {
-    DocumentId::stored(Uuid::from_u64_pair(number, 1))
+    DocumentId::from_stored(Uuid::from_u64_pair(number, 1))
 }
 
 /// A context in which nothing exists.
@@ -93,10 +91,7 @@ fn writes_may_refer_to_documents_of_the_same_batch_in_any_order() {
     }
     let alone = [flight()];
     let contexts = [nothing(&alone[0])];
-    assert_eq!(
-        decide(&alone, &contexts, ids()),
-        Err((0, WriteRejection::Unresolved(vec![0])))
-    );
+    assert_eq!(decide(&alone, &contexts, ids()), Err((0, WriteRejection::Unresolved(vec![0]))));
 }
 
 #[test]
@@ -110,14 +105,8 @@ fn writes_cannot_refer_to_documents_deleted_in_the_batch() {
     let mut contexts: Vec<WriteContext> = all.iter().map(nothing).collect();
     contexts[0].targets = vec![Some(DocumentNumber(7))];
     contexts[1].current = Some(current(&airports, 7, &airport));
-    assert_eq!(
-        decide(&all, &contexts, ids()),
-        Err((0, WriteRejection::Unresolved(vec![0])))
-    );
-    assert_eq!(
-        decide(&all[..1], &contexts[..1], ids()).map(|plan| plan.len()),
-        Ok(1)
-    );
+    assert_eq!(decide(&all, &contexts, ids()), Err((0, WriteRejection::Unresolved(vec![0]))));
+    assert_eq!(decide(&all[..1], &contexts[..1], ids()).map(|plan| plan.len()), Ok(1));
 }
 
 #[test]
@@ -126,19 +115,13 @@ fn a_batch_cannot_write_one_document_or_identity_twice() {
     let jfk = || put(&airports, r#"{"faa": "JFK"}"#);
     let twice = [put(&airports, r#"{"faa": "LAX"}"#), jfk(), jfk()];
     let contexts: Vec<WriteContext> = twice.iter().map(nothing).collect();
-    assert_eq!(
-        decide(&twice, &contexts, ids()),
-        Err((2, WriteRejection::Twice { before: 1 }))
-    );
+    assert_eq!(decide(&twice, &contexts, ids()), Err((2, WriteRejection::Duplicate { before: 1 })));
     // One item by id, and one by the identity of the same document.
     let both = [request(&airports, WriteOp::Delete(id(7))), jfk()];
     let mut contexts: Vec<WriteContext> = both.iter().map(nothing).collect();
     contexts[0].current = Some(current(&airports, 7, &both[1]));
     contexts[1].current = contexts[0].current.clone();
-    assert_eq!(
-        decide(&both, &contexts, ids()),
-        Err((1, WriteRejection::Twice { before: 0 }))
-    );
+    assert_eq!(decide(&both, &contexts, ids()), Err((1, WriteRejection::Duplicate { before: 0 })));
 }
 
 #[test]

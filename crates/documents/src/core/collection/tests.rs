@@ -11,7 +11,7 @@ const BYTES_MAX: usize = 1024 * 1024;
 /// A collection of the flights' definitions.
 pub(crate) fn collection(name: &str) -> Collection {
     let all = definitions(&flights());
-    Collection::of(&all, all.get(&name.parse().unwrap()).unwrap()).unwrap()
+    Collection::compile(&all, all.get(&name.parse().unwrap()).unwrap()).unwrap()
 }
 
 fn flight() -> Value {
@@ -23,7 +23,7 @@ fn flight() -> Value {
 }
 
 fn read(body: &Value) -> Result<Draft, DocumentsError> {
-    collection("flights").read(body.to_string().as_bytes(), BYTES_MAX)
+    collection("flights").parse(body.to_string().as_bytes(), BYTES_MAX)
 }
 
 fn refused(body: &Value, expected: Expect) {
@@ -39,27 +39,21 @@ fn a_document_has_an_identity_aliases_and_references() {
     let flights = collection("flights");
     let draft = read(&flight()).unwrap();
     expect![[r#"["2013-01-01","UA",1545,5]"#]].assert_eq(draft.identity.as_str());
-    let families: Vec<&str> = flights
-        .families()
-        .iter()
-        .map(|family| family.collection.as_str())
-        .collect();
+    let families: Vec<&str> =
+        flights.identity_scopes().iter().map(|family| family.collection.as_str()).collect();
     assert_eq!(families, ["flights", "journeys"]);
     assert_eq!(draft.aliases.len(), 2);
-    assert_eq!(
-        draft.aliases[0],
-        flights.families()[0].alias(&draft.identity)
-    );
+    assert_eq!(draft.aliases[0], flights.identity_scopes()[0].alias(&draft.identity));
     let told: Vec<String> = draft
         .references
         .iter()
         .map(|target| {
-            let told = flights.tell(target);
+            let told = flights.describe_unresolved(target);
             let identity = serde_json::to_string(&told.identity).unwrap();
             format!(
                 "{} -> {} {} {:?} {}",
                 told.reference,
-                told.to,
+                told.target_collection,
                 target.identity.as_str(),
                 told.pointers,
                 identity
@@ -79,13 +73,9 @@ fn a_document_has_an_identity_aliases_and_references() {
 fn a_reference_has_the_alias_of_its_target() {
     let draft = read(&flight()).unwrap();
     let plane = json!({"maker": "BOEING", "tail": "N14228", "seats": 149});
-    let plane = collection("planes")
-        .read(plane.to_string().as_bytes(), BYTES_MAX)
-        .unwrap();
+    let plane = collection("planes").parse(plane.to_string().as_bytes(), BYTES_MAX).unwrap();
     assert_eq!(draft.references[1].alias, plane.aliases[0]);
-    let airport = collection("airports")
-        .read(br#"{"faa":"EWR"}"#, BYTES_MAX)
-        .unwrap();
+    let airport = collection("airports").parse(br#"{"faa":"EWR"}"#, BYTES_MAX).unwrap();
     assert_eq!(draft.references[0].alias, airport.aliases[0]);
     assert_eq!(draft.references[4].alias, airport.aliases[0]);
     assert_ne!(draft.references[0].reference, draft.references[4].reference);
@@ -97,7 +87,7 @@ fn equal_numbers_make_one_identity() {
     let other = text.replace("1545,", "1.545e3,");
     assert_ne!(text, other);
     let flights = collection("flights");
-    let other = flights.read(other.as_bytes(), BYTES_MAX).unwrap();
+    let other = flights.parse(other.as_bytes(), BYTES_MAX).unwrap();
     let draft = read(&flight()).unwrap();
     assert_eq!(other, draft);
     assert_eq!(other.text, draft.body.to_string());
@@ -141,12 +131,9 @@ fn all_violations_are_reported() {
     );
     body = flight();
     body["flight"] = json!("x".repeat(5_000));
-    refused(
-        &body,
-        expect!["/flight: an identity has at most 4096 bytes"],
-    );
+    refused(&body, expect!["/flight: an identity has at most 4096 bytes"]);
     let twice = br#"{"date":1,"date":2}"#;
-    let error = collection("flights").read(twice, BYTES_MAX).unwrap_err();
+    let error = collection("flights").parse(twice, BYTES_MAX).unwrap_err();
     expect!["the document is not valid: /date: this property occurs twice, at byte 10"]
         .assert_eq(&error.to_string());
 }
@@ -155,12 +142,9 @@ fn all_violations_are_reported() {
 fn oversized_documents_are_rejected() {
     let text = flight().to_string();
     let flights = collection("flights");
-    assert!(flights.read(text.as_bytes(), text.len()).is_ok());
-    let error = flights.read(text.as_bytes(), text.len() - 1).unwrap_err();
-    assert!(
-        matches!(error, DocumentsError::PayloadTooLarge { .. }),
-        "{error}"
-    );
+    assert!(flights.parse(text.as_bytes(), text.len()).is_ok());
+    let error = flights.parse(text.as_bytes(), text.len() - 1).unwrap_err();
+    assert!(matches!(error, DocumentsError::PayloadTooLarge { .. }), "{error}");
     let mut body = flight();
     body["stops"] = (0..=DOCUMENT_REFERENCES_MAX)
         .map(|number| json!({"airport": number.to_string()}))
@@ -175,9 +159,7 @@ fn oversized_documents_are_rejected() {
 
 #[test]
 fn an_abstract_collection_has_no_documents() {
-    let error = collection("journeys")
-        .read(br#"{"id":"x"}"#, BYTES_MAX)
-        .unwrap_err();
+    let error = collection("journeys").parse(br#"{"id":"x"}"#, BYTES_MAX).unwrap_err();
     expect!["the document is not valid: collection `journeys` is abstract: write to a collection that extends it"].assert_eq(&error.to_string());
 }
 
@@ -185,16 +167,17 @@ fn an_abstract_collection_has_no_documents() {
 fn generated_bodies_are_validated_like_sent_ones() {
     let draft = read(&flight()).unwrap();
     let flights = collection("flights");
-    assert_eq!(flights.take(&draft.body, BYTES_MAX).unwrap(), draft);
-    assert!(flights.take(&json!([]), BYTES_MAX).is_err());
-    assert!(flights.take(&draft.body, 10).is_err());
+    assert_eq!(flights.parse_value(&draft.body, BYTES_MAX).unwrap(), draft);
+    assert!(flights.parse_value(&json!([]), BYTES_MAX).is_err());
+    assert!(flights.parse_value(&draft.body, 10).is_err());
 }
 
 #[test]
 fn inconsistent_definitions_do_not_compile() {
     let all = definitions(&flights());
     let nobody = Definitions::default();
-    let error = Collection::of(&nobody, all.get(&"flights".parse().unwrap()).unwrap()).unwrap_err();
+    let error =
+        Collection::compile(&nobody, all.get(&"flights".parse().unwrap()).unwrap()).unwrap_err();
     expect!["the definition is not valid: there is no collection `airports`"]
         .assert_eq(&error.to_string());
 }

@@ -8,7 +8,7 @@ use crate::core::definition::tests::{definitions, flights};
 
 fn flights_of(file: &Value) -> Collection {
     let all = definitions(file);
-    Collection::of(&all, all.get(&"flights".parse().unwrap()).unwrap()).unwrap()
+    Collection::compile(&all, all.get(&"flights".parse().unwrap()).unwrap()).unwrap()
 }
 
 /// The difference made by a change of the flights' definition; empty parts are left out.
@@ -42,8 +42,8 @@ fn nothing_changes_by_words() {
         },
         expect!["DefinitionDiff {"],
     );
-    assert!(changes.is_nothing());
-    assert_eq!(changes.refused(), []);
+    assert!(changes.is_empty());
+    assert_eq!(changes.rejections(), []);
 }
 
 #[test]
@@ -56,14 +56,14 @@ fn each_kind_of_change() {
         |flights| flights["identity_mutable"] = json!(true),
         expect!["DefinitionDiff { identity_mutable: Some( true"],
     );
-    assert!(!changes.is_nothing());
+    assert!(!changes.is_empty());
     let changes = check(
         |flights| flights["identity"] = json!(["/date", "/carrier", "/hour", "/number"]),
         expect!["DefinitionDiff { identity: true"],
     );
-    assert_eq!(changes.refused(), []);
+    assert_eq!(changes.rejections(), []);
     let own = "flights".parse().unwrap();
-    assert_eq!(changes.families(&own), [own]);
+    assert_eq!(changes.changed_scopes(&own), [own]);
     check(
         |flights| {
             let references = flights["references"].as_array_mut().unwrap();
@@ -108,7 +108,7 @@ fn what_a_super_extends_is_extended_too() {
     let changes = DefinitionDiff::between(&flights_of(&flights()), &flights_of(&changed));
     assert_eq!(changes.extends_added, ["things".parse().unwrap()]);
     assert!(changes.extends_removed.is_empty());
-    let families = changes.families(&"flights".parse().unwrap());
+    let families = changes.changed_scopes(&"flights".parse().unwrap());
     assert_eq!(families, changes.extends_added);
 }
 
@@ -120,7 +120,7 @@ fn another_order_of_an_identity_changes_references_to_it() {
     let changes = DefinitionDiff::between(&flights_of(&flights()), &flights_of(&changed));
     assert_eq!(changes.references_added, ["plane".parse().unwrap()]);
     assert_eq!(changes.references_removed, changes.references_added);
-    assert!(!changes.identity && changes.is_of_references());
+    assert!(!changes.identity && changes.has_changed_references());
 }
 
 #[test]
@@ -130,12 +130,12 @@ fn abstractness_cannot_change() {
     changed["collections"][0]["extends"] = json!([]);
     let of = |file: &Value| {
         let all = definitions(file);
-        Collection::of(&all, all.get(&"journeys".parse().unwrap()).unwrap()).unwrap()
+        Collection::compile(&all, all.get(&"journeys".parse().unwrap()).unwrap()).unwrap()
     };
     let changes = DefinitionDiff::between(&of(&flights()), &of(&changed));
     expect![
         "/abstract: whether a collection is abstract cannot be changed: declare one with another \
          name"
     ]
-    .assert_eq(&changes.refused()[0].to_string());
+    .assert_eq(&changes.rejections()[0].to_string());
 }

@@ -27,34 +27,30 @@ impl ViolationList {
         self.0.push(Violation::new(pointer, message));
     }
 
-    fn count(&mut self, pointer: &str, count: usize, name: &str, max: usize) {
+    fn check_count(&mut self, pointer: &str, count: usize, name: &str, max: usize) {
         if count > max {
             let what = format!("there are {count}, more than the maximum of {max} (`{name}`)");
             self.add(pointer, what);
         }
     }
 
-    fn into_result<T>(self, right: T) -> Result<T, Vec<Violation>> {
-        if self.0.is_empty() {
-            Ok(right)
-        } else {
-            Err(self.0)
-        }
+    fn into_result<T>(self, value: T) -> Result<T, Vec<Violation>> {
+        if self.0.is_empty() { Ok(value) } else { Err(self.0) }
     }
 }
 
 /// Checks a definition by itself.
-pub(super) fn checked(
+pub(super) fn check_definition(
     declared: DeclaredDefinition,
     source: Value,
 ) -> Result<Definition, Vec<Violation>> {
-    let mut wrong = ViolationList::default();
-    counted(&declared, &mut wrong);
-    let schema = compiled(&declared, &mut wrong);
-    wrong = if wrong.0.is_empty() {
-        wrong
+    let mut violations = ViolationList::default();
+    check_counts(&declared, &mut violations);
+    let schema = compile_schema(&declared, &mut violations);
+    violations = if violations.0.is_empty() {
+        violations
     } else {
-        return Err(wrong.0);
+        return Err(violations.0);
     };
     let shape = schema.as_ref().map(|schema| schema.shape());
     let identity: Vec<IdentityPart> = declared
@@ -65,7 +61,7 @@ pub(super) fn checked(
             let pointer = format!("/identity/{index}");
             let scalar = shape
                 .as_ref()
-                .and_then(|shape| named_by(shape, &path, &pointer, &mut wrong));
+                .and_then(|shape| check_identity_part(shape, &path, &pointer, &mut violations));
             IdentityPart { path, scalar }
         })
         .collect();
@@ -75,7 +71,7 @@ pub(super) fn checked(
         .into_iter()
         .enumerate()
         .map(|(index, StrictObject(declared))| {
-            reference(index, declared, shape.as_ref(), &mut wrong)
+            check_reference(index, declared, shape.as_ref(), &mut violations)
         })
         .collect();
     let query: Vec<QueryPath> = declared
@@ -83,22 +79,22 @@ pub(super) fn checked(
         .unwrap_or_default()
         .into_iter()
         .enumerate()
-        .filter_map(|(index, path)| query_path(index, path, shape.as_ref(), &mut wrong))
+        .filter_map(|(index, path)| check_query_path(index, path, shape.as_ref(), &mut violations))
         .collect();
-    let history = history(declared.history.as_ref(), &mut wrong);
-    days("/retention_days", declared.retention_days, &mut wrong);
-    let claims = claims(declared.claims.unwrap_or_default(), &query, &mut wrong);
+    let history = check_history(declared.history.as_ref(), &mut violations);
+    check_days("/retention_days", declared.retention_days, &mut violations);
+    let claims = check_claims(declared.claims.unwrap_or_default(), &query, &mut violations);
     let extends = declared
         .extends
         .unwrap_or_default()
         .into_iter()
         .enumerate()
         .map(|(index, StrictObject(declared))| {
-            extension(index, declared, &identity, shape.as_ref(), &mut wrong)
+            check_extension(index, declared, &identity, shape.as_ref(), &mut violations)
         })
         .collect();
     drop(shape);
-    wrong.into_result(Definition {
+    violations.into_result(Definition {
         collection: declared.collection,
         is_abstract: declared.is_abstract,
         identity,
@@ -115,45 +111,30 @@ pub(super) fn checked(
 }
 
 /// Checks counts, and that nothing occurs twice.
-fn counted(declared: &DeclaredDefinition, wrong: &mut ViolationList) {
+fn check_counts(declared: &DeclaredDefinition, violations: &mut ViolationList) {
     if declared.identity.is_empty() {
-        wrong.add("/identity", "an identity needs at least one path");
+        violations.add("/identity", "an identity needs at least one path");
     }
-    wrong.count(
+    violations.check_count(
         "/identity",
         declared.identity.len(),
         "identity_paths_max",
         IDENTITY_PATHS_MAX,
     );
-    singular("/identity", &declared.identity, wrong);
+    check_paths("/identity", &declared.identity, violations);
     let query = declared.query.as_deref().unwrap_or_default();
-    wrong.count("/query", query.len(), "query_paths_max", QUERY_PATHS_MAX);
-    singular("/query", query, wrong);
+    violations.check_count("/query", query.len(), "query_paths_max", QUERY_PATHS_MAX);
+    check_paths("/query", query, violations);
     let references = declared.references.as_deref().unwrap_or_default();
-    wrong.count(
-        "/references",
-        references.len(),
-        "references_max",
-        REFERENCES_MAX,
-    );
-    unique(
-        "/references",
-        "name",
-        references.iter().map(|one| &one.0.name),
-        wrong,
-    );
+    violations.check_count("/references", references.len(), "references_max", REFERENCES_MAX);
+    check_unique("/references", "name", references.iter().map(|one| &one.0.name), violations);
     let extends = declared.extends.as_deref().unwrap_or_default();
-    wrong.count("/extends", extends.len(), "extends_max", EXTENDS_MAX);
-    unique(
-        "/extends",
-        "collection",
-        extends.iter().map(|one| &one.0.collection),
-        wrong,
-    );
+    violations.check_count("/extends", extends.len(), "extends_max", EXTENDS_MAX);
+    check_unique("/extends", "collection", extends.iter().map(|one| &one.0.collection), violations);
     if !declared.is_abstract {
         return;
     }
-    let has = [
+    let forbidden_keys = [
         ("identity_mutable", declared.identity_mutable.is_some()),
         ("references", declared.references.is_some()),
         ("query", declared.query.is_some()),
@@ -162,49 +143,46 @@ fn counted(declared: &DeclaredDefinition, wrong: &mut ViolationList) {
         ("claims", declared.claims.is_some()),
         ("schema", declared.schema.is_some()),
     ];
-    for (key, _) in has.iter().filter(|(_, has)| *has) {
+    for (key, _) in forbidden_keys.iter().filter(|(_, has)| *has) {
         let what = format!(
             "an abstract collection cannot have `{key}`: set it in the collections that extend it"
         );
-        wrong.add(format!("/{key}"), what);
+        violations.add(format!("/{key}"), what);
     }
 }
 
 /// Checks that no path has several values, and none occurs twice.
-fn singular(pointer: &str, paths: &[Path], wrong: &mut ViolationList) {
+fn check_paths(pointer: &str, paths: &[Path], violations: &mut ViolationList) {
     let mut seen = BTreeSet::new();
     for (index, path) in paths.iter().enumerate() {
-        let at = format!("{pointer}/{index}");
+        let item_pointer = format!("{pointer}/{index}");
         if path.is_plural() {
-            wrong.add(
-                &at,
+            violations.add(
+                &item_pointer,
                 format!("`{path}` can have several values: only references may have `*`"),
             );
         }
         if !seen.insert(path) {
-            wrong.add(&at, format!("`{path}` occurs twice"));
+            violations.add(&item_pointer, format!("`{path}` occurs twice"));
         }
     }
 }
 
-fn unique<'a>(
+fn check_unique<'a>(
     pointer: &str,
     key: &str,
     names: impl Iterator<Item = &'a CollectionName>,
-    wrong: &mut ViolationList,
+    violations: &mut ViolationList,
 ) {
     let mut seen = BTreeSet::new();
     for (index, name) in names.enumerate() {
         if !seen.insert(name) {
-            wrong.add(
-                format!("{pointer}/{index}/{key}"),
-                format!("`{name}` occurs twice"),
-            );
+            violations.add(format!("{pointer}/{index}/{key}"), format!("`{name}` occurs twice"));
         }
     }
 }
 
-fn compiled(declared: &DeclaredDefinition, wrong: &mut ViolationList) -> Option<Schema> {
+fn compile_schema(declared: &DeclaredDefinition, wrong: &mut ViolationList) -> Option<Schema> {
     let Some(source) = &declared.schema else {
         if !declared.is_abstract {
             wrong.add("", "a collection needs a `schema`, or `\"abstract\": true`");
@@ -213,11 +191,11 @@ fn compiled(declared: &DeclaredDefinition, wrong: &mut ViolationList) -> Option<
     };
     match Schema::compile(source) {
         Ok(schema) => Some(schema),
-        Err(violations) => {
+        Err(schema_violations) => {
             wrong.0.extend(
-                violations
+                schema_violations
                     .into_iter()
-                    .map(|violation| violation.below("/schema")),
+                    .map(|violation| violation.with_pointer_prefix("/schema")),
             );
             None
         }
@@ -225,123 +203,109 @@ fn compiled(declared: &DeclaredDefinition, wrong: &mut ViolationList) -> Option<
 }
 
 /// The one type of an identity's part.
-fn named_by(
+fn check_identity_part(
     shape: &SchemaShape<'_>,
     path: &Path,
     pointer: &str,
-    wrong: &mut ViolationList,
+    violations: &mut ViolationList,
 ) -> Option<Scalar> {
-    if let Err(why) = shape.required(path) {
-        wrong.add(pointer, why);
+    if let Err(reason) = shape.check_required(path) {
+        violations.add(pointer, reason);
         return None;
     }
     let types = shape.types(path);
-    let scalar = Scalar::only(types);
+    let scalar = Scalar::single(types);
     if scalar.is_none() {
         let what = format!(
             "by the schema `{path}` is {types}: a part of an identity must be exactly one of \
              string, integer, number and boolean"
         );
-        wrong.add(pointer, what);
+        violations.add(pointer, what);
     }
     scalar
 }
 
-fn query_path(
+fn check_query_path(
     index: usize,
     path: Path,
     shape: Option<&SchemaShape<'_>>,
-    wrong: &mut ViolationList,
+    violations: &mut ViolationList,
 ) -> Option<QueryPath> {
     let types = shape?.types(&path);
-    let Some(scalar) = Scalar::only(types.without(Types::NULL)) else {
+    let Some(scalar) = Scalar::single(types.without(Types::NULL)) else {
         let what = format!(
             "by the schema `{path}` is {types}: a query path must be exactly one of string, \
              integer, number and boolean, and may be null"
         );
-        wrong.add(format!("/query/{index}"), what);
+        violations.add(format!("/query/{index}"), what);
         return None;
     };
     Some(QueryPath { path, scalar })
 }
 
-fn history(declared: Option<&StrictObject<DeclaredHistory>>, wrong: &mut ViolationList) -> History {
+fn check_history(
+    declared: Option<&StrictObject<DeclaredHistory>>,
+    violations: &mut ViolationList,
+) -> History {
     let Some(StrictObject(declared)) = declared else {
         return History::default();
     };
     if declared.versions > HISTORY_VERSIONS_MAX {
         let what = format!("it may be at most {HISTORY_VERSIONS_MAX} (`history_versions_max`)");
-        wrong.add("/history/versions", what);
+        violations.add("/history/versions", what);
     }
-    days("/history/days", declared.days, wrong);
+    check_days("/history/days", declared.days, violations);
     if declared.versions == 0 && !declared.deleted {
-        wrong.add(
-            "/history",
-            "it keeps nothing: set `versions`, or `\"deleted\": true`",
-        );
+        violations.add("/history", "it keeps nothing: set `versions`, or `\"deleted\": true`");
     }
-    History {
-        versions: declared.versions,
-        deleted: declared.deleted,
-        days: declared.days,
-    }
+    History { versions: declared.versions, deleted: declared.deleted, days: declared.days }
 }
 
-fn days(pointer: &str, days: Option<u32>, wrong: &mut ViolationList) {
+fn check_days(pointer: &str, days: Option<u32>, violations: &mut ViolationList) {
     if days.is_some_and(|days| !(1..=DAYS_MAX).contains(&days)) {
-        wrong.add(
-            pointer,
-            format!("it must be from 1 to {DAYS_MAX} (`days_max`)"),
-        );
+        violations.add(pointer, format!("it must be from 1 to {DAYS_MAX} (`days_max`)"));
     }
 }
 
-fn claims(
+fn check_claims(
     declared: BTreeMap<String, Path>,
     query: &[QueryPath],
-    wrong: &mut ViolationList,
+    violations: &mut ViolationList,
 ) -> Vec<Claim> {
-    wrong.count("/claims", declared.len(), "claims_max", CLAIMS_MAX);
+    violations.check_count("/claims", declared.len(), "claims_max", CLAIMS_MAX);
     let mut claims = Vec::new();
     for (name, path) in declared {
         match query.iter().find(|one| one.path == path) {
-            Some(path) => claims.push(Claim {
-                name,
-                path: path.clone(),
-            }),
+            Some(path) => claims.push(Claim { name, path: path.clone() }),
             None => {
                 let what = format!("`{path}` is not a path of `query`, as a claim requires");
                 let mut pointer = "/claims".to_owned();
                 push_escaped(&mut pointer, &name);
-                wrong.add(pointer, what);
+                violations.add(pointer, what);
             }
         }
     }
     claims
 }
 
-fn reference(
+fn check_reference(
     index: usize,
     declared: DeclaredReference,
     shape: Option<&SchemaShape<'_>>,
-    wrong: &mut ViolationList,
+    violations: &mut ViolationList,
 ) -> Reference {
     let pointer = format!("/references/{index}/paths");
     let first = declared.paths.keys().next();
     if first.is_none() {
-        wrong.add(&pointer, "a reference needs at least one path");
+        violations.add(&pointer, "a reference needs at least one path");
     }
-    let (together, _) = first.map(Path::at_last_each).unwrap_or_default();
-    if declared
-        .paths
-        .keys()
-        .any(|path| path.at_last_each().0 != together)
-    {
+    let (element_path, _) = first.map(Path::split_at_last_each).unwrap_or_default();
+    if declared.paths.keys().any(|path| path.split_at_last_each().0 != element_path) {
         let what = "the paths of a reference must be the same up to their last `*`, so that they \
              concern the same element";
-        wrong.add(&pointer, what);
+        violations.add(&pointer, what);
     }
-    let pairs = pairs(declared.paths, &pointer, shape, wrong);
+    let pairs = path_pairs(declared.paths, &pointer, shape, violations);
     for pair in &pairs {
         let types = pair.types.without(Types::NULL);
         if types == Types::NONE || !types.is_within(Types::SCALAR) {
@@ -350,67 +314,57 @@ fn reference(
                  boolean",
                 pair.own, pair.types
             );
-            wrong.add(&pointer, what);
+            violations.add(&pointer, what);
         }
     }
-    Reference {
-        name: declared.name,
-        to: declared.to,
-        pairs,
-    }
+    Reference { name: declared.name, to: declared.to, pairs }
 }
 
-fn extension(
+fn check_extension(
     index: usize,
     declared: DeclaredExtension,
     identity: &[IdentityPart],
     shape: Option<&SchemaShape<'_>>,
-    wrong: &mut ViolationList,
+    violations: &mut ViolationList,
 ) -> Extension {
     let pointer = format!("/extends/{index}/identity");
     for own in declared.identity.keys() {
-        let is_of_identity = identity.iter().any(|part| part.path == *own);
+        let is_identity_part = identity.iter().any(|part| part.path == *own);
         match shape {
-            _ if is_of_identity => {}
+            _ if is_identity_part => {}
             _ if own.is_plural() => {
-                wrong.add(
+                violations.add(
                     &pointer,
                     format!("`{own}` can have several values: only references may have `*`"),
                 );
             }
             Some(shape) => {
-                named_by(shape, own, &pointer, wrong);
+                check_identity_part(shape, own, &pointer, violations);
             }
-            None => wrong.add(
-                &pointer,
-                format!("`{own}` is not a path of this collection's identity"),
-            ),
+            None => violations
+                .add(&pointer, format!("`{own}` is not a path of this collection's identity")),
         }
     }
     Extension {
         collection: declared.collection,
-        pairs: pairs(declared.identity, &pointer, shape, wrong),
+        pairs: path_pairs(declared.identity, &pointer, shape, violations),
     }
 }
 
 /// Pairs of own paths and paths in another collection, of which no path occurs twice.
-fn pairs(
+fn path_pairs(
     paths: BTreeMap<Path, Path>,
     pointer: &str,
     shape: Option<&SchemaShape<'_>>,
-    wrong: &mut ViolationList,
+    violations: &mut ViolationList,
 ) -> Vec<PathPair> {
     let mut seen = BTreeSet::new();
     for target in paths.values() {
         if !seen.insert(target) {
-            wrong.add(pointer, format!("`{target}` occurs twice"));
+            violations.add(pointer, format!("`{target}` occurs twice"));
         }
     }
     let types = |own: &Path| shape.map_or(Types::SCALAR, |shape| shape.types(own));
-    let pairs = paths.into_iter().map(|(own, target)| PathPair {
-        types: types(&own),
-        own,
-        target,
-    });
+    let pairs = paths.into_iter().map(|(own, target)| PathPair { types: types(&own), own, target });
     pairs.collect()
 }

@@ -19,10 +19,10 @@ use crate::model::{CollectionName, Violation};
 use super::{Definition, LocatedDefinition, check, invalid};
 
 /// Bytes of a file of definitions, at most.
-pub const DEFINITIONS_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub(crate) const DEFINITIONS_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Depth of a schema within a file of definitions.
-const DEPTH_OF_SCHEMA: usize = 3;
+const SCHEMA_DEPTH_OFFSET: usize = 3;
 
 /// A definition as it is written, before any check.
 #[derive(Debug, Deserialize)]
@@ -102,61 +102,53 @@ struct DefinitionFile {
 ///
 /// # Errors
 /// [`DocumentsError::DefinitionInvalid`] with all violations; [`DocumentsError::PayloadTooLarge`].
-pub fn read(bytes: &[u8]) -> Result<Vec<LocatedDefinition>, DocumentsError> {
+pub fn parse(bytes: &[u8]) -> Result<Vec<LocatedDefinition>, DocumentsError> {
     let bounds = Bounds {
         bytes_max: DEFINITIONS_BYTES_MAX,
-        depth_max: SCHEMA_DEPTH_MAX + DEPTH_OF_SCHEMA,
+        depth_max: SCHEMA_DEPTH_MAX + SCHEMA_DEPTH_OFFSET,
     };
-    let file = json::read(bytes, bounds).map_err(|refusal| match refusal {
-        JsonError::Wrong { violation, .. } => invalid(vec![violation]),
-        JsonError::TooLarge { bytes, bytes_max } => DocumentsError::PayloadTooLarge {
-            bytes,
-            bytes_max,
-            limit: "definitions_bytes_max",
-        },
+    let file = json::parse(bytes, bounds).map_err(|error| match error {
+        JsonError::Malformed { violation, .. } => invalid(vec![violation]),
+        JsonError::TooLarge { bytes, bytes_max } => {
+            DocumentsError::PayloadTooLarge { bytes, bytes_max, limit: "definitions_bytes_max" }
+        }
     })?;
     let is_several = file.get("collections").is_some();
-    let (sources, place): (Vec<Value>, fn(usize) -> String) = if is_several {
+    let (sources, item_pointer): (Vec<Value>, fn(usize) -> String) = if is_several {
         let StrictObject(several): StrictObject<DefinitionFile> =
-            shaped(&file).map_err(|violation| invalid(vec![violation]))?;
+            deserialize(&file).map_err(|violation| invalid(vec![violation]))?;
         (several.collections, |index| format!("/collections/{index}"))
     } else {
         (vec![file], |_| String::new())
     };
-    let mut given = Vec::new();
+    let mut definitions = Vec::new();
     let mut violations = Vec::new();
     for (index, source) in sources.into_iter().enumerate() {
-        let pointer = place(index);
-        match one(source) {
-            Ok(definition) => given.push(LocatedDefinition {
-                pointer,
-                definition,
-            }),
-            Err(wrong) => violations.extend(wrong.into_iter().map(|wrong| wrong.below(&pointer))),
+        let pointer = item_pointer(index);
+        match parse_one(source) {
+            Ok(definition) => definitions.push(LocatedDefinition { pointer, definition }),
+            Err(wrong) => violations
+                .extend(wrong.into_iter().map(|wrong| wrong.with_pointer_prefix(&pointer))),
         }
     }
-    if violations.is_empty() {
-        Ok(given)
-    } else {
-        Err(invalid(violations))
-    }
+    if violations.is_empty() { Ok(definitions) } else { Err(invalid(violations)) }
 }
 
 /// Reads a stored [`Definition::source`], which was checked before.
 ///
 /// # Errors
 /// [`DocumentsError::DefinitionInvalid`]: it is no longer valid.
-pub fn reread(source: Value) -> Result<Definition, DocumentsError> {
-    one(source).map_err(invalid)
+pub(crate) fn parse_stored(source: Value) -> Result<Definition, DocumentsError> {
+    parse_one(source).map_err(invalid)
 }
 
-fn one(source: Value) -> Result<Definition, Vec<Violation>> {
-    let StrictObject(declared) = shaped(&source).map_err(|violation| vec![violation])?;
-    check::checked(declared, source)
+fn parse_one(source: Value) -> Result<Definition, Vec<Violation>> {
+    let StrictObject(declared) = deserialize(&source).map_err(|violation| vec![violation])?;
+    check::check_definition(declared, source)
 }
 
 /// Deserializes a value; an error becomes a violation with its path.
-fn shaped<T: DeserializeOwned>(value: &Value) -> Result<T, Violation> {
+fn deserialize<T: DeserializeOwned>(value: &Value) -> Result<T, Violation> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let mut pointer = String::new();
         for segment in error.path() {

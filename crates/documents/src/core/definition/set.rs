@@ -24,19 +24,17 @@ pub(crate) struct AbstractScope {
 
 /// Location of a violation: in a definition of the file, or in an existing one.
 struct DefinitionLocation<'a> {
-    given: Option<&'a str>,
+    file_pointer: Option<&'a str>,
     collection: &'a CollectionName,
 }
 
 impl DefinitionLocation<'_> {
-    fn wrong(&self, pointer: &str, what: &str) -> Violation {
-        match self.given {
+    fn violation(&self, pointer: &str, what: &str) -> Violation {
+        match self.file_pointer {
             Some(base) => Violation::new(format!("{base}{pointer}"), what),
             None => {
-                let what = format!(
-                    "existing collection `{}`, at `{pointer}`: {what}",
-                    self.collection
-                );
+                let what =
+                    format!("existing collection `{}`, at `{pointer}`: {what}", self.collection);
                 Violation::new("", what)
             }
         }
@@ -58,29 +56,21 @@ impl Definitions {
     ///
     /// # Errors
     /// [`DocumentsError::DefinitionInvalid`] with all inconsistencies.
-    pub fn with(&self, given: Vec<LocatedDefinition>) -> Result<Self, DocumentsError> {
-        let mut all = self.0.clone();
-        let mut places = BTreeMap::new();
+    pub fn with(&self, new_definitions: Vec<LocatedDefinition>) -> Result<Self, DocumentsError> {
+        let mut definitions = self.0.clone();
+        let mut pointers = BTreeMap::new();
         let mut violations = Vec::new();
-        for LocatedDefinition {
-            pointer,
-            definition,
-        } in given
-        {
+        for LocatedDefinition { pointer, definition } in new_definitions {
             let collection = definition.collection.clone();
-            if places.insert(collection.clone(), pointer.clone()).is_some() {
+            if pointers.insert(collection.clone(), pointer.clone()).is_some() {
                 let what = format!("collection `{collection}` occurs twice");
                 violations.push(Violation::new(format!("{pointer}/collection"), what));
             }
-            all.insert(collection, Arc::new(definition));
+            definitions.insert(collection, Arc::new(definition));
         }
-        let all = Self(all);
-        all.check(&places, &mut violations);
-        if violations.is_empty() {
-            Ok(all)
-        } else {
-            Err(invalid(violations))
-        }
+        let all = Self(definitions);
+        all.check(&pointers, &mut violations);
+        if violations.is_empty() { Ok(all) } else { Err(invalid(violations)) }
     }
 
     /// This set without one definition.
@@ -88,32 +78,28 @@ impl Definitions {
     /// # Errors
     /// [`DocumentsError::DefinitionInvalid`]: others refer to it or extend it.
     pub fn without(&self, collection: &CollectionName) -> Result<Self, DocumentsError> {
-        let mut all = self.0.clone();
-        all.remove(collection);
-        let all = Self(all);
+        let mut definitions = self.0.clone();
+        definitions.remove(collection);
+        let all = Self(definitions);
         let mut violations = Vec::new();
         all.check(&BTreeMap::new(), &mut violations);
-        if violations.is_empty() {
-            Ok(all)
-        } else {
-            Err(invalid(violations))
-        }
+        if violations.is_empty() { Ok(all) } else { Err(invalid(violations)) }
     }
 
-    fn check(&self, places: &BTreeMap<CollectionName, String>, wrong: &mut Vec<Violation>) {
+    fn check(&self, pointers: &BTreeMap<CollectionName, String>, violations: &mut Vec<Violation>) {
         for definition in self.0.values() {
-            let place = DefinitionLocation {
-                given: places.get(&definition.collection).map(String::as_str),
+            let location = DefinitionLocation {
+                file_pointer: pointers.get(&definition.collection).map(String::as_str),
                 collection: &definition.collection,
             };
             for index in 0..definition.references.len() {
-                self.check_reference(definition, index, &place, wrong);
+                self.check_reference(definition, index, &location, violations);
             }
             for (index, extension) in definition.extends.iter().enumerate() {
-                self.check_extension(extension, index, &place, wrong);
+                self.check_extension(extension, index, &location, violations);
             }
-            if let Err(what) = self.supers(definition) {
-                wrong.push(place.wrong("/extends", &what));
+            if let Err(what) = self.abstract_scopes(definition) {
+                violations.push(location.violation("/extends", &what));
             }
         }
     }
@@ -122,17 +108,17 @@ impl Definitions {
         &self,
         definition: &Definition,
         index: usize,
-        place: &DefinitionLocation<'_>,
-        wrong: &mut Vec<Violation>,
+        location: &DefinitionLocation<'_>,
+        violations: &mut Vec<Violation>,
     ) {
         let reference = &definition.references[index];
         let pointer = format!("/references/{index}");
         let Some(target) = self.0.get(&reference.to) else {
             let what = format!("there is no collection `{}`", reference.to);
-            return wrong.push(place.wrong(&format!("{pointer}/to"), &what));
+            return violations.push(location.violation(&format!("{pointer}/to"), &what));
         };
         let pointer = format!("{pointer}/paths");
-        names_all(&reference.pairs, target, &pointer, place, wrong);
+        check_mapping(&reference.pairs, target, &pointer, location, violations);
         for pair in &reference.pairs {
             let part = target.identity.iter().find(|part| part.path == pair.target);
             let Some(scalar) = part.and_then(|part| part.scalar) else {
@@ -149,7 +135,7 @@ impl Definitions {
                     reference.to,
                     scalar.types()
                 );
-                wrong.push(place.wrong(&pointer, &what));
+                violations.push(location.violation(&pointer, &what));
             }
         }
     }
@@ -158,27 +144,28 @@ impl Definitions {
         &self,
         extension: &Extension,
         index: usize,
-        place: &DefinitionLocation<'_>,
-        wrong: &mut Vec<Violation>,
+        location: &DefinitionLocation<'_>,
+        violations: &mut Vec<Violation>,
     ) {
         let pointer = format!("/extends/{index}");
-        let refuse = |what: String| place.wrong(&format!("{pointer}/collection"), &what);
+        let invalid_extension =
+            |what: String| location.violation(&format!("{pointer}/collection"), &what);
         match self.0.get(&extension.collection) {
-            None => wrong.push(refuse(format!(
+            None => violations.push(invalid_extension(format!(
                 "there is no collection `{}`",
                 extension.collection
             ))),
-            Some(target) if !target.is_abstract => wrong.push(refuse(format!(
+            Some(target) if !target.is_abstract => violations.push(invalid_extension(format!(
                 "collection `{}` is not abstract: only abstract collections can be extended",
                 extension.collection
             ))),
             Some(target) => {
-                names_all(
+                check_mapping(
                     &extension.pairs,
                     target,
                     &format!("{pointer}/identity"),
-                    place,
-                    wrong,
+                    location,
+                    violations,
                 );
             }
         }
@@ -189,17 +176,20 @@ impl Definitions {
     ///
     /// # Errors
     /// It extends itself, one collection in two ways, or too many.
-    pub(crate) fn supers(&self, definition: &Definition) -> Result<Vec<AbstractScope>, String> {
+    pub(crate) fn abstract_scopes(
+        &self,
+        definition: &Definition,
+    ) -> Result<Vec<AbstractScope>, String> {
         let mut found = Vec::new();
-        self.add_supers(definition, definition, None, &mut found)?;
+        self.add_abstract_scopes(definition, definition, None, &mut found)?;
         Ok(found)
     }
 
     /// Adds the collections that `definition` extends. It is `descendant` or extended by it;
     /// then `paths` are those of its identity in documents of `descendant`.
-    fn add_supers(
+    fn add_abstract_scopes(
         &self,
-        bottom: &Definition,
+        descendant: &Definition,
         definition: &Definition,
         paths: Option<&[Path]>,
         found: &mut Vec<AbstractScope>,
@@ -209,14 +199,14 @@ impl Definitions {
                 continue;
             };
             // Missing and unknown parts are reported where the extension is checked.
-            let Some(paths) = paths_in(target, extension, definition, paths) else {
+            let Some(paths) = paths_in_descendant(target, extension, definition, paths) else {
                 continue;
             };
             let collection = &target.collection;
-            if *collection == bottom.collection {
+            if *collection == descendant.collection {
                 return Err(format!("`{collection}` would extend itself"));
             }
-            match found.iter().find(|one| one.collection == *collection) {
+            match found.iter().find(|scope| scope.collection == *collection) {
                 Some(known) if known.paths == paths => continue,
                 Some(_) => {
                     return Err(format!(
@@ -230,62 +220,50 @@ impl Definitions {
                     "it would extend more than {EXTENDS_MAX} abstract collections (`extends_max`)"
                 ));
             }
-            found.push(AbstractScope {
-                collection: collection.clone(),
-                paths: paths.clone(),
-            });
-            self.add_supers(bottom, target, Some(&paths), found)?;
+            found.push(AbstractScope { collection: collection.clone(), paths: paths.clone() });
+            self.add_abstract_scopes(descendant, target, Some(&paths), found)?;
         }
         Ok(())
     }
 }
 
 /// Paths of an identity's parts in documents of the descendant collection.
-fn paths_in(
+fn paths_in_descendant(
     target: &Definition,
     extension: &Extension,
     definition: &Definition,
     paths: Option<&[Path]>,
 ) -> Option<Vec<Path>> {
     let parts = target.identity.iter().map(|part| {
-        let pair = extension
-            .pairs
-            .iter()
-            .find(|pair| pair.target == part.path)?;
+        let pair = extension.pairs.iter().find(|pair| pair.target == part.path)?;
         let Some(paths) = paths else {
             return Some(pair.own.clone());
         };
-        let at = definition
-            .identity
-            .iter()
-            .position(|part| part.path == pair.own)?;
-        paths.get(at).cloned()
+        let index = definition.identity.iter().position(|part| part.path == pair.own)?;
+        paths.get(index).cloned()
     });
     parts.collect()
 }
 
 /// Checks that pairs name each part of another collection's identity, and nothing else.
-fn names_all(
+fn check_mapping(
     pairs: &[PathPair],
     target: &Definition,
     pointer: &str,
-    place: &DefinitionLocation<'_>,
-    wrong: &mut Vec<Violation>,
+    location: &DefinitionLocation<'_>,
+    violations: &mut Vec<Violation>,
 ) {
     let identity: BTreeSet<&Path> = target.identity.iter().map(|part| &part.path).collect();
-    let named: BTreeSet<&Path> = pairs.iter().map(|pair| &pair.target).collect();
-    if identity == named {
+    let mapped: BTreeSet<&Path> = pairs.iter().map(|pair| &pair.target).collect();
+    if identity == mapped {
         return;
     }
-    let listed: Vec<String> = target
-        .identity
-        .iter()
-        .map(|part| format!("`{}`", part.path))
-        .collect();
+    let listed: Vec<String> =
+        target.identity.iter().map(|part| format!("`{}`", part.path)).collect();
     let what = format!(
         "the identity of `{}` is {}: map exactly these paths",
         target.collection,
         listed.join(", ")
     );
-    wrong.push(place.wrong(pointer, &what));
+    violations.push(location.violation(pointer, &what));
 }

@@ -46,14 +46,12 @@ pub(crate) fn flights() -> Value {
 }
 
 fn given(file: &Value) -> Vec<LocatedDefinition> {
-    read(file.to_string().as_bytes()).unwrap_or_else(|error| panic!("{error}"))
+    parse(file.to_string().as_bytes()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The definitions of a valid file.
 pub(crate) fn definitions(file: &Value) -> Definitions {
-    Definitions::default()
-        .with(given(file))
-        .unwrap_or_else(|error| panic!("{error}"))
+    Definitions::default().with(given(file)).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn lines(error: DocumentsError) -> String {
@@ -65,15 +63,11 @@ fn lines(error: DocumentsError) -> String {
 }
 
 fn refused(file: Value, expected: Expect) {
-    expected.assert_eq(&lines(
-        read(file.to_string().as_bytes()).expect_err("it is refused"),
-    ));
+    expected.assert_eq(&lines(parse(file.to_string().as_bytes()).expect_err("it is refused")));
 }
 
 fn unfit(file: Value, expected: Expect) {
-    let error = Definitions::default()
-        .with(given(&file))
-        .expect_err("they do not fit");
+    let error = Definitions::default().with(given(&file)).expect_err("they do not fit");
     expected.assert_eq(&lines(error));
 }
 
@@ -86,21 +80,13 @@ fn a_file_has_one_definition_or_several() {
     let file = flights();
     let all = given(&file);
     let pointers: Vec<&str> = all.iter().map(|one| one.pointer.as_str()).collect();
-    assert_eq!(
-        pointers,
-        [
-            "/collections/0",
-            "/collections/1",
-            "/collections/2",
-            "/collections/3"
-        ]
-    );
+    assert_eq!(pointers, ["/collections/0", "/collections/1", "/collections/2", "/collections/3"]);
     let airports = &file["collections"][1];
     let one = given(airports);
     assert_eq!(one[0].pointer, "");
     assert_eq!(one[0].definition, all[1].definition);
     assert_eq!(one[0].definition.source, *airports);
-    assert_eq!(reread(airports.clone()).unwrap(), all[1].definition);
+    assert_eq!(parse_stored(airports.clone()).unwrap(), all[1].definition);
     assert_eq!(given(&json!({"collections": []})), []);
     let flights = definitions(&file);
     let flights = flights.get(&name("flights")).unwrap();
@@ -125,10 +111,7 @@ fn without(key: &str) -> Value {
 #[test]
 fn a_file_of_another_shape_is_refused() {
     let airports = flights()["collections"][1].clone();
-    refused(
-        json!([]),
-        expect!["invalid type: sequence, expected an object"],
-    );
+    refused(json!([]), expect!["invalid type: sequence, expected an object"]);
     refused(
         json!({"collections": {}}),
         expect!["/collections: invalid type: map, expected a sequence"],
@@ -145,12 +128,9 @@ fn a_file_of_another_shape_is_refused() {
     );
     let twice = r#"{"collection":"a","collection":"b"}"#;
     expect!["/collection: this property occurs twice, at byte 18"]
-        .assert_eq(&lines(read(twice.as_bytes()).unwrap_err()));
-    let large = vec![b' '; DEFINITIONS_BYTES_MAX + 1];
-    assert!(matches!(
-        read(&large),
-        Err(DocumentsError::PayloadTooLarge { .. })
-    ));
+        .assert_eq(&lines(parse(twice.as_bytes()).unwrap_err()));
+    let large = vec![b' '; declared::DEFINITIONS_BYTES_MAX + 1];
+    assert!(matches!(parse(&large), Err(DocumentsError::PayloadTooLarge { .. })));
 }
 
 #[test]
@@ -182,19 +162,13 @@ fn a_definition_of_another_shape_is_refused() {
         expect!["/references/0: missing field `paths`"],
     );
     refused(
-        with(
-            "references",
-            json!([{"name": "a", "to": "b", "paths": {"faa": "/a"}}]),
-        ),
+        with("references", json!([{"name": "a", "to": "b", "paths": {"faa": "/a"}}])),
         expect![
             "/references/0/paths/faa: `faa` is not a path: a path is a JSON pointer such as `/address/city`, with `*` for every element of an array"
         ],
     );
     refused(
-        with(
-            "references",
-            json!([{"name": "a", "to": "b", "paths": {"/faa": 1}, "x": 1}]),
-        ),
+        with("references", json!([{"name": "a", "to": "b", "paths": {"/faa": 1}, "x": 1}])),
         expect!["/references/0/paths/~1faa: invalid type: integer `1`, expected a string"],
     );
     refused(
@@ -277,9 +251,8 @@ fn nothing_is_there_twice_and_everything_is_counted() {
     let references: Vec<Value> = (0..65)
         .map(|number| json!({"name": format!("r{number}"), "to": "b", "paths": {}}))
         .collect();
-    let extends: Vec<Value> = (0..9)
-        .map(|number| json!({"collection": format!("s{number}"), "identity": {}}))
-        .collect();
+    let extends: Vec<Value> =
+        (0..9).map(|number| json!({"collection": format!("s{number}"), "identity": {}})).collect();
     refused(
         json!({"collection": "a", "identity": paths, "query": paths, "references": references, "extends": extends, "schema": {}}),
         expect![[r#"
@@ -376,9 +349,8 @@ fn cyclic_extensions_are_rejected() {
         json!({"collections": [top, one("left", "top"), one("right", "top"), two]}),
         expect!["/collections/3/extends: it would extend `top` with two different identities"],
     );
-    let chain: Vec<Value> = (0..9)
-        .map(|number| one(&format!("s{number}"), &format!("s{}", number + 1)))
-        .collect();
+    let chain: Vec<Value> =
+        (0..9).map(|number| one(&format!("s{number}"), &format!("s{}", number + 1))).collect();
     let mut all = chain;
     all.push(json!({"collection": "s9", "abstract": true, "identity": ["/id"]}));
     unfit(
@@ -404,7 +376,7 @@ fn supers_are_reached_through_others() {
     let all = definitions(&file);
     let trains = all.get(&name("trains")).unwrap();
     let supers: Vec<String> = all
-        .supers(trains)
+        .abstract_scopes(trains)
         .unwrap()
         .iter()
         .map(|one| format!("{} {:?}", one.collection, one.paths))
@@ -482,14 +454,14 @@ proptest! {
         while !text.is_char_boundary(end) {
             end -= 1;
         }
-        prop_assert!(read(&text.as_bytes()[..end]).is_err());
-        let Ok(given) = read(text.as_bytes()) else { return Ok(()) };
+        prop_assert!(parse(&text.as_bytes()[..end]).is_err());
+        let Ok(given) = parse(text.as_bytes()) else { return Ok(()) };
         for one in &given {
-            prop_assert_eq!(&reread(one.definition.source.clone()).unwrap(), &one.definition);
+            prop_assert_eq!(&parse_stored(one.definition.source.clone()).unwrap(), &one.definition);
         }
         if let Ok(all) = Definitions::default().with(given) {
             for definition in all.iter() {
-                prop_assert!(crate::core::collection::Collection::of(&all, definition).is_ok());
+                prop_assert!(crate::core::collection::Collection::compile(&all, definition).is_ok());
             }
         }
     }

@@ -17,7 +17,7 @@ fn remaining_targets_keep_their_positions() {
     let after = numbers([1, 2, 3, 4, 5, 6, 8, 9]);
     let order = assign_slots(&before, &after);
     assert_eq!(order, numbers([1, 2, 3, 4, 5, 6, 9, 8]));
-    let (deleted, inserted) = changed(&before, &order);
+    let (deleted, inserted) = changed_rows(&before, &order);
     assert_eq!(deleted, [numbers([5, 6, 7, 8])]);
     assert_eq!(inserted, [numbers([5, 6, 9, 8])]);
     // Fewer targets: the last ones fill the freed positions.
@@ -35,10 +35,10 @@ fn remaining_targets_keep_their_positions() {
 #[test]
 fn rows_that_are_alike_are_not_written() {
     let all = numbers([1, 2, 3, 4, 5]);
-    assert_eq!(changed(&all, &all), (vec![], vec![]));
-    let (deleted, inserted) = changed(&all, &all[..4]);
+    assert_eq!(changed_rows(&all, &all), (vec![], vec![]));
+    let (deleted, inserted) = changed_rows(&all, &all[..4]);
     assert_eq!((deleted, inserted), (vec![&all[4..]], vec![]));
-    let (deleted, inserted) = changed(&[], &all);
+    let (deleted, inserted) = changed_rows(&[], &all);
     assert_eq!((deleted, inserted), (vec![], vec![&all[..4], &all[4..]]));
 }
 
@@ -55,19 +55,19 @@ proptest! {
         prop_assert_eq!(order.len(), after.len());
         let after: BTreeSet<DocumentNumber> = sorted(&after).into_iter().collect();
         prop_assert_eq!(order.iter().copied().collect::<BTreeSet<_>>(), after.clone());
-        let (gone, new) = changed(&before, &order);
+        let (gone, new) = changed_rows(&before, &order);
         let came = after.iter().filter(|target| !before.contains(target)).count();
         let went = before.iter().filter(|target| !after.contains(target)).count();
         // A freed position may be filled from the last row.
         prop_assert!(new.len() <= came + went);
         prop_assert!(gone.len() <= came + 2 * went);
-        let mut rows: BTreeSet<&[DocumentNumber]> = before.chunks(WIDTH).collect();
+        let mut rows: BTreeSet<&[DocumentNumber]> = before.chunks(EDGE_ROW_WIDTH).collect();
         for row in gone {
             prop_assert!(rows.remove(row));
         }
         for row in new {
             prop_assert!(rows.insert(row));
         }
-        prop_assert_eq!(rows, order.chunks(WIDTH).collect());
+        prop_assert_eq!(rows, order.chunks(EDGE_ROW_WIDTH).collect());
     }
 }

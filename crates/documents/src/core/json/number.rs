@@ -10,7 +10,7 @@ const DOUBLE_DIGITS_MAX: u32 = 17;
 
 /// Digits that every double preserves: a decimal number with no more is the shortest form of the
 /// nearest double.
-const DOUBLE_DIGITS_KEPT: u32 = 15;
+const DOUBLE_DIGITS_EXACT: u32 = 15;
 
 /// Length of the JSON number at the beginning, in bytes.
 ///
@@ -47,67 +47,59 @@ pub(super) fn length(bytes: &[u8]) -> Result<usize, usize> {
 ///
 /// # Errors
 /// A message: neither a 64-bit integer nor a double represents the number exactly.
-pub(super) fn read(text: &str) -> Result<(Number, usize), String> {
+pub(super) fn parse(text: &str) -> Result<(Number, usize), String> {
     let has_exponent = text.contains(['e', 'E']);
     if !has_exponent && !text.contains('.') {
         return match text.parse::<i64>() {
             Ok(integer) => Ok((integer.into(), text.len())),
             Err(_) => match text.parse::<u64>() {
                 Ok(integer) => Ok((integer.into(), text.len())),
-                Err(_) => of_double(text, has_exponent),
+                Err(_) => parse_exact(text, has_exponent),
             },
         };
     }
     // Fast path: a double preserves this many digits, and most numbers have no more. Whole numbers
     // become integers.
-    if !has_exponent && text.len() <= DOUBLE_DIGITS_KEPT as usize + 1 {
-        let double: f64 = text
-            .parse()
-            .expect("every JSON number can be parsed as a double");
+    if !has_exponent && text.len() <= DOUBLE_DIGITS_EXACT as usize + 1 {
+        let double: f64 = text.parse().expect("every JSON number can be parsed as a double");
         if double.fract() != 0.0
             && let Some(number) = Number::from_f64(double)
         {
             return Ok((number, text.len()));
         }
     }
-    of_double(text, has_exponent)
+    parse_exact(text, has_exponent)
 }
 
 /// The general case, digit by digit.
-fn of_double(text: &str, has_exponent: bool) -> Result<(Number, usize), String> {
-    let written = Decimal::of(text).ok_or_else(|| not_held(text))?;
-    let written_out_bytes = if has_exponent {
-        written.written_out_bytes()
-    } else {
-        text.len()
-    };
-    if let Some(integer) = written.integer() {
+fn parse_exact(text: &str, has_exponent: bool) -> Result<(Number, usize), String> {
+    let decimal = Decimal::parse(text).ok_or_else(|| not_representable(text))?;
+    let written_out_bytes = if has_exponent { decimal.written_out_bytes() } else { text.len() };
+    if let Some(integer) = decimal.to_integer() {
         return Ok((integer, written_out_bytes));
     }
-    if written.digits > DOUBLE_DIGITS_MAX {
-        return Err(not_held(text));
+    if decimal.digits > DOUBLE_DIGITS_MAX {
+        return Err(not_representable(text));
     }
-    let double: f64 = text
-        .parse()
-        .expect("every JSON number can be parsed as a double");
+    let double: f64 = text.parse().expect("every JSON number can be parsed as a double");
     let is_plain = (1e-290..1e290).contains(&double.abs());
-    let is_held = match double.is_finite() && double != 0.0 {
-        true if is_plain && written.digits <= DOUBLE_DIGITS_KEPT => true,
+    let is_exact = match double.is_finite() && double != 0.0 {
+        true if is_plain && decimal.digits <= DOUBLE_DIGITS_EXACT => true,
         true => {
             let mut shortest = zmij::Buffer::new();
-            Decimal::of(shortest.format_finite(double)).as_ref() == Some(&written)
+            Decimal::parse(shortest.format_finite(double)).as_ref() == Some(&decimal)
         }
         false => false,
     };
     match Number::from_f64(double) {
-        Some(number) if is_held => Ok((number, written_out_bytes)),
-        _ => Err(not_held(text)),
+        Some(number) if is_exact => Ok((number, written_out_bytes)),
+        _ => Err(not_representable(text)),
     }
 }
 
 #[cold]
-fn not_held(text: &str) -> String {
-    let text = crate::model::cut(text, 40);
+fn not_representable(text: &str) -> String {
+    let text = crate::model::truncate(text, 40);
     format!("the number {text} has no exact 64-bit integer or double: send it as a string")
 }
 
@@ -123,18 +115,14 @@ struct Decimal {
 
 impl Decimal {
     /// Parses a number; none if it has more digits than any supported type holds.
-    fn of(text: &str) -> Option<Self> {
+    fn parse(text: &str) -> Option<Self> {
         let (number, exponent) = match text.split_once(['e', 'E']) {
             // An exponent out of range is treated as the largest.
-            Some((number, exponent)) => (number, signed(exponent)),
+            Some((number, exponent)) => (number, parse_exponent(exponent)),
             None => (text, 0),
         };
-        let mut decimal = Self {
-            is_negative: number.starts_with('-'),
-            mantissa: 0,
-            digits: 0,
-            exponent,
-        };
+        let mut decimal =
+            Self { is_negative: number.starts_with('-'), mantissa: 0, digits: 0, exponent };
         let mut is_fraction = false;
         let mut zeros = 0;
         for byte in number.bytes() {
@@ -144,7 +132,7 @@ impl Decimal {
                     decimal.exponent = decimal.exponent.saturating_sub(i64::from(is_fraction));
                     zeros += 1;
                     if byte != b'0' {
-                        decimal.push(zeros, byte - b'0')?;
+                        decimal.push_digit(zeros, byte - b'0')?;
                         zeros = 0;
                     }
                 }
@@ -160,27 +148,24 @@ impl Decimal {
     }
 
     /// Appends a digit; `places` counts it and the zeros before it.
-    fn push(&mut self, places: u32, digit: u8) -> Option<()> {
+    fn push_digit(&mut self, places: u32, digit: u8) -> Option<()> {
         let places = match self.mantissa {
             0 => 1,
             _ => places,
         };
         let power = 10_u64.checked_pow(places)?;
-        self.mantissa = self
-            .mantissa
-            .checked_mul(power)?
-            .checked_add(digit.into())?;
+        self.mantissa = self.mantissa.checked_mul(power)?.checked_add(digit.into())?;
         self.digits += places;
         Some(())
     }
 
-    fn integer(&self) -> Option<Number> {
+    fn to_integer(&self) -> Option<Number> {
         let power = 10_u64.checked_pow(u32::try_from(self.exponent).ok()?)?;
-        let size = self.mantissa.checked_mul(power)?;
+        let magnitude = self.mantissa.checked_mul(power)?;
         if self.is_negative {
-            0_i64.checked_sub_unsigned(size).map(Number::from)
+            0_i64.checked_sub_unsigned(magnitude).map(Number::from)
         } else {
-            Some(size.into())
+            Some(magnitude.into())
         }
     }
 
@@ -199,10 +184,6 @@ impl Decimal {
 }
 
 /// Parses an exponent, clamped to the range of `i64`.
-fn signed(text: &str) -> i64 {
-    text.parse().unwrap_or(if text.starts_with('-') {
-        i64::MIN
-    } else {
-        i64::MAX
-    })
+fn parse_exponent(text: &str) -> i64 {
+    text.parse().unwrap_or(if text.starts_with('-') { i64::MIN } else { i64::MAX })
 }

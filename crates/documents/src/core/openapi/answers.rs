@@ -12,7 +12,7 @@ pub(super) const JSON: &str = "application/json";
 pub(super) const NDJSON: &str = "application/x-ndjson";
 
 /// Error statuses of any request, from layers before its handler.
-const ALWAYS: &[&str] = &["401", "403", "429", "431", "500", "503", "504"];
+const COMMON_PROBLEMS: &[&str] = &["401", "403", "429", "431", "500", "503", "504"];
 
 /// Descriptions of error responses by status.
 const PROBLEMS: [(&str, &str); 14] = [
@@ -85,9 +85,9 @@ const PROBLEMS: [(&str, &str); 14] = [
 ];
 
 /// The error responses, for `components/responses`.
-pub(super) fn problems() -> Map<String, Value> {
-    let each = PROBLEMS.into_iter().map(|(status, description)| {
-        let schema = schemas::to(schemas::PROBLEM);
+pub(super) fn problem_responses() -> Map<String, Value> {
+    let responses = PROBLEMS.into_iter().map(|(status, description)| {
+        let schema = schemas::schema_ref(schemas::PROBLEM);
         let mut problem = json!({
             "description": description,
             "content": {"application/problem+json": {"schema": schema}},
@@ -105,41 +105,41 @@ pub(super) fn problems() -> Map<String, Value> {
             }
             _ => {}
         }
-        (component(status), problem)
+        (component_name(status), problem)
     });
-    each.collect()
+    responses.collect()
 }
 
-fn component(status: &str) -> String {
+fn component_name(status: &str) -> String {
     format!("documents.{status}")
 }
 
 /// Responses of an operation: the successful ones, its own error statuses, and those of all
 /// operations.
-pub(super) fn answers<const N: usize>(good: [(&str, Value); N], problems: &[&str]) -> Value {
+pub(super) fn responses<const N: usize>(successes: [(&str, Value); N], problems: &[&str]) -> Value {
     let mut all: BTreeMap<String, Value> = BTreeMap::new();
-    all.extend(good.map(|(status, answer)| (status.to_owned(), answer)));
-    let problems = problems.iter().chain(ALWAYS);
+    all.extend(successes.map(|(status, answer)| (status.to_owned(), answer)));
+    let problems = problems.iter().chain(COMMON_PROBLEMS);
     all.extend(problems.map(|status| {
-        let reference = format!("#/components/responses/{}", component(status));
+        let reference = format!("#/components/responses/{}", component_name(status));
         ((*status).to_owned(), json!({"$ref": reference}))
     }));
     Value::Object(all.into_iter().collect())
 }
 
 /// A response with a JSON body.
-pub(super) fn json_of(description: &str, schema: Value) -> Value {
+pub(super) fn json_response(description: &str, schema: Value) -> Value {
     json!({"description": description, "content": {JSON: {"schema": schema}}})
 }
 
 /// A response without a body, with the document's version as `ETag`.
-pub(super) fn done(description: &str) -> Value {
+pub(super) fn empty_response(description: &str) -> Value {
     json!({"description": description, "headers": etag()})
 }
 
 /// The response to a write, with links to operations on the document.
-pub(super) fn written(name: &CollectionName, description: &str) -> Value {
-    let mut answer = json_of(description, schemas::to(schemas::WRITTEN));
+pub(super) fn write_response(name: &CollectionName, description: &str) -> Value {
+    let mut answer = json_response(description, schemas::schema_ref(schemas::WRITTEN));
     answer["headers"] = etag();
     let links = ["get", "put", "patch", "delete"].map(|verb| {
         let link = json!({"operationId": format!("{verb}_{name}"), "parameters": {"id": "$response.body#/id"}});

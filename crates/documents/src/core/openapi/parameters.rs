@@ -23,25 +23,25 @@ pub(super) const COLLECTION: &str = "documents.collection";
 pub(super) const AFTER: &str = "documents.after";
 
 /// A reference to one of [`all`].
-pub(super) fn shared(name: &str) -> Value {
+pub(super) fn parameter_ref(name: &str) -> Value {
     json!({"$ref": format!("#/components/parameters/{name}")})
 }
 
 /// Parameters shared by all collections, for `components/parameters`.
-pub(super) fn all(served: &OpenApiContext<'_>) -> Map<String, Value> {
+pub(super) fn all(context: &OpenApiContext<'_>) -> Map<String, Value> {
     let all = [
-        (ID, id()),
+        (ID, id_parameter()),
         (
             DATABASE,
-            query(
+            query_parameter(
                 "database",
                 "The database. It may be omitted if no other database has collections.",
-                json!({"type": "string", "enum": [served.database]}),
+                json!({"type": "string", "enum": [context.database]}),
             ),
         ),
         (
             DURABILITY,
-            query(
+            query_parameter(
                 "durability",
                 "With `relaxed`, a crash of the server may lose the writes of the last second: \
                  for loads that can be repeated.",
@@ -50,7 +50,7 @@ pub(super) fn all(served: &OpenApiContext<'_>) -> Map<String, Value> {
         ),
         (
             IDEMPOTENCY_KEY,
-            header(
+            header_parameter(
                 "Idempotency-Key",
                 "The request is carried out once, even if it is sent several times with this \
                  key. The key is a string of RFC 8941, with or without its quotes.",
@@ -60,26 +60,26 @@ pub(super) fn all(served: &OpenApiContext<'_>) -> Map<String, Value> {
         ),
         (
             IF_MATCH,
-            header(
+            header_parameter(
                 "If-Match",
                 "The request is carried out only if the document has one of these versions; with \
                  `*`, only if it exists. The header cannot be combined with `If-None-Match`.",
-                versions(),
+                version_list_schema(),
             ),
         ),
         (
             IF_NONE_MATCH,
-            header(
+            header_parameter(
                 "If-None-Match",
                 "The request is carried out only if the document has none of these versions; \
                  with `*`, only if it does not exist. The header cannot be combined with \
                  `If-Match`.",
-                versions(),
+                version_list_schema(),
             ),
         ),
         (
             FIELDS,
-            list(
+            list_parameter(
                 "fields",
                 "The paths of the document to return. Without it, the whole document is returned.",
                 json!({"type": "string", "pattern": "^(?:/(?:[^/~,]|~[01])*)+$"}),
@@ -87,7 +87,7 @@ pub(super) fn all(served: &OpenApiContext<'_>) -> Map<String, Value> {
         ),
         (
             META,
-            query(
+            query_parameter(
                 "meta",
                 "Whether to return the document's version, times of creation and last change, \
                  and the ids of the tokens that created and changed it.",
@@ -96,7 +96,7 @@ pub(super) fn all(served: &OpenApiContext<'_>) -> Map<String, Value> {
         ),
         (
             COUNT,
-            query(
+            query_parameter(
                 "count",
                 "Whether to return the number of all matches: `exact` counts them, `planned` \
                  returns the planner's estimate.",
@@ -105,16 +105,16 @@ pub(super) fn all(served: &OpenApiContext<'_>) -> Map<String, Value> {
         ),
         (
             CURSOR,
-            query(
+            query_parameter(
                 "cursor",
                 "The `next` of the previous page.",
                 json!({"type": "string"}),
             ),
         ),
-        (LIMIT, limit(served)),
+        (LIMIT, limit_parameter(context)),
         (
             VERSION,
-            query(
+            query_parameter(
                 "version",
                 "The version to restore. Without it, a deleted document is restored in its last \
                  version.",
@@ -123,7 +123,7 @@ pub(super) fn all(served: &OpenApiContext<'_>) -> Map<String, Value> {
         ),
         (
             COLLECTION,
-            query(
+            query_parameter(
                 "collection",
                 "Return only changes of this collection.",
                 json!({"type": "string"}),
@@ -131,7 +131,7 @@ pub(super) fn all(served: &OpenApiContext<'_>) -> Map<String, Value> {
         ),
         (
             AFTER,
-            query(
+            query_parameter(
                 "after",
                 "Return changes after this position. Without it, changes after the current end \
                  of the feed are returned.",
@@ -140,32 +140,29 @@ pub(super) fn all(served: &OpenApiContext<'_>) -> Map<String, Value> {
         ),
     ];
     let all = all.into_iter();
-    all.map(|(name, one)| (name.to_owned(), one)).collect()
+    all.map(|(name, parameter)| (name.to_owned(), parameter)).collect()
 }
 
-fn id() -> Value {
+fn id_parameter() -> Value {
     json!({
         "name": "id", "in": "path", "required": true, "description": "The document's id, a UUID of version 7.",
         "schema": {"type": "string", "format": "uuid"},
     })
 }
 
-fn limit(served: &OpenApiContext<'_>) -> Value {
-    query(
+fn limit_parameter(context: &OpenApiContext<'_>) -> Value {
+    query_parameter(
         "limit",
         "The maximum number of items in a page.",
-        json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": served.page_max, "default": served.page_usual}),
+        json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": context.page_max, "default": context.page_default}),
     )
 }
 
 /// The identity of a document to look up.
-pub(super) fn identity(parts: &[IdentityPart]) -> Value {
-    let paths = parts
-        .iter()
-        .map(|part| format!("`{}`", part.path))
-        .collect::<Vec<String>>()
-        .join(", ");
-    query(
+pub(super) fn identity_parameter(parts: &[IdentityPart]) -> Value {
+    let paths =
+        parts.iter().map(|part| format!("`{}`", part.path)).collect::<Vec<String>>().join(", ");
+    query_parameter(
         "identity",
         &format!(
             "The identity of the document to find, as a JSON object that has {paths} at the same \
@@ -176,26 +173,24 @@ pub(super) fn identity(parts: &[IdentityPart]) -> Value {
 }
 
 /// Filters and order of queries on a collection.
-pub(super) fn of_query(paths: &[QueryPath]) -> Vec<Value> {
+pub(super) fn query_parameters(paths: &[QueryPath]) -> Vec<Value> {
     if paths.is_empty() {
         return Vec::new();
     }
-    let paths: Vec<String> = paths.iter().map(|one| one.path.to_string()).collect();
-    let each: Vec<String> = paths.iter().map(|path| escaped(path)).collect();
+    let paths: Vec<String> = paths.iter().map(|query_path| query_path.path.to_string()).collect();
+    let escaped_paths: Vec<String> = paths.iter().map(|path| escape_pattern(path)).collect();
     let condition = format!(
         "^(?:{})(?: *(?:=|!=|<=?|>=?)| +(?:in|prefix|exists)(?: |$))",
-        each.join("|")
+        escaped_paths.join("|")
     );
-    let sorts: Vec<String> = paths
-        .iter()
-        .flat_map(|path| [path.clone(), format!("-{path}")])
-        .collect();
+    let sorts: Vec<String> =
+        paths.iter().flat_map(|path| [path.clone(), format!("-{path}")]).collect();
     let filter = json!({
         "name": "filter", "in": "query", "required": false,
         "description": "A condition: a path, one of =, !=, <, <=, >, >=, in, prefix and exists, and a value, such as `/a = 1`. Several conditions are combined with AND.",
         "schema": {"type": "array", "maxItems": FILTERS_MAX, "items": {"type": "string", "pattern": condition}},
     });
-    let sort = query(
+    let sort = query_parameter(
         "sort",
         "The path to sort by, with `-` before it for descending order.",
         json!({"type": "string", "enum": sorts}),
@@ -204,12 +199,9 @@ pub(super) fn of_query(paths: &[QueryPath]) -> Vec<Value> {
 }
 
 /// References of a collection whose targets can be embedded.
-pub(super) fn embed(collection: &Collection) -> Option<Value> {
-    let names: Vec<&str> = collection
-        .references()
-        .map(|(name, ..)| name.as_str())
-        .collect();
-    let embed = list(
+pub(super) fn embed_parameter(collection: &Collection) -> Option<Value> {
+    let names: Vec<&str> = collection.references().map(|(name, ..)| name.as_str()).collect();
+    let embed = list_parameter(
         "embed",
         "The references whose targets are embedded in the response.",
         json!({"type": "string", "enum": names}),
@@ -217,30 +209,30 @@ pub(super) fn embed(collection: &Collection) -> Option<Value> {
     (!names.is_empty()).then_some(embed)
 }
 
-fn query(name: &str, description: &str, schema: Value) -> Value {
+fn query_parameter(name: &str, description: &str, schema: Value) -> Value {
     json!({"name": name, "in": "query", "required": false, "description": description, "schema": schema})
 }
 
 /// A parameter with a comma-separated list.
-fn list(name: &str, description: &str, item: Value) -> Value {
+fn list_parameter(name: &str, description: &str, item: Value) -> Value {
     let schema = json!({"type": "array", "minItems": 1, "items": item});
-    let mut list = query(name, description, schema);
+    let mut list = query_parameter(name, description, schema);
     list["style"] = json!("form");
     list["explode"] = json!(false);
     list
 }
 
-fn header(name: &str, description: &str, schema: Value) -> Value {
+fn header_parameter(name: &str, description: &str, schema: Value) -> Value {
     json!({"name": name, "in": "header", "required": false, "description": description, "schema": schema})
 }
 
 /// Versions in a precondition (RFC 9110, 13.1). Malformed ones match nothing.
-fn versions() -> Value {
+fn version_list_schema() -> Value {
     json!({"type": "string", "examples": ["*", "\"1-0a2f6f6f\"", "\"1-0a2f6f6f\", W/\"2-0a2f6f6f\""]})
 }
 
 /// A text escaped for a pattern.
-fn escaped(text: &str) -> String {
+fn escape_pattern(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         if "^$\\.*+?()[]{}|".contains(character) {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::ConcreteCollections;
 use crate::core::collection::Collection;
-use crate::core::schema::{Schema, moved};
+use crate::core::schema::{Schema, rebase};
 use crate::model::{ChangeKind, CollectionName};
 
 /// Receipt for a write.
@@ -30,66 +30,64 @@ const CHANGE: &str = "documents.Change";
 pub(super) const CHANGES: &str = "documents.Changes";
 
 /// A reference to a schema of `components`.
-pub(super) fn to(component: &str) -> Value {
+pub(super) fn schema_ref(component: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{component}")})
 }
 
 /// Name of the schema of a collection's documents. Names of collections have no capitals and no
 /// dots, so it cannot collide with the other names.
-pub(super) fn document(name: &CollectionName) -> String {
+pub(super) fn document_schema_name(name: &CollectionName) -> String {
     format!("documents.{name}")
 }
 
 /// Name of the schema of a collection's document with its metadata.
-pub(super) fn found(name: &CollectionName) -> String {
+pub(super) fn found_schema_name(name: &CollectionName) -> String {
     format!("documents.{name}.Found")
 }
 
 /// Name of the schema of a batch item that stores a document.
-fn write(name: &CollectionName) -> String {
+fn write_schema_name(name: &CollectionName) -> String {
     format!("documents.{name}.Write")
 }
 
 /// All schemas, for `components/schemas`.
-pub(super) fn all(all: &ConcreteCollections<'_>) -> Map<String, Value> {
-    let names: Vec<&CollectionName> = all
-        .each
-        .iter()
-        .map(|(collection, _)| collection.name())
-        .collect();
-    let alike = [
-        (WRITTEN, of_written()),
-        (PROBLEM, of_problem()),
-        (PART, of_part()),
-        (JSON_PATCH, of_json_patch()),
-        (VERSION, of_version()),
-        (VERSIONS, page(to(VERSION))),
-        (IMPORTED, of_imported()),
-        (BATCH, of_batch(&names, all.served.batch_max)),
-        (DELETE, of_delete(&names)),
-        (BATCHED, of_batched()),
-        (CHANGE, of_change()),
-        (CHANGES, of_changes()),
+pub(super) fn all_schemas(all: &ConcreteCollections<'_>) -> Map<String, Value> {
+    let names: Vec<&CollectionName> =
+        all.collections.iter().map(|(collection, _)| collection.name()).collect();
+    let shared = [
+        (WRITTEN, written_schema()),
+        (PROBLEM, problem_schema()),
+        (PART, part_schema()),
+        (JSON_PATCH, json_patch_schema()),
+        (VERSION, version_schema()),
+        (VERSIONS, page(schema_ref(VERSION))),
+        (IMPORTED, imported_schema()),
+        (BATCH, batch_schema(&names, all.context.batch_max)),
+        (DELETE, delete_schema(&names)),
+        (BATCHED, batched_schema()),
+        (CHANGE, change_schema()),
+        (CHANGES, changes_schema()),
     ];
-    let alike = alike.map(|(name, schema)| (name.to_owned(), schema));
+    let alike = shared.map(|(name, schema)| (name.to_owned(), schema));
     let mut schemas: Map<String, Value> = alike.into_iter().collect();
-    for (collection, schema) in &all.each {
+    for (collection, schema) in &all.collections {
         let name = collection.name();
-        schemas.insert(document(name), of_document(name, schema));
-        schemas.insert(found(name), of_found(all, collection));
-        schemas.insert(write(name), of_write(name));
+        schemas.insert(document_schema_name(name), document_schema(name, schema));
+        schemas.insert(found_schema_name(name), found_schema(all, collection));
+        schemas.insert(write_schema_name(name), write_schema(name));
     }
     schemas
 }
 
-fn of_document(name: &CollectionName, schema: &Schema) -> Value {
-    moved(schema, &format!("/components/schemas/{}", document(name)))
+fn document_schema(name: &CollectionName, schema: &Schema) -> Value {
+    rebase(schema, &format!("/components/schemas/{}", document_schema_name(name)))
 }
 
-fn of_found(all: &ConcreteCollections<'_>, collection: &Collection) -> Value {
+fn found_schema(all: &ConcreteCollections<'_>, collection: &Collection) -> Value {
     let name = collection.name();
-    let mut found = item(json!({"anyOf": [to(&document(name)), to(PART)]}));
-    let known = json!({
+    let mut found =
+        item(json!({"anyOf": [schema_ref(&document_schema_name(name)), schema_ref(PART)]}));
+    let metadata = json!({
         "version": {"type": "integer", "format": "int32", "minimum": 1, "description": "The version number: how often the document was written. Present, like the properties below, only with `meta`."},
         "created_at": {"type": "string", "format": "date-time", "description": "When the document was created."},
         "created_by": {"type": "string", "description": "The id of the token that created it."},
@@ -97,22 +95,22 @@ fn of_found(all: &ConcreteCollections<'_>, collection: &Collection) -> Value {
         "modified_by": {"type": "string", "description": "The id of the token that last wrote it."},
         "request_id": {"type": "string", "description": "The id of the request that last wrote it."},
     });
-    let known = known.as_object().into_iter().flatten();
+    let known = metadata.as_object().into_iter().flatten();
     for (property, schema) in known {
         found["properties"][property] = schema.clone();
     }
-    if let Some(embedded) = embedded(all, collection) {
+    if let Some(embedded) = embedded_schema(all, collection) {
         found["properties"]["embedded"] = embedded;
     }
     found
 }
 
 /// Schema of embedded targets, by name of the reference.
-fn embedded(all: &ConcreteCollections<'_>, collection: &Collection) -> Option<Value> {
+fn embedded_schema(all: &ConcreteCollections<'_>, collection: &Collection) -> Option<Value> {
     let mut references = Map::new();
-    for (place, (reference, target, _)) in collection.references().enumerate() {
-        let target = any_of(all.named(target));
-        let target = if collection.is_plural(place) {
+    for (index, (reference, target, _)) in collection.references().enumerate() {
+        let target = any_of(all.targets_of(target));
+        let target = if collection.is_plural(index) {
             json!({"type": "array", "items": target})
         } else {
             target
@@ -127,17 +125,18 @@ fn embedded(all: &ConcreteCollections<'_>, collection: &Collection) -> Option<Va
 }
 
 fn any_of<'a>(names: impl IntoIterator<Item = &'a CollectionName>) -> Value {
-    let mut each: Vec<Value> = names.into_iter().map(|name| to(&document(name))).collect();
-    match each.len() {
+    let mut alternatives: Vec<Value> =
+        names.into_iter().map(|name| schema_ref(&document_schema_name(name))).collect();
+    match alternatives.len() {
         // The caller may not see the target's collection.
         0 => json!({"type": "object"}),
-        1 => each.remove(0),
-        _ => json!({"anyOf": each}),
+        1 => alternatives.remove(0),
+        _ => json!({"anyOf": alternatives}),
     }
 }
 
 /// A document of one of these collections that refers to another one.
-pub(super) fn referring(names: &[&CollectionName]) -> Value {
+pub(super) fn referring_schema(names: &[&CollectionName]) -> Value {
     let mut referring = item(any_of(names.iter().copied()));
     referring["properties"]["collection"] = json!({"type": "string"});
     if !names.is_empty() {
@@ -168,7 +167,7 @@ pub(super) fn page(item: Value) -> Value {
 }
 
 /// A page with the optional total count.
-pub(super) fn counted(item: Value) -> Value {
+pub(super) fn counted_page(item: Value) -> Value {
     let mut page = page(item);
     page["properties"]["count"] = json!({
         "type": "integer", "format": "int64", "minimum": 0, "description": "The number of all matches, if `count` asked for it.",
@@ -184,7 +183,7 @@ pub(super) fn etag() -> Value {
     json!({"type": "string", "pattern": "^\"[0-9]+-[0-9a-f]{8}\"$", "description": "The document's version."})
 }
 
-fn of_written() -> Value {
+fn written_schema() -> Value {
     json!({
         "type": "object",
         "description": "The document that was written.",
@@ -193,14 +192,14 @@ fn of_written() -> Value {
     })
 }
 
-fn of_part() -> Value {
+fn part_schema() -> Value {
     json!({
         "type": "object",
         "description": "The paths of a document that `fields` names, as far as they exist.",
     })
 }
 
-fn of_problem() -> Value {
+fn problem_schema() -> Value {
     let violation = json!({
         "type": "object",
         "required": ["pointer", "message"],
@@ -234,7 +233,7 @@ fn of_problem() -> Value {
         },
     });
     json!({"allOf": [
-        to("Problem"),
+        schema_ref("Problem"),
         {
             "type": "object",
             "properties": {
@@ -248,9 +247,9 @@ fn of_problem() -> Value {
     ]})
 }
 
-fn of_json_patch() -> Value {
+fn json_patch_schema() -> Value {
     let pointer = json!({"type": "string", "pattern": "^(?:/(?:[^/~]|~[01])*)*$"});
-    let of = |operations: &[&str], more: &str, schema: Value| {
+    let operation = |operations: &[&str], more: &str, schema: Value| {
         json!({
             "type": "object",
             "required": ["op", "path", more],
@@ -262,15 +261,15 @@ fn of_json_patch() -> Value {
         "required": ["op", "path"],
         "properties": {"op": {"type": "string", "enum": ["remove"]}, "path": pointer},
     });
-    let each = [
-        of(&["add", "replace", "test"], "value", json!({})),
-        of(&["move", "copy"], "from", pointer.clone()),
+    let alternatives = [
+        operation(&["add", "replace", "test"], "value", json!({})),
+        operation(&["move", "copy"], "from", pointer.clone()),
         remove,
     ];
-    json!({"type": "array", "description": "The operations, applied in order (RFC 6902).", "items": {"oneOf": each}})
+    json!({"type": "array", "description": "The operations, applied in order (RFC 6902).", "items": {"oneOf": alternatives}})
 }
 
-fn of_version() -> Value {
+fn version_schema() -> Value {
     json!({
         "type": "object",
         "description": "An earlier version of a document.",
@@ -289,14 +288,14 @@ fn of_version() -> Value {
     })
 }
 
-fn of_imported() -> Value {
+fn imported_schema() -> Value {
     let count = |what: &str| json!({"type": "integer", "minimum": 0, "description": what});
     let refused = json!({
         "type": "object",
         "required": ["line", "problem"],
         "properties": {
             "line": {"type": "integer", "minimum": 1, "description": "The number of the line, from 1."},
-            "problem": to(PROBLEM),
+            "problem": schema_ref(PROBLEM),
         },
     });
     json!({
@@ -313,7 +312,7 @@ fn of_imported() -> Value {
 }
 
 /// A batch item; `properties` are those specific to its operation.
-fn of_operation(op: &str, collection: Value, own: &[(&str, Value)]) -> Value {
+fn operation_schema(op: &str, collection: Value, own: &[(&str, Value)]) -> Value {
     let condition = json!({"type": ["string", "null"], "description": "The precondition, as in the header of the same name."});
     let mut operation = json!({
         "type": "object",
@@ -331,28 +330,24 @@ fn of_operation(op: &str, collection: Value, own: &[(&str, Value)]) -> Value {
     operation
 }
 
-fn of_write(name: &CollectionName) -> Value {
+fn write_schema(name: &CollectionName) -> Value {
     let collection = json!({"type": "string", "const": name});
-    let document = ("document", to(&document(name)));
-    let upsert = of_operation(
-        "upsert",
-        collection.clone(),
-        std::slice::from_ref(&document),
-    );
-    let put = of_operation("put", collection, &[("id", id()), document]);
+    let document = ("document", schema_ref(&document_schema_name(name)));
+    let upsert = operation_schema("upsert", collection.clone(), std::slice::from_ref(&document));
+    let put = operation_schema("put", collection, &[("id", id()), document]);
     json!({"oneOf": [upsert, put]})
 }
 
-fn of_delete(names: &[&CollectionName]) -> Value {
+fn delete_schema(names: &[&CollectionName]) -> Value {
     let collection = json!({"type": "string", "enum": names});
-    of_operation("delete", collection, &[("id", id())])
+    operation_schema("delete", collection, &[("id", id())])
 }
 
-fn of_batch(names: &[&CollectionName], batch_max: u32) -> Value {
+fn batch_schema(names: &[&CollectionName], batch_max: u32) -> Value {
     let each: Vec<Value> = names
         .iter()
-        .map(|name| to(&write(name)))
-        .chain([to(DELETE)])
+        .map(|name| schema_ref(&write_schema_name(name)))
+        .chain([schema_ref(DELETE)])
         .collect();
     json!({
         "type": "object",
@@ -365,7 +360,7 @@ fn of_batch(names: &[&CollectionName], batch_max: u32) -> Value {
     })
 }
 
-fn of_batched() -> Value {
+fn batched_schema() -> Value {
     let item = json!({
         "type": "object",
         "required": ["status"],
@@ -373,7 +368,7 @@ fn of_batched() -> Value {
             "status": {"type": "integer", "description": "The status that a separate request would have returned."},
             "id": id(),
             "etag": etag(),
-            "problem": to(PROBLEM),
+            "problem": schema_ref(PROBLEM),
         },
     });
     json!({
@@ -383,13 +378,8 @@ fn of_batched() -> Value {
     })
 }
 
-fn of_change() -> Value {
-    let kinds = [
-        ChangeKind::Create,
-        ChangeKind::Update,
-        ChangeKind::Delete,
-        ChangeKind::Identity,
-    ];
+fn change_schema() -> Value {
+    let kinds = [ChangeKind::Create, ChangeKind::Update, ChangeKind::Delete, ChangeKind::Identity];
     let kinds = kinds.map(ChangeKind::as_str);
     json!({
         "type": "object",
@@ -405,12 +395,12 @@ fn of_change() -> Value {
     })
 }
 
-fn of_changes() -> Value {
+fn changes_schema() -> Value {
     json!({
         "type": "object",
         "required": ["items", "position"],
         "properties": {
-            "items": {"type": "array", "items": to(CHANGE)},
+            "items": {"type": "array", "items": schema_ref(CHANGE)},
             "position": {
                 "type": "integer", "format": "int64",
                 "description": "The position up to which changes were read: continue with it in `after`. There may be more changes even if `items` is empty.",

@@ -7,17 +7,13 @@ use super::*;
 use crate::core::collection::tests::collection;
 use crate::core::definition::tests::definitions;
 
-const SERVED: OpenApiContext<'static> = OpenApiContext {
-    database: "shop",
-    page_max: 1_000,
-    page_usual: 100,
-    batch_max: 500,
-};
+const SERVED: OpenApiContext<'static> =
+    OpenApiContext { database: "shop", page_max: 1_000, page_default: 100, batch_max: 500 };
 
 /// The collections of a file, compiled.
 fn declared(file: &Value) -> Vec<Collection> {
     let all = definitions(file);
-    let each = all.iter().map(|one| Collection::of(&all, one).unwrap());
+    let each = all.iter().map(|one| Collection::compile(&all, one).unwrap());
     each.collect()
 }
 
@@ -41,9 +37,7 @@ fn references(value: &Value, found: &mut Vec<String>) {
             if let Some(Value::String(reference)) = properties.get("$ref") {
                 found.push(reference.clone());
             }
-            properties
-                .values()
-                .for_each(|inner| references(inner, found));
+            properties.values().for_each(|inner| references(inner, found));
         }
         Value::Array(elements) => elements.iter().for_each(|inner| references(inner, found)),
         _ => {}
@@ -94,10 +88,7 @@ fn collections_have_operations() {
         post /v1/batch "batch" 200 400 404 409 412 413 415
         get /v1/document-changes "changes" 200 400 404 410"#]]
     .assert_eq(&operations(&described).join("\n"));
-    assert_eq!(
-        describe(&SERVED, &[collection("journeys")]),
-        OpenApiFragment::default()
-    );
+    assert_eq!(describe(&SERVED, &[collection("journeys")]), OpenApiFragment::default());
 }
 
 #[test]
@@ -112,11 +103,7 @@ fn history_operations_exist_where_versions_are_kept() {
     let operations = operations(&described);
     let of_history: Vec<String> = operations
         .iter()
-        .filter(|one| {
-            ["/versions", "/restore", "/deleted"]
-                .iter()
-                .any(|path| one.contains(path))
-        })
+        .filter(|one| ["/versions", "/restore", "/deleted"].iter().any(|path| one.contains(path)))
         .cloned()
         .collect();
     expect![[r#"
@@ -128,9 +115,7 @@ fn history_operations_exist_where_versions_are_kept() {
     .assert_eq(&of_history.join("\n"));
     let link = |name: &str| {
         let path = format!("/v1/documents/{name}/{{id}}");
-        described.paths[&path]["delete"]["responses"]["204"]
-            .get("links")
-            .is_some()
+        described.paths[&path]["delete"]["responses"]["204"].get("links").is_some()
     };
     assert!(link("kept") && !link("seen"));
 }
@@ -158,11 +143,8 @@ fn every_reference_leads_somewhere() {
         let pointer = reference.strip_prefix('#').unwrap().replace("%20", " ");
         assert!(document.pointer(&pointer).is_some(), "{reference}");
     }
-    let of_trees: Vec<&str> = found
-        .iter()
-        .map(String::as_str)
-        .filter(|one| one.contains("documents.trees"))
-        .collect();
+    let of_trees: Vec<&str> =
+        found.iter().map(String::as_str).filter(|one| one.contains("documents.trees")).collect();
     expect![[r#"
         #/components/schemas/documents.trees
         #/components/schemas/documents.trees.Found
@@ -180,11 +162,7 @@ fn every_reference_leads_somewhere() {
         json!({"id": 1}),
         json!({"id": "a", "x": "1"}),
     ] {
-        assert_eq!(
-            validator.is_valid(&body),
-            schema.check(&body).is_ok(),
-            "{body}"
-        );
+        assert_eq!(validator.is_valid(&body), schema.validate(&body).is_ok(), "{body}");
     }
 }
 
@@ -224,10 +202,7 @@ fn what_is_embedded_has_the_schemas_of_what_is_referred_to() {
         referring("/v1/documents/planes/{id}/referrers"),
         r#"{"type":"string","enum":["flights"]}"#
     );
-    assert_eq!(
-        referring("/v1/documents/flights/{id}/referrers"),
-        r#"{"type":"string"}"#
-    );
+    assert_eq!(referring("/v1/documents/flights/{id}/referrers"), r#"{"type":"string"}"#);
 }
 
 #[test]
@@ -239,14 +214,8 @@ fn conditions_are_told_by_a_pattern() {
         let mut all = parameters.as_array().unwrap().iter();
         all.find(|one| one["name"] == name).unwrap()["schema"].clone()
     };
-    assert_eq!(
-        schema("sort")["enum"],
-        json!(["/origin", "-/origin", "/delay", "-/delay"])
-    );
-    assert_eq!(
-        schema("embed")["items"]["enum"],
-        json!(["origin", "plane", "stops"])
-    );
+    assert_eq!(schema("sort")["enum"], json!(["/origin", "-/origin", "/delay", "-/delay"]));
+    assert_eq!(schema("embed")["items"]["enum"], json!(["origin", "plane", "stops"]));
     let filter = jsonschema::validator_for(&schema("filter")).unwrap();
     for (text, is_one) in [
         ("/origin = JFK", true),
@@ -262,12 +231,8 @@ fn conditions_are_told_by_a_pattern() {
     }
     let planes = describe(&SERVED, &[collection("planes")]);
     let names = &planes.paths["/v1/documents/planes"]["get"]["parameters"];
-    let own: Vec<&Value> = names
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|one| one.get("$ref").is_none())
-        .collect();
+    let own: Vec<&Value> =
+        names.as_array().unwrap().iter().filter(|one| one.get("$ref").is_none()).collect();
     assert_eq!(own.len(), 1);
     assert_eq!(own[0]["name"], "identity");
 }

@@ -35,10 +35,7 @@ fn pointers_of_the_rfc() {
     assert_eq!(path("/foo").get(&document), Some(&json!(["bar", "baz"])));
     // Only `*` leads into arrays.
     assert_eq!(path("/foo/0").get(&document), None);
-    assert_eq!(
-        path("/~01").segments(),
-        [Segment::Property("~1".to_owned())]
-    );
+    assert_eq!(path("/~01").segments(), [Segment::Property("~1".to_owned())]);
 }
 
 fn check(text: &str, document: &Value, expected: Expect) {
@@ -96,10 +93,7 @@ fn invalid_paths_are_rejected() {
     let long = format!("/{}", "a".repeat(PATH_BYTES_MAX));
     let deep = "/a".repeat(64);
     let texts = ["", "a", "a/b", "#/a", "/a~", "/a~2b", "/~", &long, &deep];
-    let lines: Vec<String> = texts
-        .iter()
-        .map(|text| text.parse::<Path>().unwrap_err())
-        .collect();
+    let lines: Vec<String> = texts.iter().map(|text| text.parse::<Path>().unwrap_err()).collect();
     expect![[r#"
         `` is not a path: a path is a JSON pointer such as `/address/city`, with `*` for every element of an array
         `a` is not a path: a path is a JSON pointer such as `/address/city`, with `*` for every element of an array
@@ -117,7 +111,7 @@ fn invalid_paths_are_rejected() {
 fn what_comes_before_the_last_star() {
     let parted = |text: &str| {
         let path = path(text);
-        let (before, after) = path.at_last_each();
+        let (before, after) = path.split_at_last_each();
         (before.len(), after.len())
     };
     assert_eq!(parted("/a/b"), (0, 2));

@@ -4,22 +4,19 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::core::definition::read;
+use crate::core::definition::parse;
 
 fn definition() -> Definition {
     let file = r#"{"collection": "flights", "identity": ["/number"], "query": ["/origin", "/delay", "/late", "/from"],
         "schema": {"type": "object", "properties": {"number": {"type": "integer"}, "origin": {"type": "string"}, "from": {"type": "string"},
             "delay": {"type": "number"}, "late": {"type": "boolean"}}, "required": ["number"]}}"#;
-    read(file.as_bytes()).unwrap().remove(0).definition
+    parse(file.as_bytes()).unwrap().remove(0).definition
 }
 
 fn filter(text: &str) -> Result<Test, String> {
     let filters = [text.to_owned()];
-    let wording = QueryText {
-        filters: &filters,
-        ..QueryText::default()
-    };
-    match Query::read(&definition(), &wording) {
+    let wording = QueryText { filters: &filters, ..QueryText::default() };
+    match Query::parse(&definition(), &wording) {
         Ok(mut query) => Ok(query.filters.remove(0).test),
         Err(error) => Err(error.to_string()),
     }
@@ -27,19 +24,13 @@ fn filter(text: &str) -> Result<Test, String> {
 
 #[test]
 fn conditions_are_read_as_they_are_meant() {
-    let is = |comparison, value| Ok(Test::Is(comparison, value));
+    let is = |comparison, value| Ok(Test::Compare(comparison, value));
     assert_eq!(filter("/origin = JFK"), is(Comparison::Equal, json!("JFK")));
     assert_eq!(filter("/origin=JFK"), is(Comparison::Equal, json!("JFK")));
-    assert_eq!(
-        filter(r#"/origin != "a \" b""#),
-        is(Comparison::NotEqual, json!("a \" b"))
-    );
+    assert_eq!(filter(r#"/origin != "a \" b""#), is(Comparison::NotEqual, json!("a \" b")));
     assert_eq!(filter("/origin = 12"), is(Comparison::Equal, json!("12")));
     assert_eq!(filter("/origin ="), is(Comparison::Equal, json!("")));
-    assert_eq!(
-        filter("/delay >= -1.5"),
-        is(Comparison::GreaterOrEqual, json!(-1.5))
-    );
+    assert_eq!(filter("/delay >= -1.5"), is(Comparison::GreaterOrEqual, json!(-1.5)));
     assert_eq!(filter("/delay<3"), is(Comparison::Less, json!(3)));
     assert_eq!(filter("/late = true"), is(Comparison::Equal, json!(true)));
     assert_eq!(
@@ -59,14 +50,8 @@ fn malformed_queries_are_rejected_with_a_hint() {
         "`/carrier = B6` does not begin with a path that `flights` declares in `query`; it declares: `/origin`, `/delay`, `/late`, `/from`"
     );
     assert!(refused("/fromage = x").contains("does not begin with a path"));
-    assert_eq!(
-        refused("/delay = late"),
-        "`/delay` is a number, but `late` is not"
-    );
-    assert_eq!(
-        refused("/late = 1"),
-        "`/late` is true or false, but `1` is not"
-    );
+    assert_eq!(refused("/delay = late"), "`/delay` is a number, but `late` is not");
+    assert_eq!(refused("/late = 1"), "`/late` is true or false, but `1` is not");
     assert_eq!(
         refused("/delay prefix 1"),
         "`prefix` needs a path to strings, but `/delay` is not one"
@@ -75,10 +60,7 @@ fn malformed_queries_are_rejected_with_a_hint() {
         refused("/origin in JFK"),
         "`in` must be followed by a JSON array, but `JFK` is not one"
     );
-    assert_eq!(
-        refused("/delay in [1, \"2\"]"),
-        "`/delay` is a number, but `\"2\"` is not"
-    );
+    assert_eq!(refused("/delay in [1, \"2\"]"), "`/delay` is a number, but `\"2\"` is not");
     assert!(refused("/origin like J").contains("must be followed by one of"));
     assert!(refused("/origin = \"\\u0000\"").contains("is a string"));
 }
@@ -86,42 +68,22 @@ fn malformed_queries_are_rejected_with_a_hint() {
 #[test]
 fn a_cursor_goes_on_in_its_own_order() {
     let definition = definition();
-    let read = |sort, cursor| {
-        Query::read(
-            &definition,
-            &QueryText {
-                filters: &[],
-                sort,
-                cursor,
-            },
-        )
-    };
+    let read = |sort, cursor| Query::parse(&definition, &QueryText { filters: &[], sort, cursor });
     let order = read(Some("-/delay"), None).unwrap().order;
-    let after = PageCursor::of(order.as_ref(), &json!({"delay": 7}), DocumentNumber(42));
-    let cursor = after.cursor();
-    assert_eq!(
-        read(Some("-/delay"), Some(&cursor)).unwrap().after,
-        Some(after)
-    );
-    for (sort, cursor) in [
-        (Some("/delay"), cursor.as_str()),
-        (None, &cursor),
-        (Some("-/delay"), "?"),
-        (None, "e30"),
-    ] {
+    let after =
+        PageCursor::after_document(order.as_ref(), &json!({"delay": 7}), DocumentNumber(42));
+    let cursor = after.encode();
+    assert_eq!(read(Some("-/delay"), Some(&cursor)).unwrap().after, Some(after));
+    for (sort, cursor) in
+        [(Some("/delay"), cursor.as_str()), (None, &cursor), (Some("-/delay"), "?"), (None, "e30")]
+    {
         assert!(
-            read(sort, Some(cursor))
-                .unwrap_err()
-                .to_string()
-                .starts_with("the cursor is not from")
+            read(sort, Some(cursor)).unwrap_err().to_string().starts_with("the cursor is not from")
         );
     }
-    let bad = PageCursor {
-        value: json!("text"),
-        number: DocumentNumber(1),
-        order: "-/delay".to_owned(),
-    }
-    .cursor();
+    let bad =
+        PageCursor { value: json!("text"), number: DocumentNumber(1), order: "-/delay".to_owned() }
+            .encode();
     assert!(read(Some("-/delay"), Some(&bad)).is_err());
     assert!(read(Some("/delay desc"), None).is_err());
 }
@@ -147,16 +109,16 @@ proptest! {
         for text in [text.clone(), format!("/delay {text}"), format!("/origin in [{text},\"{behind}\"]")] {
             match filter(&text) {
                 Ok(Test::In(values)) => prop_assert!(values.len() <= VALUES_MAX),
-                Ok(Test::Is(_, value)) => prop_assert!(!value.is_null() && !value.is_array() && !value.is_object()),
+                Ok(Test::Compare(_, value)) => prop_assert!(!value.is_null() && !value.is_array() && !value.is_object()),
                 Ok(Test::Prefix(prefix)) => prop_assert!(!prefix.is_empty()),
                 Ok(_) => {}
                 Err(reason) => prop_assert!(!reason.is_empty() && reason.len() < 1_000),
             }
         }
         let wording = QueryText { filters: &[], sort: Some(&text), cursor: None };
-        if let Ok(query) = Query::read(&definition(), &wording) {
+        if let Ok(query) = Query::parse(&definition(), &wording) {
             let order = query.order.unwrap();
-            prop_assert_eq!(order.text(), text);
+            prop_assert_eq!(order.to_text(), text);
         }
     }
 
@@ -177,7 +139,7 @@ proptest! {
         ];
         for cursor in &texts {
             let wording = QueryText { filters: &[], sort: Some("/delay"), cursor: Some(cursor) };
-            if let Ok(query) = Query::read(&definition(), &wording) {
+            if let Ok(query) = Query::parse(&definition(), &wording) {
                 let after = query.after.unwrap();
                 prop_assert!(after.value.is_number() || after.value.is_null());
                 prop_assert_eq!(after.order, "/delay");

@@ -11,21 +11,15 @@ fn name(number: u128) -> LockKey {
 }
 
 fn exclusive(numbers: &[u128]) -> LockSet {
-    LockSet {
-        exclusive: numbers.iter().copied().map(name).collect(),
-        ..LockSet::default()
-    }
+    LockSet { exclusive: numbers.iter().copied().map(name).collect(), ..LockSet::default() }
 }
 
 fn shared(numbers: &[u128]) -> LockSet {
-    LockSet {
-        shared: numbers.iter().copied().map(name).collect(),
-        ..LockSet::default()
-    }
+    LockSet { shared: numbers.iter().copied().map(name).collect(), ..LockSet::default() }
 }
 
 fn taken(schedule: &mut ConflictScheduler<&'static str>) -> Vec<(Ticket, &'static str)> {
-    schedule.take(256)
+    schedule.admit(256)
 }
 
 fn names(taken: &[(Ticket, &'static str)]) -> Vec<&'static str> {
@@ -67,7 +61,7 @@ fn a_target_may_be_shared_and_its_removal_waits_and_is_waited_for() {
 fn a_database_lock_runs_alone() {
     let mut schedule = ConflictScheduler::default();
     schedule.push(exclusive(&[1]), 1, "before");
-    schedule.push(LockSet::database(), 1, "everything");
+    schedule.push(LockSet::whole_database(), 1, "everything");
     schedule.push(exclusive(&[2]), 1, "after");
     let first = taken(&mut schedule);
     assert_eq!(names(&first), ["before"]);
@@ -86,7 +80,7 @@ fn extended_locks_are_granted_or_waited_for() {
     schedule.push(exclusive(&[1]), 1, "removes");
     schedule.push(shared(&[5]), 1, "refers");
     let mut first = taken(&mut schedule);
-    assert_eq!(schedule.extend(&[(first[0].0, exclusive(&[5]))]), [false]);
+    assert_eq!(schedule.extend_locks(&[(first[0].0, exclusive(&[5]))]), [false]);
     let removes = first.remove(0);
     schedule.put_back(removes.0, removes.1, exclusive(&[5]));
     schedule.push(shared(&[5]), 1, "refers later");
@@ -94,10 +88,10 @@ fn extended_locks_are_granted_or_waited_for() {
     schedule.release(first[0].0);
     let second = taken(&mut schedule);
     assert_eq!(names(&second), ["removes"]);
-    assert_eq!(schedule.extend(&[(second[0].0, shared(&[9]))]), [true]);
+    assert_eq!(schedule.extend_locks(&[(second[0].0, shared(&[9]))]), [true]);
     schedule.release(second[0].0);
     assert_eq!(names(&taken(&mut schedule)), ["refers later"]);
-    assert_eq!(schedule.held.keys.len(), 1);
+    assert_eq!(schedule.lock_table.keys.len(), 1);
 }
 
 #[test]
@@ -112,7 +106,7 @@ fn a_write_that_waits_for_extended_locks_blocks_later_ones() {
     let tickets: Vec<Ticket> = first.iter().map(|one| one.0).collect();
     let more = [exclusive(&[9]), exclusive(&[1]), LockSet::default()];
     let group: Vec<(Ticket, LockSet)> = tickets.into_iter().zip(more.clone()).collect();
-    assert_eq!(schedule.extend(&group), [false, false, true]);
+    assert_eq!(schedule.extend_locks(&group), [false, false, true]);
     for (one, more) in first.into_iter().zip(more).take(2) {
         schedule.put_back(one.0, one.1, more);
     }
@@ -125,22 +119,18 @@ fn a_write_that_waits_for_extended_locks_blocks_later_ones() {
 #[test]
 fn a_write_may_rely_on_what_it_changes() {
     let mut schedule = ConflictScheduler::default();
-    let both = LockSet {
-        exclusive: vec![name(1)],
-        shared: vec![name(1)],
-        ..LockSet::default()
-    };
+    let both = LockSet { exclusive: vec![name(1)], shared: vec![name(1)], ..LockSet::default() };
     schedule.push(both, 1, "refers to itself");
     let first = taken(&mut schedule);
     assert_eq!(first.len(), 1);
     schedule.release(first[0].0);
-    assert!(schedule.held.keys.is_empty());
+    assert!(schedule.lock_table.keys.is_empty());
 }
 
 fn locks() -> impl Strategy<Value = LockSet> {
     let keys = || proptest::collection::vec(0_u128..6, 0..3);
     (keys(), keys(), 0..20).prop_map(|(exclusive, shared, database)| LockSet {
-        database: database == 0,
+        locks_database: database == 0,
         exclusive: exclusive.into_iter().map(name).collect(),
         shared: shared.into_iter().map(name).collect(),
     })
@@ -160,13 +150,13 @@ proptest! {
         let mut begun: Vec<usize> = Vec::new();
         let conflict = |one: &LockSet, other: &LockSet| {
             let has = |keys: &[LockKey], key: &LockKey| keys.contains(key);
-            one.database || other.database
+            one.locks_database || other.locks_database
                 || one.exclusive.iter().any(|key| has(&other.exclusive, key) || has(&other.shared, key))
                 || one.shared.iter().any(|key| has(&other.exclusive, key))
         };
         for (number, (locks, ends)) in writes.into_iter().enumerate() {
             schedule.push(locks, 1, number);
-            for one in schedule.take(most) {
+            for one in schedule.admit(most) {
                 for other in running.keys() {
                     prop_assert!(!conflict(&all[one.1], &all[*other]));
                 }
@@ -182,11 +172,11 @@ proptest! {
         }
         while schedule.waiting() > 0 {
             running.drain().for_each(|(_, ticket)| schedule.release(ticket));
-            let taken = schedule.take(most);
+            let taken = schedule.admit(most);
             prop_assert!(!taken.is_empty());
             running.extend(taken.into_iter().map(|one| (one.1, one.0)));
         }
         running.drain().for_each(|(_, ticket)| schedule.release(ticket));
-        prop_assert!(schedule.held.keys.is_empty() && !schedule.held.database);
+        prop_assert!(schedule.lock_table.keys.is_empty() && !schedule.lock_table.is_database_locked);
     }
 }

@@ -18,7 +18,7 @@ use super::{SCHEMA_NESTING_MAX, SCHEMA_PLACES_MAX};
 pub(super) const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 /// Keywords that would refer outside the schema, or to a place known only at run time.
-const REFUSED: [(&str, &str); 4] = [
+const UNSUPPORTED_KEYWORDS: [(&str, &str); 4] = [
     ("$dynamicRef", "use `$ref`"),
     ("$dynamicAnchor", "use `$anchor`"),
     ("$recursiveRef", "use `$ref`"),
@@ -28,89 +28,84 @@ const REFUSED: [(&str, &str); 4] = [
 /// To which part of the instance a subschema applies, relative to the schema around it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ApplicatorKind {
-    AtTheSame,
+    Same,
     /// To a part of it, such as a property.
-    Below,
+    Child,
     /// To nothing, until a `$ref` leads to it.
-    AtNothing,
+    Unapplied,
 }
 
 /// Keywords with one subschema.
-const WITH_ONE: [(&str, ApplicatorKind); 12] = [
-    ("not", ApplicatorKind::AtTheSame),
-    ("if", ApplicatorKind::AtTheSame),
-    ("then", ApplicatorKind::AtTheSame),
-    ("else", ApplicatorKind::AtTheSame),
-    ("items", ApplicatorKind::Below),
-    ("additionalItems", ApplicatorKind::Below),
-    ("contains", ApplicatorKind::Below),
-    ("additionalProperties", ApplicatorKind::Below),
-    ("propertyNames", ApplicatorKind::Below),
-    ("unevaluatedItems", ApplicatorKind::Below),
-    ("unevaluatedProperties", ApplicatorKind::Below),
-    ("contentSchema", ApplicatorKind::AtNothing),
+const SCHEMA_KEYWORDS: [(&str, ApplicatorKind); 12] = [
+    ("not", ApplicatorKind::Same),
+    ("if", ApplicatorKind::Same),
+    ("then", ApplicatorKind::Same),
+    ("else", ApplicatorKind::Same),
+    ("items", ApplicatorKind::Child),
+    ("additionalItems", ApplicatorKind::Child),
+    ("contains", ApplicatorKind::Child),
+    ("additionalProperties", ApplicatorKind::Child),
+    ("propertyNames", ApplicatorKind::Child),
+    ("unevaluatedItems", ApplicatorKind::Child),
+    ("unevaluatedProperties", ApplicatorKind::Child),
+    ("contentSchema", ApplicatorKind::Unapplied),
 ];
 
 /// Keywords with a list of subschemas.
-const WITH_A_LIST: [(&str, ApplicatorKind); 4] = [
-    ("allOf", ApplicatorKind::AtTheSame),
-    ("anyOf", ApplicatorKind::AtTheSame),
-    ("oneOf", ApplicatorKind::AtTheSame),
-    ("prefixItems", ApplicatorKind::Below),
+const SCHEMA_LIST_KEYWORDS: [(&str, ApplicatorKind); 4] = [
+    ("allOf", ApplicatorKind::Same),
+    ("anyOf", ApplicatorKind::Same),
+    ("oneOf", ApplicatorKind::Same),
+    ("prefixItems", ApplicatorKind::Child),
 ];
 
 /// Keywords with subschemas by name.
-const WITH_NAMES: [(&str, ApplicatorKind); 6] = [
-    ("dependentSchemas", ApplicatorKind::AtTheSame),
-    ("dependencies", ApplicatorKind::AtTheSame),
-    ("properties", ApplicatorKind::Below),
-    ("patternProperties", ApplicatorKind::Below),
-    ("$defs", ApplicatorKind::AtNothing),
-    ("definitions", ApplicatorKind::AtNothing),
+const SCHEMA_MAP_KEYWORDS: [(&str, ApplicatorKind); 6] = [
+    ("dependentSchemas", ApplicatorKind::Same),
+    ("dependencies", ApplicatorKind::Same),
+    ("properties", ApplicatorKind::Child),
+    ("patternProperties", ApplicatorKind::Child),
+    ("$defs", ApplicatorKind::Unapplied),
+    ("definitions", ApplicatorKind::Unapplied),
 ];
 
 /// A direct subschema of a schema.
 struct Subschema<'a> {
-    looks: ApplicatorKind,
+    kind: ApplicatorKind,
     /// JSON pointer from the schema around it.
     pointer: String,
     schema: &'a Value,
 }
 
 /// The direct subschemas of a schema.
-fn parts<'a>(schema: &'a Map<String, Value>) -> Vec<Subschema<'a>> {
-    let mut parts = Vec::new();
-    let mut add = |looks, way: &[&str], schema: &'a Value| {
+fn subschemas<'a>(schema: &'a Map<String, Value>) -> Vec<Subschema<'a>> {
+    let mut found = Vec::new();
+    let mut add = |kind, tokens: &[&str], schema: &'a Value| {
         if !matches!(schema, Value::Object(_) | Value::Bool(_)) {
             return;
         }
         let mut pointer = String::new();
-        way.iter()
-            .for_each(|token| path::push_escaped(&mut pointer, token));
-        parts.push(Subschema {
-            looks,
-            pointer,
-            schema,
-        });
+        tokens.iter().for_each(|token| path::push_escaped(&mut pointer, token));
+        found.push(Subschema { kind, pointer, schema });
     };
-    for (keyword, looks) in WITH_ONE {
+    for (keyword, looks) in SCHEMA_KEYWORDS {
         if let Some(inner) = schema.get(keyword) {
             add(looks, &[keyword], inner);
         }
     }
-    for (keyword, looks) in WITH_A_LIST {
+    for (keyword, looks) in SCHEMA_LIST_KEYWORDS {
         let list = schema.get(keyword).and_then(Value::as_array);
         for (index, inner) in list.into_iter().flatten().enumerate() {
             add(looks, &[keyword, &index.to_string()], inner);
         }
     }
-    for (keyword, looks) in WITH_NAMES {
+    for (keyword, looks) in SCHEMA_MAP_KEYWORDS {
         let named = schema.get(keyword).and_then(Value::as_object);
         for (name, inner) in named.into_iter().flatten() {
             add(looks, &[keyword, name], inner);
         }
     }
-    parts
+    found
 }
 
 /// Calls `change` with every subschema of a schema, itself first.
@@ -119,18 +114,18 @@ pub(super) fn for_each_mut(schema: &mut Value, change: &mut dyn FnMut(&mut Map<S
         return;
     };
     change(object);
-    for (keyword, _) in WITH_ONE {
+    for (keyword, _) in SCHEMA_KEYWORDS {
         if let Some(inner) = object.get_mut(keyword) {
             for_each_mut(inner, change);
         }
     }
-    for (keyword, _) in WITH_A_LIST {
+    for (keyword, _) in SCHEMA_LIST_KEYWORDS {
         let list = object.get_mut(keyword).and_then(Value::as_array_mut);
         for inner in list.into_iter().flatten() {
             for_each_mut(inner, change);
         }
     }
-    for (keyword, _) in WITH_NAMES {
+    for (keyword, _) in SCHEMA_MAP_KEYWORDS {
         let named = object.get_mut(keyword).and_then(Value::as_object_mut);
         for (_, inner) in named.into_iter().flatten() {
             for_each_mut(inner, change);
@@ -143,7 +138,7 @@ pub(super) struct SchemaGraph<'a> {
     root: &'a Value,
     nodes: Vec<SchemaNode<'a>>,
     /// Index of the node of a value, by its address.
-    known: HashMap<usize, usize>,
+    index_by_address: HashMap<usize, usize>,
     /// Index of the node of an anchor.
     anchors: HashMap<&'a str, usize>,
 }
@@ -151,12 +146,12 @@ pub(super) struct SchemaGraph<'a> {
 struct SchemaNode<'a> {
     schema: &'a Value,
     /// The node that contains it; none: it is the root.
-    within: Option<usize>,
+    parent: Option<usize>,
     /// JSON pointer from that node. Pointers from the root could in total be far larger than the
     /// schema.
     pointer: String,
-    same: Vec<usize>,
-    below: Vec<usize>,
+    same_instance: Vec<usize>,
+    child_instance: Vec<usize>,
 }
 
 fn address(value: &Value) -> usize {
@@ -168,138 +163,133 @@ impl<'a> SchemaGraph<'a> {
     ///
     /// # Errors
     /// References that lead outside it, or nowhere.
-    pub(super) fn of(root: &'a Value) -> Result<Self, Vec<Violation>> {
+    pub(super) fn build(root: &'a Value) -> Result<Self, Vec<Violation>> {
         let mut graph = Self {
             root,
             nodes: Vec::new(),
-            known: HashMap::new(),
+            index_by_address: HashMap::new(),
             anchors: HashMap::new(),
         };
         let mut violations = Vec::new();
         graph.add(root, None, String::new());
         // Collect all anchors before following any `$ref`.
-        let mut at = 0;
-        while at < graph.nodes.len() {
-            graph.expand(at, &mut violations);
-            at += 1;
+        let mut index = 0;
+        while index < graph.nodes.len() {
+            graph.expand(index, &mut violations);
+            index += 1;
         }
         for at in 0..graph.nodes.len() {
-            if let Err(violation) = graph.follow(at) {
+            if let Err(violation) = graph.resolve_ref(at) {
                 violations.push(violation);
             }
         }
-        if violations.is_empty() {
-            Ok(graph)
-        } else {
-            Err(violations)
-        }
+        if violations.is_empty() { Ok(graph) } else { Err(violations) }
     }
 
-    fn add(&mut self, schema: &'a Value, within: Option<usize>, pointer: String) -> usize {
-        *self.known.entry(address(schema)).or_insert_with(|| {
+    fn add(&mut self, schema: &'a Value, parent: Option<usize>, pointer: String) -> usize {
+        *self.index_by_address.entry(address(schema)).or_insert_with(|| {
             self.nodes.push(SchemaNode {
                 schema,
-                within,
+                parent,
                 pointer,
-                same: Vec::new(),
-                below: Vec::new(),
+                same_instance: Vec::new(),
+                child_instance: Vec::new(),
             });
             self.nodes.len() - 1
         })
     }
 
     /// JSON pointer of a node from the root.
-    fn pointer(&self, at: usize) -> String {
-        let outwards = std::iter::successors(Some(at), |at| self.nodes[*at].within);
-        let steps: Vec<&str> = outwards.map(|at| self.nodes[at].pointer.as_str()).collect();
+    fn pointer(&self, index: usize) -> String {
+        let ancestors = std::iter::successors(Some(index), |at| self.nodes[*at].parent);
+        let steps: Vec<&str> = ancestors.map(|at| self.nodes[at].pointer.as_str()).collect();
         steps.into_iter().rev().collect()
     }
 
     /// Adds the direct subschemas of a node, and checks its keywords.
-    fn expand(&mut self, at: usize, violations: &mut Vec<Violation>) {
-        let Some(schema) = self.nodes[at].schema.as_object() else {
+    fn expand(&mut self, index: usize, violations: &mut Vec<Violation>) {
+        let Some(schema) = self.nodes[index].schema.as_object() else {
             return;
         };
         let anchor = schema.get("$anchor").and_then(Value::as_str);
-        let is_twice = anchor.is_some_and(|anchor| self.anchors.insert(anchor, at).is_some());
-        let mut refuse = |keyword: &str, what: &str| {
-            violations.push(Violation::new(
-                format!("{}/{keyword}", self.pointer(at)),
-                what,
-            ));
+        let is_duplicate =
+            anchor.is_some_and(|anchor| self.anchors.insert(anchor, index).is_some());
+        let mut reject = |keyword: &str, what: &str| {
+            violations.push(Violation::new(format!("{}/{keyword}", self.pointer(index)), what));
         };
-        for (keyword, instead) in REFUSED {
+        for (keyword, instead) in UNSUPPORTED_KEYWORDS {
             if schema.contains_key(keyword) {
-                refuse(keyword, &format!("`{keyword}` is not supported: {instead}"));
+                reject(keyword, &format!("`{keyword}` is not supported: {instead}"));
             }
         }
-        if at != 0 && schema.contains_key("$id") {
-            refuse("$id", "`$id` is allowed only at the root of the schema");
+        if index != 0 && schema.contains_key("$id") {
+            reject("$id", "`$id` is allowed only at the root of the schema");
         }
         if let Some(dialect) = schema.get("$schema") {
             let said = dialect.as_str().map(|said| said.trim_end_matches('#'));
-            if said != Some(DIALECT) || at != 0 {
+            if said != Some(DIALECT) || index != 0 {
                 let what = format!("`$schema` is allowed only at the root, and must be {DIALECT}");
-                refuse("$schema", &what);
+                reject("$schema", &what);
             }
         }
-        if is_twice {
-            refuse("$anchor", "this anchor occurs twice");
+        if is_duplicate {
+            reject("$anchor", "this anchor occurs twice");
         }
-        for part in parts(schema) {
-            let inner = self.add(part.schema, Some(at), part.pointer);
-            match part.looks {
-                ApplicatorKind::AtTheSame => self.nodes[at].same.push(inner),
-                ApplicatorKind::Below => self.nodes[at].below.push(inner),
-                ApplicatorKind::AtNothing => {}
+        for part in subschemas(schema) {
+            let inner = self.add(part.schema, Some(index), part.pointer);
+            match part.kind {
+                ApplicatorKind::Same => self.nodes[index].same_instance.push(inner),
+                ApplicatorKind::Child => self.nodes[index].child_instance.push(inner),
+                ApplicatorKind::Unapplied => {}
             }
         }
     }
 
     /// Resolves the `$ref` of a node.
-    fn follow(&mut self, at: usize) -> Result<(), Violation> {
-        let schema = self.nodes[at].schema;
+    fn resolve_ref(&mut self, index: usize) -> Result<(), Violation> {
+        let schema = self.nodes[index].schema;
         let Some(reference) = schema.get("$ref").filter(|_| schema.is_object()) else {
             return Ok(());
         };
-        let refuse = |what: String| Err(Violation::new(format!("{}/$ref", self.pointer(at)), what));
+        let reject =
+            |what: String| Err(Violation::new(format!("{}/$ref", self.pointer(index)), what));
         let Some(reference) = reference.as_str() else {
-            return refuse("a `$ref` must be a string".to_owned());
+            return reject("a `$ref` must be a string".to_owned());
         };
-        let Some(pointer) = self.pointer_of(reference) else {
-            return refuse(format!(
+        let Some(pointer) = self.resolve_pointer(reference) else {
+            return reject(format!(
                 "`{reference}` leads out of the schema: a `$ref` must be `#`, `#/` with a JSON \
                  pointer, or `#` with an anchor of this schema"
             ));
         };
         let target = self.root.pointer(&pointer);
-        match target.and_then(|target| self.known.get(&address(target))) {
+        match target.and_then(|target| self.index_by_address.get(&address(target))) {
             Some(target) => {
-                self.nodes[at].same.push(*target);
+                self.nodes[index].same_instance.push(*target);
                 Ok(())
             }
-            None => refuse(format!(
-                "`{reference}` does not lead to a schema: define it under `$defs`"
-            )),
+            None => {
+                reject(format!("`{reference}` does not lead to a schema: define it under `$defs`"))
+            }
         }
     }
 
     /// The JSON pointer for a `$ref`.
-    pub(super) fn pointer_of(&self, reference: &str) -> Option<String> {
+    pub(super) fn resolve_pointer(&self, reference: &str) -> Option<String> {
         let fragment = reference.strip_prefix('#')?;
         let fragment = percent_decode_str(fragment).decode_utf8().ok()?;
         match fragment.as_bytes().first() {
             None | Some(b'/') => Some(fragment.into_owned()),
             Some(_) => {
-                let at = self.anchors.get(fragment.as_ref())?;
-                Some(self.pointer(*at))
+                let index = self.anchors.get(fragment.as_ref())?;
+                Some(self.pointer(*index))
             }
         }
     }
 
     /// The schema to which a `$ref` leads.
-    pub(super) fn target(&self, reference: &str) -> Option<&'a Value> {
-        self.root.pointer(&self.pointer_of(reference)?)
+    pub(super) fn resolve_target(&self, reference: &str) -> Option<&'a Value> {
+        self.root.pointer(&self.resolve_pointer(reference)?)
     }
 
     /// All subschemas, including the root.
@@ -311,21 +301,21 @@ impl<'a> SchemaGraph<'a> {
     ///
     /// # Errors
     /// The place of a cycle, or the limit that is exceeded.
-    pub(super) fn bounded(&self) -> Result<(), Violation> {
-        let order = self.inner_first()?;
-        let mut places = vec![0_u64; self.nodes.len()];
-        for &at in &order {
-            let inner = self.nodes[at].same.iter().map(|inner| places[*inner]);
-            places[at] = inner.fold(1, u64::saturating_add);
-            if places[at] > SCHEMA_PLACES_MAX {
+    pub(super) fn check_bounds(&self) -> Result<(), Violation> {
+        let order = self.topological_order()?;
+        let mut applied_counts = vec![0_u64; self.nodes.len()];
+        for &index in &order {
+            let inner = self.nodes[index].same_instance.iter().map(|inner| applied_counts[*inner]);
+            applied_counts[index] = inner.fold(1, u64::saturating_add);
+            if applied_counts[index] > SCHEMA_PLACES_MAX {
                 let what = format!(
                     "more than {SCHEMA_PLACES_MAX} parts of the schema (`schema_places_max`) \
                      apply to the same value here, with each `$ref` followed"
                 );
-                return Err(Violation::new(self.pointer(at), what));
+                return Err(Violation::new(self.pointer(index), what));
             }
         }
-        if self.nesting(&order) > SCHEMA_NESTING_MAX {
+        if self.max_nesting(&order) > SCHEMA_NESTING_MAX {
             let what = format!(
                 "validation can be nested more than {SCHEMA_NESTING_MAX} levels deep \
                  (`schema_nesting_max`): shorten chains of `$ref`, `allOf` and the like"
@@ -337,33 +327,33 @@ impl<'a> SchemaGraph<'a> {
 
     /// All nodes in topological order: those that apply to the same value as another come before
     /// it.
-    fn inner_first(&self) -> Result<Vec<usize>, Violation> {
-        let mut outer = vec![Vec::new(); self.nodes.len()];
-        let mut missing: Vec<usize> = Vec::with_capacity(self.nodes.len());
-        for (at, node) in self.nodes.iter().enumerate() {
-            node.same.iter().for_each(|inner| outer[*inner].push(at));
-            missing.push(node.same.len());
+    fn topological_order(&self) -> Result<Vec<usize>, Violation> {
+        let mut dependents = vec![Vec::new(); self.nodes.len()];
+        let mut remaining: Vec<usize> = Vec::with_capacity(self.nodes.len());
+        for (index, node) in self.nodes.iter().enumerate() {
+            node.same_instance.iter().for_each(|inner| dependents[*inner].push(index));
+            remaining.push(node.same_instance.len());
         }
-        let mut order: Vec<usize> = (0..missing.len()).filter(|at| missing[*at] == 0).collect();
-        let mut done = 0;
-        while let Some(&inner) = order.get(done) {
-            for &at in &outer[inner] {
-                missing[at] -= 1;
-                if missing[at] == 0 {
+        let mut order: Vec<usize> = (0..remaining.len()).filter(|at| remaining[*at] == 0).collect();
+        let mut next = 0;
+        while let Some(&inner) = order.get(next) {
+            for &at in &dependents[inner] {
+                remaining[at] -= 1;
+                if remaining[at] == 0 {
                     order.push(at);
                 }
             }
-            done += 1;
+            next += 1;
         }
-        let Some(mut at) = missing.iter().position(|missing| *missing > 0) else {
+        let Some(mut at) = remaining.iter().position(|missing| *missing > 0) else {
             return Ok(order);
         };
         // Walking along the remaining nodes returns to one already seen: that is the cycle.
-        let mut seen = vec![false; self.nodes.len()];
-        while !std::mem::replace(&mut seen[at], true) {
-            let mut inner = self.nodes[at].same.iter();
+        let mut visited = vec![false; self.nodes.len()];
+        while !std::mem::replace(&mut visited[at], true) {
+            let mut inner = self.nodes[at].same_instance.iter();
             at = *inner
-                .find(|inner| missing[**inner] > 0)
+                .find(|inner| remaining[**inner] > 0)
                 .expect("a node whose dependencies are ordered is ordered too");
         }
         let what = "a `$ref` leads back to here without going into a property or an element: validation would never end";
@@ -371,15 +361,15 @@ impl<'a> SchemaGraph<'a> {
     }
 
     /// Nesting of checks for a document of maximum depth.
-    fn nesting(&self, order: &[usize]) -> usize {
+    fn max_nesting(&self, order: &[usize]) -> usize {
         let mut nesting = vec![0; self.nodes.len()];
         for _ in 0..=DEPTH_MAX {
             let below = nesting.clone();
-            for &at in order {
-                let node = &self.nodes[at];
-                let same = node.same.iter().map(|inner| nesting[*inner]).max();
-                let below = node.below.iter().map(|inner| below[*inner]).max();
-                nesting[at] = 1 + same.max(below).unwrap_or(0);
+            for &index in order {
+                let node = &self.nodes[index];
+                let same = node.same_instance.iter().map(|inner| nesting[*inner]).max();
+                let below = node.child_instance.iter().map(|inner| below[*inner]).max();
+                nesting[index] = 1 + same.max(below).unwrap_or(0);
             }
             if nesting == below {
                 break;

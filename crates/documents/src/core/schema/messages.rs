@@ -7,7 +7,7 @@ use jsonschema::error::TypeKind;
 use jsonschema::{JsonType, ValidationError, error::ValidationErrorKind as Found};
 use serde_json::Value;
 
-use crate::model::{Violation, cut};
+use crate::model::{Violation, truncate};
 
 /// Bytes of one value or list of a schema in a message, at most.
 const SHOWN_BYTES_MAX: usize = 200;
@@ -21,7 +21,7 @@ pub(super) fn violation(error: &ValidationError<'_>) -> Violation {
 }
 
 /// The violation of a schema for a compilation error.
-pub(super) fn of_schema(error: &ValidationError<'_>) -> Violation {
+pub(super) fn schema_violation(error: &ValidationError<'_>) -> Violation {
     let message = match error.kind() {
         Found::Format { format } if format == "regex" => {
             "is not a pattern that can be matched in linear time: look-around and backreferences \
@@ -37,34 +37,30 @@ pub(super) fn of_schema(error: &ValidationError<'_>) -> Violation {
 fn message(error: &ValidationError<'_>) -> String {
     match error.kind() {
         Found::AnyOf { context } => {
-            alternatives("matches no alternative of `anyOf`", context, error)
+            alternatives_message("matches no alternative of `anyOf`", context, error)
         }
         Found::OneOfNotValid { context } => {
-            alternatives("matches no alternative of `oneOf`", context, error)
+            alternatives_message("matches no alternative of `oneOf`", context, error)
         }
         Found::PropertyNames { error } => format!("the name of a property {}", message(error)),
-        kind => of_kind(kind),
+        kind => kind_message(kind),
     }
 }
 
-fn of_kind(kind: &Found) -> String {
+fn kind_message(kind: &Found) -> String {
     match kind {
-        Found::Type { kind } => format!("must be {}", types(kind)),
-        Found::Required { property } => format!("lacks the property {}", shown(property)),
+        Found::Type { kind } => format!("must be {}", type_names(kind)),
+        Found::Required { property } => format!("lacks the property {}", shorten_value(property)),
         Found::AdditionalProperties { unexpected }
         | Found::UnevaluatedProperties { unexpected } => {
-            format!(
-                "has properties that the schema does not allow: {}",
-                names(unexpected)
-            )
+            format!("has properties that the schema does not allow: {}", list_names(unexpected))
         }
-        Found::UnevaluatedItems { unexpected } => format!(
-            "has {} elements that the schema does not allow",
-            unexpected.len()
-        ),
+        Found::UnevaluatedItems { unexpected } => {
+            format!("has {} elements that the schema does not allow", unexpected.len())
+        }
         Found::AdditionalItems { limit } => format!("must have {limit} elements or less"),
-        Found::Constant { expected_value } => format!("must be {}", shown(expected_value)),
-        Found::Enum { options } => format!("must be one of {}", shown(options)),
+        Found::Constant { expected_value } => format!("must be {}", shorten_value(expected_value)),
+        Found::Enum { options } => format!("must be one of {}", shorten_value(options)),
         Found::Minimum { limit } => format!("must be {limit} or more"),
         Found::Maximum { limit } => format!("must be {limit} or less"),
         Found::ExclusiveMinimum { limit } => format!("must be more than {limit}"),
@@ -77,12 +73,12 @@ fn of_kind(kind: &Found) -> String {
         Found::MinProperties { limit } => format!("must have {limit} properties or more"),
         Found::MaxProperties { limit } => format!("must have {limit} properties or less"),
         Found::Pattern { pattern } => {
-            format!("must match the pattern `{}`", cut(pattern, SHOWN_BYTES_MAX))
+            format!("must match the pattern `{}`", truncate(pattern, SHOWN_BYTES_MAX))
         }
         Found::Format { format } => {
-            format!("must be of format `{}`", cut(format, SHOWN_BYTES_MAX))
+            format!("must be of format `{}`", truncate(format, SHOWN_BYTES_MAX))
         }
-        Found::Not { schema } => format!("must not match {}", shown(schema)),
+        Found::Not { schema } => format!("must not match {}", shorten_value(schema)),
         Found::OneOfMultipleValid { .. } => {
             "matches more than one of `oneOf`, and must match exactly one".to_owned()
         }
@@ -94,42 +90,42 @@ fn of_kind(kind: &Found) -> String {
 }
 
 /// The alternatives of a schema, each with its first error.
-fn alternatives(
+fn alternatives_message(
     what: &str,
     branches: &[Vec<ValidationError<'static>>],
     error: &ValidationError<'_>,
 ) -> String {
-    let mut said = what.to_owned();
-    let here = error.instance_path().as_str();
+    let mut text = what.to_owned();
+    let base_path = error.instance_path().as_str();
     for (index, errors) in branches.iter().enumerate().take(LISTED_MAX) {
         let Some(first) = errors.first() else {
             continue;
         };
-        let place = first.instance_path().as_str();
-        let place = place.strip_prefix(here).unwrap_or(place);
-        let place = cut(place, SHOWN_BYTES_MAX);
+        let path = first.instance_path().as_str();
+        let place = path.strip_prefix(base_path).unwrap_or(path);
+        let place = truncate(place, SHOWN_BYTES_MAX);
         let separator = if index == 0 { ": " } else { "; " };
         // Errors within alternatives of an alternative are not expanded further.
-        let reason = cut(&of_kind(first.kind()), SHOWN_BYTES_MAX);
+        let reason = truncate(&kind_message(first.kind()), SHOWN_BYTES_MAX);
         let space = if place.is_empty() { "" } else { " " };
         let number = index + 1;
-        write!(said, "{separator}{number}. {place}{space}{reason}")
+        write!(text, "{separator}{number}. {place}{space}{reason}")
             .expect("writing to a string cannot fail");
     }
-    said
+    text
 }
 
-fn types(kind: &TypeKind) -> String {
-    let all: Vec<JsonType> = match kind {
+fn type_names(kind: &TypeKind) -> String {
+    let kinds: Vec<JsonType> = match kind {
         TypeKind::Single(only) => vec![*only],
         TypeKind::Multiple(several) => several.iter().collect(),
     };
-    let all: Vec<&str> = all.into_iter().map(in_words).collect();
-    all.join(" or ")
+    let names: Vec<&str> = kinds.into_iter().map(type_name).collect();
+    names.join(" or ")
 }
 
-fn in_words(one: JsonType) -> &'static str {
-    match one {
+fn type_name(json_type: JsonType) -> &'static str {
+    match json_type {
         JsonType::Array => "an array",
         JsonType::Boolean => "a boolean",
         JsonType::Integer => "an integer",
@@ -140,11 +136,11 @@ fn in_words(one: JsonType) -> &'static str {
     }
 }
 
-fn names(names: &[String]) -> String {
+fn list_names(names: &[String]) -> String {
     let listed: Vec<String> = names
         .iter()
         .take(LISTED_MAX)
-        .map(|name| format!("`{}`", cut(name, SHOWN_BYTES_MAX)))
+        .map(|name| format!("`{}`", truncate(name, SHOWN_BYTES_MAX)))
         .collect();
     match names.len().saturating_sub(LISTED_MAX) {
         0 => listed.join(", "),
@@ -153,16 +149,16 @@ fn names(names: &[String]) -> String {
 }
 
 /// A value of the schema, shortened for a message.
-fn shown(value: &Value) -> String {
+fn shorten_value(value: &Value) -> String {
     match value {
-        Value::String(text) => format!("`{}`", cut(text, SHOWN_BYTES_MAX)),
+        Value::String(text) => format!("`{}`", truncate(text, SHOWN_BYTES_MAX)),
         Value::Array(several) => {
-            let listed: Vec<String> = several.iter().take(LISTED_MAX).map(shown).collect();
+            let listed: Vec<String> = several.iter().take(LISTED_MAX).map(shorten_value).collect();
             match several.len().saturating_sub(LISTED_MAX) {
                 0 => listed.join(", "),
                 more => format!("{} and {more} more", listed.join(", ")),
             }
         }
-        other => cut(&other.to_string(), SHOWN_BYTES_MAX),
+        other => truncate(&other.to_string(), SHOWN_BYTES_MAX),
     }
 }

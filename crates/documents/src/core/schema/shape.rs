@@ -30,11 +30,11 @@ impl Types {
     /// Strings, integers, numbers and booleans.
     pub(crate) const SCALAR: Self = Self(2 | 4 | 8 | 16);
 
-    pub(crate) fn and(self, other: Self) -> Self {
+    pub(crate) fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    pub(crate) fn or(self, other: Self) -> Self {
+    pub(crate) fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
@@ -47,7 +47,7 @@ impl Types {
         self.without(other) == Self::NONE
     }
 
-    fn named(name: &str) -> Self {
+    fn from_name(name: &str) -> Self {
         match name {
             "null" => Self::NULL,
             "boolean" => Self::BOOLEAN,
@@ -60,7 +60,7 @@ impl Types {
         }
     }
 
-    fn of(value: &Value) -> Self {
+    fn of_value(value: &Value) -> Self {
         match value {
             Value::Null => Self::NULL,
             Value::Bool(_) => Self::BOOLEAN,
@@ -78,7 +78,7 @@ impl fmt::Display for Types {
         if *self == Self::ALL {
             return f.write_str("anything");
         }
-        let number = match self.and(Self::NUMBER) {
+        let number = match self.intersection(Self::NUMBER) {
             Self::NUMBER => "a number",
             _ => "an integer",
         };
@@ -90,9 +90,7 @@ impl fmt::Display for Types {
             (Self::ARRAY, "an array"),
             (Self::NULL, "null"),
         ];
-        let mut names = all
-            .iter()
-            .filter(|(types, _)| self.and(*types) != Self::NONE);
+        let mut names = all.iter().filter(|(types, _)| self.intersection(*types) != Self::NONE);
         match names.next() {
             None => return f.write_str("never there"),
             Some((_, first)) => f.write_str(first)?,
@@ -116,7 +114,7 @@ pub enum Scalar {
 
 impl Scalar {
     /// The single type of a set, if there is only one.
-    pub(crate) fn only(types: Types) -> Option<Self> {
+    pub(crate) fn single(types: Types) -> Option<Self> {
         match types {
             Types::STRING => Some(Self::String),
             Types::INTEGER => Some(Self::Integer),
@@ -152,7 +150,7 @@ struct ShapeCache {
 
 impl<'a> SchemaShape<'a> {
     /// For a schema whose graph has no cycle.
-    pub(super) fn of(root: &'a Value, graph: SchemaGraph<'a>) -> Self {
+    pub(super) fn new(root: &'a Value, graph: SchemaGraph<'a>) -> Self {
         Self { graph, root }
     }
 
@@ -165,71 +163,71 @@ impl<'a> SchemaShape<'a> {
     ///
     /// # Errors
     /// A message with the place that may be absent.
-    pub(crate) fn required(&self, path: &Path) -> Result<(), String> {
-        let way = path.segments();
-        for length in 1..=way.len() {
-            let (here, rest) = way.split_at(length);
-            let shown = shown(here);
-            if !self.requires(self.root, here, &mut ShapeCache::default()) {
+    pub(crate) fn check_required(&self, path: &Path) -> Result<(), String> {
+        let segments = path.segments();
+        for length in 1..=segments.len() {
+            let (prefix, rest) = segments.split_at(length);
+            let pointer = to_pointer(prefix);
+            if !self.requires(self.root, prefix, &mut ShapeCache::default()) {
                 return Err(format!(
-                    "the schema does not require `{shown}`: list it in `required`"
+                    "the schema does not require `{pointer}`: list it in `required`"
                 ));
             }
-            let types = self.types_at(here);
+            let types = self.types_at(prefix);
             if !rest.is_empty() && types != Types::OBJECT {
                 return Err(format!(
-                    "by the schema `{shown}` is {types}: declare it as an object"
+                    "by the schema `{pointer}` is {types}: declare it as an object"
                 ));
             }
         }
         Ok(())
     }
 
-    fn types_at(&self, way: &[Segment]) -> Types {
-        self.types_from(self.root, way, &mut ShapeCache::default())
+    fn types_at(&self, segments: &[Segment]) -> Types {
+        self.types_from(self.root, segments, &mut ShapeCache::default())
     }
 
-    fn types_from(&self, schema: &'a Value, way: &[Segment], known: &mut ShapeCache) -> Types {
+    fn types_from(&self, schema: &'a Value, segments: &[Segment], cache: &mut ShapeCache) -> Types {
         let object = match schema {
             Value::Bool(false) => return Types::NONE,
             Value::Object(object) => object,
             _ => return Types::ALL,
         };
-        let key = (std::ptr::from_ref(schema).addr(), way.len());
-        if let Some(types) = known.types.get(&key) {
+        let key = (std::ptr::from_ref(schema).addr(), segments.len());
+        if let Some(types) = cache.types.get(&key) {
             return *types;
         }
-        let mut types = match way.split_first() {
+        let mut types = match segments.split_first() {
             None => own_types(object),
-            Some((step, rest)) => self.types_below(object, step, rest, known),
+            Some((step, rest)) => self.types_below(object, step, rest, cache),
         };
-        for all in self.all_of(object) {
-            types = types.and(self.types_from(all, way, known));
+        for subschema in self.conjuncts(object) {
+            types = types.intersection(self.types_from(subschema, segments, cache));
         }
         for branches in ["anyOf", "oneOf"] {
             let Some(branches) = object.get(branches).and_then(Value::as_array) else {
                 continue;
             };
-            let mut any = Types::NONE;
+            let mut any_types = Types::NONE;
             for branch in branches {
-                if self.may_lead(branch, way, known) {
-                    any = any.or(self.types_from(branch, way, known));
+                if self.can_contain(branch, segments, cache) {
+                    any_types = any_types.union(self.types_from(branch, segments, cache));
                 }
             }
-            types = types.and(any);
+            types = types.intersection(any_types);
         }
-        known.types.insert(key, types);
+        cache.types.insert(key, types);
         types
     }
 
     /// Whether a value that matches a schema can contain the next step of a path.
-    fn may_lead(&self, schema: &'a Value, way: &[Segment], known: &mut ShapeCache) -> bool {
-        let needed = match way.first() {
+    fn can_contain(&self, schema: &'a Value, segments: &[Segment], cache: &mut ShapeCache) -> bool {
+        let container = match segments.first() {
             None => return true,
             Some(Segment::Property(_)) => Types::OBJECT,
             Some(Segment::Each) => Types::ARRAY,
         };
-        self.types_from(schema, &[], known).and(needed) != Types::NONE
+        self.types_from(schema, &[], cache).intersection(container) != Types::NONE
     }
 
     /// Types of the values at a step, by the keywords of this schema alone.
@@ -238,75 +236,71 @@ impl<'a> SchemaShape<'a> {
         object: &'a Map<String, Value>,
         step: &Segment,
         rest: &[Segment],
-        known: &mut ShapeCache,
+        cache: &mut ShapeCache,
     ) -> Types {
-        let mut from = |schema: Option<&'a Value>| {
-            schema.map_or(Types::ALL, |schema| self.types_from(schema, rest, known))
+        let mut types_of = |schema: Option<&'a Value>| {
+            schema.map_or(Types::ALL, |schema| self.types_from(schema, rest, cache))
         };
         match step {
             Segment::Property(name) => match object.get("properties").and_then(|all| all.get(name))
             {
-                Some(property) => from(Some(property)),
+                Some(property) => types_of(Some(property)),
                 None if object.contains_key("patternProperties") => Types::ALL,
-                None => from(object.get("additionalProperties")),
+                None => types_of(object.get("additionalProperties")),
             },
             Segment::Each => {
-                let first = object.get("prefixItems").and_then(Value::as_array);
-                let others = from(object.get("items"));
-                let all = first.into_iter().flatten();
-                all.fold(others, |types, schema| types.or(from(Some(schema))))
+                let prefix_items = object.get("prefixItems").and_then(Value::as_array);
+                let item_types = types_of(object.get("items"));
+                let all = prefix_items.into_iter().flatten();
+                all.fold(item_types, |types, schema| types.union(types_of(Some(schema))))
             }
         }
     }
 
     /// Whether every value that matches a schema, and has everything up to the last step of a path,
     /// has that too.
-    fn requires(&self, schema: &'a Value, way: &[Segment], known: &mut ShapeCache) -> bool {
+    fn requires(&self, schema: &'a Value, segments: &[Segment], cache: &mut ShapeCache) -> bool {
         let object = match schema {
             Value::Object(object) => object,
             other => return *other == Value::Bool(false),
         };
-        let Some((Segment::Property(name), rest)) = way.split_first() else {
+        let Some((Segment::Property(name), rest)) = segments.split_first() else {
             return false;
         };
-        let key = (std::ptr::from_ref(schema).addr(), way.len());
-        if let Some(requires) = known.requires.get(&key) {
+        let key = (std::ptr::from_ref(schema).addr(), segments.len());
+        if let Some(requires) = cache.requires.get(&key) {
             return *requires;
         }
-        let by_itself = match rest {
+        let is_required_here = match rest {
             [] => {
-                let mut required = object
-                    .get("required")
-                    .and_then(Value::as_array)
-                    .into_iter()
-                    .flatten();
+                let mut required =
+                    object.get("required").and_then(Value::as_array).into_iter().flatten();
                 required.any(|required| required == name)
             }
             rest => {
                 let property = object.get("properties").and_then(|all| all.get(name));
-                property.is_some_and(|property| self.requires(property, rest, known))
+                property.is_some_and(|property| self.requires(property, rest, cache))
             }
         };
-        let requires = by_itself
-            || self
-                .all_of(object)
-                .any(|all| self.requires(all, way, known))
+        let requires = is_required_here
+            || self.conjuncts(object).any(|all| self.requires(all, segments, cache))
             || ["anyOf", "oneOf"].into_iter().any(|branches| {
                 let branches = object.get(branches).and_then(Value::as_array);
                 branches.is_some_and(|branches| {
                     branches.iter().all(|branch| {
-                        !self.may_lead(branch, way, known) || self.requires(branch, way, known)
+                        !self.can_contain(branch, segments, cache)
+                            || self.requires(branch, segments, cache)
                     })
                 })
             });
-        known.requires.insert(key, requires);
+        cache.requires.insert(key, requires);
         requires
     }
 
     /// Subschemas that hold whenever this one does.
-    fn all_of(&self, object: &'a Map<String, Value>) -> impl Iterator<Item = &'a Value> {
+    fn conjuncts(&self, object: &'a Map<String, Value>) -> impl Iterator<Item = &'a Value> {
         let reference = object.get("$ref").and_then(Value::as_str);
-        let target = reference.and_then(|reference| self.graph.target(reference));
+        let target = reference.and_then(|reference| self.graph.resolve_target(reference));
         let all = object.get("allOf").and_then(Value::as_array);
         target.into_iter().chain(all.into_iter().flatten())
     }
@@ -314,30 +308,30 @@ impl<'a> SchemaShape<'a> {
 
 /// Types that `type`, `const` and `enum` of a schema allow.
 fn own_types(object: &Map<String, Value>) -> Types {
-    let any = |values: &[Value], of: fn(&Value) -> Types| {
+    let union_of = |values: &[Value], of: fn(&Value) -> Types| {
         let all = values.iter().map(of);
-        all.fold(Types::NONE, Types::or)
+        all.fold(Types::NONE, Types::union)
     };
-    let named = |name: &Value| name.as_str().map_or(Types::NONE, Types::named);
+    let named = |name: &Value| name.as_str().map_or(Types::NONE, Types::from_name);
     let mut types = match object.get("type") {
-        Some(Value::Array(names)) => any(names, |name| {
-            name.as_str().map_or(Types::NONE, Types::named)
-        }),
+        Some(Value::Array(names)) => {
+            union_of(names, |name| name.as_str().map_or(Types::NONE, Types::from_name))
+        }
         Some(name) => named(name),
         None => Types::ALL,
     };
     if let Some(only) = object.get("const") {
-        types = types.and(Types::of(only));
+        types = types.intersection(Types::of_value(only));
     }
     if let Some(options) = object.get("enum").and_then(Value::as_array) {
-        types = types.and(any(options, Types::of));
+        types = types.intersection(union_of(options, Types::of_value));
     }
     types
 }
 
-fn shown(way: &[Segment]) -> String {
+fn to_pointer(segments: &[Segment]) -> String {
     let mut pointer = String::new();
-    for segment in way {
+    for segment in segments {
         match segment {
             Segment::Property(name) => crate::core::path::push_escaped(&mut pointer, name),
             Segment::Each => pointer.push_str("/*"),

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 /// Bytes of a string times positions of a pattern that cost one step: about a tenth of a
 /// microsecond.
-const PATTERN_WORK_OF_A_STEP: u64 = 32;
+const PATTERN_WORK_PER_STEP: u64 = 32;
 
 /// Remaining work budget of a check.
 pub(super) struct WorkBudget {
@@ -27,25 +27,21 @@ pub(super) struct WorkBudget {
 
 impl WorkBudget {
     pub(super) fn new(steps: u64, errors: u64, pattern_positions: u64) -> Self {
-        Self {
-            steps: Cell::new(steps),
-            errors: Cell::new(errors),
-            pattern_positions,
-        }
+        Self { steps: Cell::new(steps), errors: Cell::new(errors), pattern_positions }
     }
 
     /// Whether it is used up: results since then are not reliable.
-    pub(super) fn is_used_up(&self) -> bool {
+    pub(super) fn is_exhausted(&self) -> bool {
         self.steps.get() == 0
     }
 
     #[inline]
-    fn take(&self, steps: u64) {
+    fn spend(&self, steps: u64) {
         self.steps.set(self.steps.get().saturating_sub(steps));
     }
 
     /// Counts an error; the last allowed one uses up the budget.
-    fn take_error(&self) {
+    fn spend_error(&self) {
         let errors = self.errors.get().saturating_sub(1);
         self.errors.set(errors);
         if errors == 0 {
@@ -60,19 +56,19 @@ pub(super) struct BudgetedJson;
 #[derive(Clone, Copy)]
 pub(super) struct BudgetedValue<'a> {
     pub(super) value: &'a Value,
-    pub(super) gauge: &'a WorkBudget,
+    pub(super) budget: &'a WorkBudget,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct BudgetedObject<'a> {
     properties: &'a Map<String, Value>,
-    gauge: &'a WorkBudget,
+    budget: &'a WorkBudget,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct BudgetedArray<'a> {
     elements: &'a [Value],
-    gauge: &'a WorkBudget,
+    budget: &'a WorkBudget,
 }
 
 impl Json for BudgetedJson {
@@ -90,12 +86,9 @@ impl Json for BudgetedJson {
     fn with_string_node<T>((): &mut (), string: &str, f: impl FnOnce(BudgetedValue<'_>) -> T) -> T {
         // For a single name, such as of `propertyNames` checks: names within an object use that
         // object's budget, below.
-        let gauge = WorkBudget::new(u64::MAX, u64::MAX, 0);
+        let budget = WorkBudget::new(u64::MAX, u64::MAX, 0);
         let value = Value::String(string.to_owned());
-        f(BudgetedValue {
-            value: &value,
-            gauge: &gauge,
-        })
+        f(BudgetedValue { value: &value, budget: &budget })
     }
 }
 
@@ -106,36 +99,30 @@ impl<'a> Node<'a, BudgetedJson> for BudgetedValue<'a> {
 
     #[inline]
     fn as_object(&self) -> Option<BudgetedObject<'a>> {
-        self.gauge.take(1);
+        self.budget.spend(1);
         let properties = self.value.as_object()?;
-        Some(BudgetedObject {
-            properties,
-            gauge: self.gauge,
-        })
+        Some(BudgetedObject { properties, budget: self.budget })
     }
 
     #[inline]
     fn as_array(&self) -> Option<BudgetedArray<'a>> {
-        self.gauge.take(1);
+        self.budget.spend(1);
         let elements = self.value.as_array()?;
-        Some(BudgetedArray {
-            elements,
-            gauge: self.gauge,
-        })
+        Some(BudgetedArray { elements, budget: self.budget })
     }
 
     #[inline]
     fn as_string(&self) -> Option<Cow<'a, str>> {
         let string = self.value.as_str()?;
-        let work = (string.len() as u64).saturating_mul(self.gauge.pattern_positions);
-        self.gauge.take(1 + work / PATTERN_WORK_OF_A_STEP);
+        let work = (string.len() as u64).saturating_mul(self.budget.pattern_positions);
+        self.budget.spend(1 + work / PATTERN_WORK_PER_STEP);
         // A string too expensive to match is not matched at all.
-        (!self.gauge.is_used_up()).then_some(Cow::Borrowed(string))
+        (!self.budget.is_exhausted()).then_some(Cow::Borrowed(string))
     }
 
     #[inline]
     fn as_number(&self) -> Option<&'a serde_json::Number> {
-        self.gauge.take(1);
+        self.budget.spend(1);
         self.value.as_number()
     }
 
@@ -151,7 +138,7 @@ impl<'a> Node<'a, BudgetedJson> for BudgetedValue<'a> {
 
     #[inline]
     fn json_type(&self) -> JsonType {
-        self.gauge.take(1);
+        self.budget.spend(1);
         Node::<SerdeJson>::json_type(&self.value)
     }
 
@@ -166,24 +153,24 @@ impl<'a> Node<'a, BudgetedJson> for BudgetedValue<'a> {
     }
 
     fn string_length(&self) -> Option<u64> {
-        self.gauge.take(1);
+        self.budget.spend(1);
         Node::<SerdeJson>::string_length(&self.value)
     }
 
     fn string_length_within(&self, min: u64, max: u64) -> Option<bool> {
-        self.gauge.take(1);
+        self.budget.spend(1);
         Node::<SerdeJson>::string_length_within(&self.value, min, max)
     }
 
     fn equals_value(&self, expected: &Value) -> bool {
-        self.gauge.take(1);
+        self.budget.spend(1);
         Node::<SerdeJson>::equals_value(&self.value, expected)
     }
 
     /// Validation errors would clone the instance, some several times. It is never reported, so
     /// return `null`.
     fn to_value(&self) -> Cow<'a, Value> {
-        self.gauge.take_error();
+        self.budget.spend_error();
         Cow::Owned(Value::Null)
     }
 
@@ -204,22 +191,16 @@ impl<'a> Object<'a, BudgetedJson> for BudgetedObject<'a> {
 
     #[inline]
     fn get(&self, key: &String) -> Option<BudgetedValue<'a>> {
-        self.gauge.take(1);
-        if self.gauge.is_used_up() {
+        self.budget.spend(1);
+        if self.budget.is_exhausted() {
             return None;
         }
         let value = Object::<SerdeJson>::get(&self.properties, key)?;
-        Some(BudgetedValue {
-            value,
-            gauge: self.gauge,
-        })
+        Some(BudgetedValue { value, budget: self.budget })
     }
 
     fn members(&self) -> BudgetedMembers<'a> {
-        BudgetedMembers {
-            members: self.properties.iter(),
-            gauge: self.gauge,
-        }
+        BudgetedMembers { members: self.properties.iter(), budget: self.budget }
     }
 
     fn try_for_each_name_node<B>(
@@ -229,10 +210,7 @@ impl<'a> Object<'a, BudgetedJson> for BudgetedObject<'a> {
     ) -> ControlFlow<B> {
         for (name, _) in self.members() {
             let value = Value::String(name.to_owned());
-            f(BudgetedValue {
-                value: &value,
-                gauge: self.gauge,
-            })?;
+            f(BudgetedValue { value: &value, budget: self.budget })?;
         }
         ControlFlow::Continue(())
     }
@@ -248,31 +226,28 @@ impl<'a> Array<'a, BudgetedJson> for BudgetedArray<'a> {
     }
 
     fn elements(&self) -> BudgetedElements<'a> {
-        BudgetedElements {
-            elements: self.elements.iter(),
-            gauge: self.gauge,
-        }
+        BudgetedElements { elements: self.elements.iter(), budget: self.budget }
     }
 
     /// Reads everything in the elements, so all of it is counted.
     fn is_unique(&self) -> bool {
-        self.gauge.take(self.elements.iter().map(parts).sum());
-        self.gauge.is_used_up() || Array::<SerdeJson>::is_unique(&self.elements)
+        self.budget.spend(self.elements.iter().map(count_values).sum());
+        self.budget.is_exhausted() || Array::<SerdeJson>::is_unique(&self.elements)
     }
 }
 
 /// Number of values in a value, including itself.
-fn parts(value: &Value) -> u64 {
+fn count_values(value: &Value) -> u64 {
     match value {
-        Value::Array(elements) => 1 + elements.iter().map(parts).sum::<u64>(),
-        Value::Object(properties) => 1 + properties.values().map(parts).sum::<u64>(),
+        Value::Array(elements) => 1 + elements.iter().map(count_values).sum::<u64>(),
+        Value::Object(properties) => 1 + properties.values().map(count_values).sum::<u64>(),
         _ => 1,
     }
 }
 
 pub(super) struct BudgetedMembers<'a> {
     members: serde_json::map::Iter<'a>,
-    gauge: &'a WorkBudget,
+    budget: &'a WorkBudget,
 }
 
 impl<'a> Iterator for BudgetedMembers<'a> {
@@ -280,19 +255,19 @@ impl<'a> Iterator for BudgetedMembers<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        self.gauge.take(1);
-        if self.gauge.is_used_up() {
+        self.budget.spend(1);
+        if self.budget.is_exhausted() {
             return None;
         }
         let (name, value) = self.members.next()?;
-        let gauge = self.gauge;
-        Some((name.as_str(), BudgetedValue { value, gauge }))
+        let budget = self.budget;
+        Some((name.as_str(), BudgetedValue { value, budget }))
     }
 }
 
 pub(super) struct BudgetedElements<'a> {
     elements: std::slice::Iter<'a, Value>,
-    gauge: &'a WorkBudget,
+    budget: &'a WorkBudget,
 }
 
 impl<'a> Iterator for BudgetedElements<'a> {
@@ -300,13 +275,11 @@ impl<'a> Iterator for BudgetedElements<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<BudgetedValue<'a>> {
-        self.gauge.take(1);
-        if self.gauge.is_used_up() {
+        self.budget.spend(1);
+        if self.budget.is_exhausted() {
             return None;
         }
-        let gauge = self.gauge;
-        self.elements
-            .next()
-            .map(|value| BudgetedValue { value, gauge })
+        let budget = self.budget;
+        self.elements.next().map(|value| BudgetedValue { value, budget })
     }
 }

@@ -15,10 +15,10 @@ use crate::core::write::WriteRequest;
 use crate::error::DocumentsError;
 use crate::metrics::Metrics;
 use crate::model::TenantId;
-use crate::worker::batched_reader::WAITING_MAX;
+use crate::worker::batched_reader::WAITING_MAX_SETTING;
 
 /// Sessions that a write may lose: the last of them while no other write runs.
-const LOSSES_MAX: u32 = 3;
+const SESSION_LOSSES_MAX: u32 = 3;
 
 /// Requests to be queued together, each with its options.
 pub(super) type NewWrites = Vec<(Vec<WriteRequest>, WriteOptions)>;
@@ -38,7 +38,7 @@ impl Admission {
     pub(super) fn new(waiting_max: u32, metrics: Metrics) -> Self {
         Self {
             scheduler: Mutex::default(),
-            slots: TenantSlots::new(WAITING_MAX, waiting_max),
+            slots: TenantSlots::new(WAITING_MAX_SETTING, waiting_max),
             changed: Notify::new(),
             is_closed: AtomicBool::new(false),
             metrics,
@@ -50,7 +50,7 @@ impl Admission {
     }
 
     /// Writes that a tenant may have in the queue, at most.
-    pub(super) fn share(&self) -> usize {
+    pub(super) fn tenant_writes_max(&self) -> usize {
         self.slots.share()
     }
 
@@ -97,20 +97,20 @@ impl Admission {
     /// [`DocumentsError::OwnedElsewhere`] or [`DocumentsError::Unreachable`]: this Egret does not
     /// write here.
     pub(super) async fn lock_exclusive(&self) -> Result<ExclusiveGuard, DocumentsError> {
-        let (mut write, rejected) = QueuedWrite::new(Vec::new(), WriteOptions::default());
-        let (exclusive, granted) = oneshot::channel();
-        write.exclusive = Some(exclusive);
+        let (mut write, result) = QueuedWrite::new(Vec::new(), WriteOptions::default());
+        let (guard_sender, guard_receiver) = oneshot::channel();
+        write.exclusive = Some(guard_sender);
         {
             let mut scheduler = self.scheduler();
             if self.is_closed.load(Ordering::Acquire) {
                 return Err(DocumentsError::Unreachable);
             }
-            scheduler.push(LockSet::database(), write.weight(), write);
+            scheduler.push(LockSet::whole_database(), write.weight(), write);
         }
         self.changed.notify_one();
-        match granted.await {
+        match guard_receiver.await {
             Ok(guard) => Ok(guard),
-            Err(_) => Err(match rejected.await {
+            Err(_) => Err(match result.await {
                 Ok(Err(rejection)) => rejection.error,
                 _ => DocumentsError::Stopping,
             }),
@@ -118,7 +118,7 @@ impl Admission {
     }
 
     /// Waits until a write is queued or finished.
-    pub(super) async fn changed(&self) {
+    pub(super) async fn await_change(&self) {
         self.changed.notified().await;
     }
 
@@ -129,7 +129,7 @@ impl Admission {
 
     /// Admits the next group of writes without conflicts; empty if none can run now.
     pub(super) fn admit(&self, weight_max: usize) -> Vec<InFlightWrite> {
-        let admitted = self.scheduler().take(weight_max);
+        let admitted = self.scheduler().admit(weight_max);
         if admitted.is_empty() {
             return Vec::new();
         }
@@ -150,14 +150,12 @@ impl Admission {
     /// Extends the lock sets by the documents found. Puts back writes that conflict with others
     /// now, and returns those that do not.
     pub(super) fn extend_locks(&self, group: Vec<InFlightWrite>) -> Vec<InFlightWrite> {
-        let found: Vec<(Ticket, LockSet)> = group
-            .iter()
-            .map(|write| (write.ticket, write.found_locks()))
-            .collect();
+        let found_locks: Vec<(Ticket, LockSet)> =
+            group.iter().map(|write| (write.ticket, write.found_locks())).collect();
         let mut scheduler = self.scheduler();
-        let granted = scheduler.extend(&found);
+        let granted = scheduler.extend_locks(&found_locks);
         let mut admitted = Vec::with_capacity(group.len());
-        for ((write, (_, locks)), is_granted) in group.into_iter().zip(found).zip(granted) {
+        for ((write, (_, locks)), is_granted) in group.into_iter().zip(found_locks).zip(granted) {
             if is_granted {
                 admitted.push(write);
             } else {
@@ -177,14 +175,14 @@ impl Admission {
     }
 
     /// Like [`Self::put_back`], for a write that needs further locks.
-    pub(super) fn put_back_with(&self, write: InFlightWrite, locks: LockSet) {
+    pub(super) fn put_back_with_locks(&self, write: InFlightWrite, locks: LockSet) {
         self.scheduler().put_back(write.ticket, write.queued, locks);
     }
 
     /// Queues writes again that were in flight in a session that was lost, none of them written.
     /// Each of them may be what ends sessions: after its second loss a write runs alone, so that no
     /// other write is lost with it, and after its third it is rejected. Returns the rejected ones.
-    pub(super) fn put_back_lost(
+    pub(super) fn put_back_after_loss(
         &self,
         group: Vec<InFlightWrite>,
         error: &DocumentsError,
@@ -193,11 +191,11 @@ impl Admission {
         let mut scheduler = self.scheduler();
         for mut write in group {
             write.queued.sessions_lost += 1;
-            if write.queued.sessions_lost >= LOSSES_MAX {
+            if write.queued.sessions_lost >= SESSION_LOSSES_MAX {
                 write.reject(0, error.clone());
                 rejected.push(write);
-            } else if write.queued.sessions_lost + 1 == LOSSES_MAX {
-                scheduler.put_back(write.ticket, write.queued, LockSet::database());
+            } else if write.queued.sessions_lost + 1 == SESSION_LOSSES_MAX {
+                scheduler.put_back(write.ticket, write.queued, LockSet::whole_database());
             } else {
                 scheduler.put_back(write.ticket, write.queued, LockSet::default());
             }
@@ -216,10 +214,10 @@ impl Admission {
         for (write, result) in writes.into_iter().zip(results) {
             scheduler.release(write.ticket);
             match &result {
-                Ok(receipts) => receipts
-                    .iter()
-                    .for_each(|receipt| self.metrics.count(Ok(receipt))),
-                Err(rejection) => self.metrics.count(Err(&rejection.error)),
+                Ok(receipts) => {
+                    receipts.iter().for_each(|receipt| self.metrics.count_write(Ok(receipt)))
+                }
+                Err(rejection) => self.metrics.count_write(Err(&rejection.error)),
             }
             _ = write.queued.reply.send(result);
         }

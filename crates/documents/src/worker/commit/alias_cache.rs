@@ -14,10 +14,8 @@ pub(crate) struct AliasCache {
 
 impl AliasCache {
     /// Creates a cache for that many aliases; the least used are evicted.
-    pub(crate) fn new(names_max: u32) -> Self {
-        Self {
-            cache: Cache::new(names_max as usize),
-        }
+    pub(crate) fn new(aliases_max: u32) -> Self {
+        Self { cache: Cache::new(aliases_max as usize) }
     }
 
     /// The number of the document with this alias, if it is cached.

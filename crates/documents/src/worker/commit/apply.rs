@@ -34,45 +34,43 @@ impl Writer {
         epoch: Epoch,
         batch: WriteBatch,
     ) -> Result<(), SessionEnd> {
-        let mut pending = PendingBatches {
-            batches: vec![batch],
-            retries: 0,
-        };
+        let mut pending = PendingBatches { batches: vec![batch], retries: 0 };
         while let Some(batch) = pending.batches.pop() {
             if batch.writes.is_empty() {
                 continue;
             }
             let rows = batch.rows();
             let number = self.last_batch.fetch_add(1, Ordering::Relaxed) + 1;
-            let after = *self.position.borrow();
+            let previous_position = *self.position.borrow();
             let started = Instant::now();
             let outcome = session.write(&rows, epoch, number).await;
             self.metrics.write.observe(started.elapsed().as_secs_f64());
             match outcome {
                 Ok(CommitOutcome::Written(position)) => {
-                    self.durability.note(position, rows.requires_durability());
+                    self.durability.record_commit(position, rows.requires_durability());
                     self.finish(batch.writes);
                     self.advance_position(position);
                 }
                 Ok(CommitOutcome::StillReferenced(referenced)) => {
-                    let (rest, checked) = self.reject_removals(session, batch, &referenced).await;
-                    if let Err(error) = checked {
-                        self.abandon(pending);
-                        return Err(self.lose(rest.writes, error));
+                    let (rest, check_result) =
+                        self.reject_removals(session, batch, &referenced).await;
+                    if let Err(error) = check_result {
+                        self.put_back_pending(pending);
+                        return Err(self.end_session(rest.writes, error));
                     }
                     pending.batches.push(rest);
                 }
-                Err(error) if error.is_of_another_owner() => {
+                Err(error) if error.is_fenced() => {
                     // A trigger of a user may raise this code too, each time.
-                    self.abandon(pending);
-                    return Err(self.lose(batch.writes, error));
+                    self.put_back_pending(pending);
+                    return Err(self.end_session(batch.writes, error));
                 }
-                Err(error) if error.is_of_session() => {
-                    self.abandon(pending);
+                Err(error) if error.is_session_lost() => {
+                    self.put_back_pending(pending);
                     return Err(SessionEnd::Uncertain(UncertainBatch {
                         epoch,
                         number,
-                        after,
+                        previous_position,
                         batch,
                         error,
                     }));
@@ -100,11 +98,11 @@ impl Writer {
         referenced: &[DocumentNumber],
     ) -> (WriteBatch, Result<(), DocumentsError>) {
         let catalogue = self.catalogue();
-        let checked =
+        let check_result =
             check_single_removals(session, &catalogue, &mut batch.writes, referenced).await;
-        let (silent, writes) = batch.writes.into_iter().partition(InFlightWrite::is_silent);
-        self.finish(silent);
-        (WriteBatch { writes }, checked)
+        let (no_ops, writes) = batch.writes.into_iter().partition(InFlightWrite::is_no_op);
+        self.finish(no_ops);
+        (WriteBatch { writes }, check_result)
     }
 
     /// Retries, splits or rejects a batch that the server did not write.
@@ -114,7 +112,7 @@ impl Writer {
         mut batch: WriteBatch,
         error: &DocumentsError,
     ) {
-        if error.is_to_repeat() && pending.retries < RETRIES_MAX {
+        if error.is_transaction_conflict() && pending.retries < RETRIES_MAX {
             pending.retries += 1;
             pending.batches.push(batch);
         } else if batch.writes.len() > 1 {
@@ -130,15 +128,19 @@ impl Writer {
     }
 
     /// Puts the remaining writes back into the queue after the session failed.
-    fn abandon(&self, pending: PendingBatches) {
+    fn put_back_pending(&self, pending: PendingBatches) {
         let writes = pending.batches.into_iter().flat_map(|batch| batch.writes);
         self.admission.put_back(writes.collect());
     }
 
     /// Puts back or rejects writes whose session has ended.
-    pub(super) fn lose(&self, group: Vec<InFlightWrite>, error: DocumentsError) -> SessionEnd {
-        if error.is_of_session() {
-            self.put_back_lost(group, &error);
+    pub(super) fn end_session(
+        &self,
+        group: Vec<InFlightWrite>,
+        error: DocumentsError,
+    ) -> SessionEnd {
+        if error.is_session_lost() {
+            self.put_back_after_loss(group, &error);
         } else {
             self.admission.put_back(group);
         }
@@ -147,22 +149,24 @@ impl Writer {
 
     /// Puts back writes that were in flight in a session that was lost, and rejects those that have
     /// lost too many.
-    pub(super) fn put_back_lost(&self, group: Vec<InFlightWrite>, error: &DocumentsError) {
-        let rejected = self.admission.put_back_lost(group, error);
+    pub(super) fn put_back_after_loss(&self, group: Vec<InFlightWrite>, error: &DocumentsError) {
+        let rejected = self.admission.put_back_after_loss(group, error);
         // These are not counted in `reply_count`: waiting writes are rejected after `owner_timeout`
         // if every write ends its session.
         self.reply(rejected);
     }
 
     /// Completes the writes of a batch whose unknown outcome was resolved.
-    pub(crate) fn resolve(&self, uncertain: UncertainBatch, resolution: UncertainResolution) {
-        let UncertainBatch {
-            mut batch, error, ..
-        } = uncertain;
+    pub(crate) fn resolve_uncertain(
+        &self,
+        uncertain: UncertainBatch,
+        resolution: UncertainResolution,
+    ) {
+        let UncertainBatch { mut batch, error, .. } = uncertain;
         match resolution {
             UncertainResolution::Written => self.finish(batch.writes),
-            UncertainResolution::Lost => self.put_back_lost(batch.writes, &error),
-            UncertainResolution::TooLate => {
+            UncertainResolution::NotWritten => self.put_back_after_loss(batch.writes, &error),
+            UncertainResolution::Superseded => {
                 // Another owner has written meanwhile, and the caller may no longer want the write.
                 for write in &mut batch.writes {
                     write.reject(0, DocumentsError::Unreachable);
@@ -175,8 +179,7 @@ impl Writer {
 
     /// Replies to the callers of writes that a session has executed or rejected.
     pub(super) fn finish(&self, writes: Vec<InFlightWrite>) {
-        self.replies
-            .fetch_add(writes.len() as u64, Ordering::AcqRel);
+        self.reply_count.fetch_add(writes.len() as u64, Ordering::AcqRel);
         self.reply(writes);
     }
 

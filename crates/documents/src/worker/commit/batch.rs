@@ -21,7 +21,7 @@ pub(crate) struct UncertainBatch {
     /// Number of the batch within the epoch.
     pub number: i64,
     /// If it was committed, its feed positions are greater than this one.
-    pub after: FeedPosition,
+    pub previous_position: FeedPosition,
     pub batch: WriteBatch,
     /// Error by which its session was lost.
     pub error: DocumentsError,
@@ -33,9 +33,9 @@ pub(crate) enum UncertainResolution {
     Written,
     /// It was not committed, and no other owner has written since: its writes are repeated, unless
     /// they have lost too many sessions.
-    Lost,
+    NotWritten,
     /// It was not committed or that cannot be determined, and another owner may have written since.
-    TooLate,
+    Superseded,
 }
 
 /// Why a writer session stopped.
@@ -146,11 +146,8 @@ fn add_rewritten(request: &WriteRequest, document: &RewrittenDocument, rows: &mu
     rows.keep_version(key, number, document.history, request.author.as_ref());
     let content = content(request, &document.text, &document.targets);
     rows.change(key, number, &before.targets, content);
-    let kind = if document.aliases == before.aliases {
-        ChangeKind::Update
-    } else {
-        ChangeKind::Identity
-    };
+    let kind =
+        if document.aliases == before.aliases { ChangeKind::Update } else { ChangeKind::Identity };
     rows.add_change(kind, key, before.id, before.version + 1);
 }
 

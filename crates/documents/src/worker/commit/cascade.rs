@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::context::current_document;
 use crate::core::collection::{Collection, DeclaredCollection, Draft, RenamedIdentities};
-use crate::core::decision::{CurrentDocument, RewrittenDocument, targets};
+use crate::core::decision::{CurrentDocument, RewrittenDocument, require_targets};
 use crate::core::identity::Identity;
 use crate::core::rights::{Action, Rights};
 use crate::core::write::{WriteContext, WriteRequest};
@@ -24,10 +24,10 @@ use crate::worker::catalogue::Catalogue;
 use crate::worker::session::WriterSession;
 
 /// Referring documents read in one query, at most.
-const PAGE: u32 = 1_000;
+const PAGE_DOCUMENTS_MAX: u32 = 1_000;
 
 /// Size limit for rewritten documents, in bytes: they may have grown with an identity.
-const BYTES_MAX: usize = 1 << 30;
+const REWRITTEN_BYTES_MAX: usize = 1 << 30;
 
 /// A document whose body is being rewritten.
 struct PendingRewrite {
@@ -86,9 +86,7 @@ struct Cascade<'a> {
 
 impl Cascade<'_> {
     fn too_large(&self) -> DocumentsError {
-        DocumentsError::CascadeTooLarge {
-            cascade_max: self.cascade_max,
-        }
+        DocumentsError::CascadeTooLarge { cascade_max: self.cascade_max }
     }
 
     /// Propagates new identities to referring documents, until none is left.
@@ -100,18 +98,13 @@ impl Cascade<'_> {
             if self.steps > 4 * u64::from(self.cascade_max) {
                 return Err(self.too_large());
             }
-            let document = self
-                .documents
-                .get_mut(&number)
-                .expect("it was inserted before it was queued");
+            let document =
+                self.documents.get_mut(&number).expect("it was inserted before it was queued");
             let identities = identities(&document.declared.collection, &document.draft.body)?;
             let aliases = document.propagated.iter().zip(&document.draft.aliases);
-            let changed = aliases
-                .zip(identities)
-                .filter(|((before, after), _)| before != after);
-            let changed: RenamedIdentities = changed
-                .map(|((before, _), identity)| (*before, identity))
-                .collect();
+            let changed = aliases.zip(identities).filter(|((before, after), _)| before != after);
+            let changed: RenamedIdentities =
+                changed.map(|((before, _), identity)| (*before, identity)).collect();
             document.propagated.clone_from(&document.draft.aliases);
             if !changed.is_empty() {
                 renamed.extend(self.rewrite_referrers(number, &changed).await?);
@@ -128,31 +121,27 @@ impl Cascade<'_> {
         changed: &RenamedIdentities,
     ) -> Result<Vec<DocumentNumber>, DocumentsError> {
         let (mut renamed, mut after) = (Vec::new(), DocumentNumber::MIN);
-        let mut chunks = BoundedChunks::new(PAGE);
+        let mut chunks = BoundedChunks::new(PAGE_DOCUMENTS_MAX);
         loop {
-            let referring = self
-                .session
-                .referring(self.tenant, number, after, &mut chunks)
-                .await?;
-            let Some(last) = referring.last() else {
+            let referrers =
+                self.session.read_referrers(self.tenant, number, after, &mut chunks).await?;
+            let Some(last) = referrers.last() else {
                 return Ok(renamed);
             };
             after = last.id.number();
-            for stored in referring {
+            for stored in referrers {
                 let number = stored.id.number();
                 if !self.documents.contains_key(&number) {
-                    let document = self.pending(stored)?;
+                    let document = self.pending_rewrite(stored)?;
                     self.documents.insert(number, document);
                     if self.documents.len() > self.cascade_max as usize {
                         return Err(self.too_large());
                     }
                 }
-                let document = self
-                    .documents
-                    .get_mut(&number)
-                    .expect("it was inserted if it was missing");
+                let document =
+                    self.documents.get_mut(&number).expect("it was inserted if it was missing");
                 let collection = &document.declared.collection;
-                let Some(body) = collection.renamed(&document.draft.body, changed) else {
+                let Some(body) = collection.update_references(&document.draft.body, changed) else {
                     continue;
                 };
                 check_rights(self.rights, collection, [&document.draft.body, &body])?;
@@ -164,7 +153,7 @@ impl Cascade<'_> {
         }
     }
 
-    fn pending(&self, stored: StoredDocument) -> Result<PendingRewrite, DocumentsError> {
+    fn pending_rewrite(&self, stored: StoredDocument) -> Result<PendingRewrite, DocumentsError> {
         let declared = self.catalogue.by_id(stored.collection);
         let declared = declared.ok_or_else(|| DocumentsError::Damaged {
             id: stored.id,
@@ -172,17 +161,12 @@ impl Cascade<'_> {
         })?;
         let (before, body) = current_document(&declared, stored)?;
         let draft = draft(&declared.collection, &body)?;
-        Ok(PendingRewrite {
-            declared,
-            propagated: before.aliases.clone(),
-            before,
-            draft,
-        })
+        Ok(PendingRewrite { declared, propagated: before.aliases.clone(), before, draft })
     }
 
     /// Resolves all aliases and references, and returns the documents to write.
     async fn finish(self, first: DocumentNumber) -> Result<Vec<RewrittenDocument>, DocumentsError> {
-        let after: HashMap<AliasId, DocumentNumber> = self
+        let owners_after: HashMap<AliasId, DocumentNumber> = self
             .documents
             .iter()
             .flat_map(|(number, document)| {
@@ -190,41 +174,38 @@ impl Cascade<'_> {
                 aliases.map(|alias| (*alias, *number))
             })
             .collect();
-        let before: HashSet<AliasId> = self
+        let aliases_before: HashSet<AliasId> = self
             .documents
             .values()
             .flat_map(|document| document.before.aliases.iter().copied())
             .collect();
-        let stored = self.resolve(&after).await?;
+        let stored = self.resolve_aliases(&owners_after).await?;
         // The stored owner of an alias, unless it is about to lose the alias.
-        let remaining = |alias: &AliasId| stored.get(alias).filter(|_| !before.contains(alias));
+        let remaining_owner =
+            |alias: &AliasId| stored.get(alias).filter(|_| !aliases_before.contains(alias));
         // Prefer the new owner.
-        let resolve = |alias: &AliasId| after.get(alias).or_else(|| remaining(alias)).copied();
-        let mut all = Vec::with_capacity(self.documents.len());
+        let find_owner =
+            |alias: &AliasId| owners_after.get(alias).or_else(|| remaining_owner(alias)).copied();
+        let mut rewritten = Vec::with_capacity(self.documents.len());
         for (number, document) in self.documents {
             let collection = &document.declared.collection;
             for (index, alias) in document.draft.aliases.iter().enumerate() {
-                let is_of_another = remaining(alias).is_some_and(|owner| *owner != number);
-                if after.get(alias) != Some(&number) || is_of_another {
+                let is_taken = remaining_owner(alias).is_some_and(|owner| *owner != number);
+                if owners_after.get(alias) != Some(&number) || is_taken {
                     return Err(DocumentsError::IdentityConflict {
-                        collection: collection.families()[index].collection.clone(),
+                        collection: collection.identity_scopes()[index].collection.clone(),
                     });
                 }
             }
             let references = &document.draft.references;
-            let resolved: Vec<Option<DocumentNumber>> = references
-                .iter()
-                .map(|target| resolve(&target.alias))
-                .collect();
-            let targets = targets(&resolved).map_err(|missing| {
-                let unresolved = missing
-                    .iter()
-                    .map(|index| collection.tell(&references[*index]));
-                DocumentsError::UnresolvedReference {
-                    references: unresolved.collect(),
-                }
+            let resolved: Vec<Option<DocumentNumber>> =
+                references.iter().map(|target| find_owner(&target.alias)).collect();
+            let targets = require_targets(&resolved).map_err(|missing| {
+                let unresolved =
+                    missing.iter().map(|index| collection.describe_unresolved(&references[*index]));
+                DocumentsError::UnresolvedReference { references: unresolved.collect() }
             })?;
-            all.push(RewrittenDocument {
+            rewritten.push(RewrittenDocument {
                 history: collection.definition().history,
                 before: document.before,
                 text: document.draft.text,
@@ -232,15 +213,13 @@ impl Cascade<'_> {
                 targets,
             });
         }
-        let first = all
-            .iter()
-            .position(|document| document.before.id.number() == first);
-        all.swap(0, first.expect("the renamed document is one of them"));
-        Ok(all)
+        let first = rewritten.iter().position(|document| document.before.id.number() == first);
+        rewritten.swap(0, first.expect("the renamed document is one of them"));
+        Ok(rewritten)
     }
 
     /// Looks up the numbers of all aliases that the documents claim or refer to.
-    async fn resolve(
+    async fn resolve_aliases(
         &self,
         claimed: &HashMap<AliasId, DocumentNumber>,
     ) -> Result<HashMap<AliasId, DocumentNumber>, DocumentsError> {
@@ -251,15 +230,10 @@ impl Cascade<'_> {
         aliases.sort_unstable();
         aliases.dedup();
         let tenants = vec![self.tenant; aliases.len()];
-        let keys = AliasKeys {
-            tenants: &tenants,
-            aliases: &aliases,
-        };
-        let numbers = self.session.resolve(keys).await?;
+        let keys = AliasKeys { tenants: &tenants, aliases: &aliases };
+        let numbers = self.session.resolve_aliases(keys).await?;
         let found = aliases.into_iter().zip(numbers);
-        Ok(found
-            .filter_map(|(alias, number)| Some((AliasId(alias), number?)))
-            .collect())
+        Ok(found.filter_map(|(alias, number)| Some((AliasId(alias), number?))).collect())
     }
 }
 
@@ -273,14 +247,13 @@ fn check_rights(
     bodies: [&Value; 2],
 ) -> Result<(), DocumentsError> {
     let definition = collection.definition();
-    let may_write = rights.may(Action::Write, &definition.collection);
-    let is_within_claims = bodies
-        .iter()
-        .all(|body| rights.missing(definition, body).is_none());
+    let may_write = rights.allows(Action::Write, &definition.collection);
+    let is_within_claims =
+        bodies.iter().all(|body| rights.missing_claim(definition, body).is_none());
     if may_write && is_within_claims {
         return Ok(());
     }
-    let documents = if rights.may(Action::Read, &definition.collection) {
+    let documents = if rights.allows(Action::Read, &definition.collection) {
         format!("documents of collection `{}`", definition.collection)
     } else {
         "documents".to_owned()
@@ -295,14 +268,11 @@ fn check_rights(
 
 /// The identities of a body, one for each of its collection's families.
 fn identities(collection: &Collection, body: &Value) -> Result<Vec<Identity>, DocumentsError> {
-    let each: Result<Vec<Identity>, _> = collection
-        .families()
-        .iter()
-        .map(|family| family.identity(body))
-        .collect();
-    each.map_err(DocumentsError::violation)
+    let result: Result<Vec<Identity>, _> =
+        collection.identity_scopes().iter().map(|family| family.identity(body)).collect();
+    result.map_err(DocumentsError::violation)
 }
 
 fn draft(collection: &Collection, body: &Value) -> Result<Draft, DocumentsError> {
-    collection.take(body, BYTES_MAX)
+    collection.parse_value(body, REWRITTEN_BYTES_MAX)
 }

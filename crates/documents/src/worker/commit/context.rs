@@ -15,7 +15,7 @@ use super::queued::QueuedWrite;
 use super::writer::Writer;
 use crate::core::collection::{DeclaredCollection, Draft};
 use crate::core::decision::CurrentDocument;
-use crate::core::identity::is_same;
+use crate::core::identity::is_equivalent;
 use crate::core::write::{WriteContext, WriteOp, WriteRequest};
 use crate::error::DocumentsError;
 use crate::model::{CollectionId, DocumentId, DocumentNumber, TenantId};
@@ -38,13 +38,11 @@ impl Writer {
                 // The usual case: the whole group at once.
                 Ok(()) if found.is_empty() => found = part,
                 Ok(()) => found.extend(part),
-                Err(error) if error.is_of_session() || error.is_removed() => {
+                Err(error) if error.is_session_lost() || error.is_removed() => {
                     parts.push(found);
-                    self.admission
-                        .put_back(parts.into_iter().flatten().collect());
-                    self.admission
-                        .put_back(failed.into_iter().map(|(write, _)| write).collect());
-                    return Err(self.lose(part, error));
+                    self.admission.put_back(parts.into_iter().flatten().collect());
+                    self.admission.put_back(failed.into_iter().map(|(write, _)| write).collect());
+                    return Err(self.end_session(part, error));
                 }
                 Err(_) if part.len() > 1 => {
                     let second = part.split_off(part.len() / 2);
@@ -59,8 +57,7 @@ impl Writer {
             && !session.is_usable_after(error).await
         {
             let error = error.clone();
-            self.admission
-                .put_back(failed.into_iter().map(|(write, _)| write).collect());
+            self.admission.put_back(failed.into_iter().map(|(write, _)| write).collect());
             return Err(SessionEnd::Lost(error));
         }
         let rejected = failed.into_iter().map(|(mut write, error)| {
@@ -80,10 +77,8 @@ impl Writer {
         for write in &*part {
             lookup.add(&write.queued, &self.aliases);
         }
-        let requests: Vec<&WriteRequest> = part
-            .iter()
-            .flat_map(|write| &write.queued.requests)
-            .collect();
+        let requests: Vec<&WriteRequest> =
+            part.iter().flat_map(|write| &write.queued.requests).collect();
         let started = Instant::now();
         let found = lookup.run(session, &requests).await;
         self.metrics.lookup.observe(started.elapsed().as_secs_f64());
@@ -93,7 +88,7 @@ impl Writer {
             let count = write.queued.requests.len();
             write.contexts = contexts.by_ref().take(count).collect();
             if let Some(reply) = reply {
-                write.repeat(reply);
+                write.plan_stored_reply(reply);
             }
         }
         Ok(())
@@ -114,8 +109,8 @@ struct Lookup {
     contexts: Vec<WriteContext>,
     by_alias: KeyColumns<Uuid, usize>,
     by_number: KeyColumns<DocumentNumber, usize>,
-    collections: Vec<CollectionId>,
-    numbers: KeyColumns<Uuid, (usize, AliasUse)>,
+    number_collections: Vec<CollectionId>,
+    alias_uses: KeyColumns<Uuid, (usize, AliasUse)>,
     deleted: KeyColumns<DocumentNumber, usize>,
     deleted_collections: Vec<CollectionId>,
     idempotency_keys: KeyColumns<Uuid, usize>,
@@ -132,36 +127,29 @@ struct LookupResult {
 
 /// Keys to look up, column by column, each with the place for what is found.
 #[derive(Debug)]
-struct KeyColumns<Key, Place> {
+struct KeyColumns<Key, Destination> {
     tenants: Vec<TenantId>,
     keys: Vec<Key>,
-    places: Vec<Place>,
+    destinations: Vec<Destination>,
 }
 
-impl<Key, Place> Default for KeyColumns<Key, Place> {
+impl<Key, Destination> Default for KeyColumns<Key, Destination> {
     fn default() -> Self {
-        Self {
-            tenants: Vec::new(),
-            keys: Vec::new(),
-            places: Vec::new(),
-        }
+        Self { tenants: Vec::new(), keys: Vec::new(), destinations: Vec::new() }
     }
 }
 
-impl<Key, Place> KeyColumns<Key, Place> {
-    fn push(&mut self, tenant: TenantId, key: Key, place: Place) {
+impl<Key, Destination> KeyColumns<Key, Destination> {
+    fn push(&mut self, tenant: TenantId, key: Key, destination: Destination) {
         self.tenants.push(tenant);
         self.keys.push(key);
-        self.places.push(place);
+        self.destinations.push(destination);
     }
 }
 
-impl<Place> KeyColumns<Uuid, Place> {
+impl<Destination> KeyColumns<Uuid, Destination> {
     fn alias_keys(&self) -> AliasKeys<'_> {
-        AliasKeys {
-            tenants: &self.tenants,
-            aliases: &self.keys,
-        }
+        AliasKeys { tenants: &self.tenants, aliases: &self.keys }
     }
 }
 
@@ -171,51 +159,47 @@ impl Lookup {
         if let (Some(idempotency), Some(first)) =
             (write.options.idempotency, write.requests.first())
         {
-            self.idempotency_keys
-                .push(first.tenant, idempotency.key, self.write_count);
+            self.idempotency_keys.push(first.tenant, idempotency.key, self.write_count);
         }
         self.write_count += 1;
-        write
-            .requests
-            .iter()
-            .for_each(|request| self.add_request(request, aliases));
+        write.requests.iter().for_each(|request| self.add_request(request, aliases));
     }
 
     fn add_request(&mut self, request: &WriteRequest, aliases: &AliasCache) {
-        let place = self.contexts.len();
+        let request_index = self.contexts.len();
         let tenant = request.tenant;
         let mut context = WriteContext::default();
         match &request.op {
-            WriteOp::Delete(id) => self.add_document(request, *id, place),
+            WriteOp::Delete(id) => self.add_document(request, *id, request_index),
             WriteOp::Restore { id, body, .. } => {
-                self.add_document(request, *id, place);
-                self.deleted.push(tenant, id.number(), place);
+                self.add_document(request, *id, request_index);
+                self.deleted.push(tenant, id.number(), request_index);
                 self.deleted_collections.push(request.declared.id);
                 for (index, alias) in body.aliases.iter().enumerate() {
                     context.alias_owners.push(None);
-                    let owner = (place, AliasUse::Owner(index));
-                    self.numbers.push(tenant, alias.0, owner);
+                    let owner = (request_index, AliasUse::Owner(index));
+                    self.alias_uses.push(tenant, alias.0, owner);
                 }
-                context.targets = self.add_targets(tenant, body, place, aliases);
+                context.targets = self.add_targets(tenant, body, request_index, aliases);
             }
             WriteOp::Put(id, body) => {
                 for (index, alias) in body.aliases.iter().enumerate() {
                     if (index, id) == (0, &None) {
                         context.alias_owners.push(None);
-                        self.by_alias.push(tenant, alias.0, place);
+                        self.by_alias.push(tenant, alias.0, request_index);
                         continue;
                     }
                     let cached = aliases.get(tenant, *alias);
                     context.alias_owners.push(cached);
                     if cached.is_none() {
-                        let owner = (place, AliasUse::Owner(index));
-                        self.numbers.push(tenant, alias.0, owner);
+                        let owner = (request_index, AliasUse::Owner(index));
+                        self.alias_uses.push(tenant, alias.0, owner);
                     }
                 }
                 if let Some(id) = id {
-                    self.add_document(request, *id, place);
+                    self.add_document(request, *id, request_index);
                 }
-                context.targets = self.add_targets(tenant, body, place, aliases);
+                context.targets = self.add_targets(tenant, body, request_index, aliases);
             }
         }
         self.contexts.push(context);
@@ -226,23 +210,23 @@ impl Lookup {
         &mut self,
         tenant: TenantId,
         body: &Draft,
-        place: usize,
+        request_index: usize,
         aliases: &AliasCache,
     ) -> Vec<Option<DocumentNumber>> {
         let targets = body.references.iter().enumerate().map(|(index, target)| {
             let cached = aliases.get(tenant, target.alias);
             if cached.is_none() {
-                let target_place = (place, AliasUse::Target(index));
-                self.numbers.push(tenant, target.alias.0, target_place);
+                let destination = (request_index, AliasUse::Target(index));
+                self.alias_uses.push(tenant, target.alias.0, destination);
             }
             cached
         });
         targets.collect()
     }
 
-    fn add_document(&mut self, request: &WriteRequest, id: DocumentId, place: usize) {
-        self.by_number.push(request.tenant, id.number(), place);
-        self.collections.push(request.declared.id);
+    fn add_document(&mut self, request: &WriteRequest, id: DocumentId, request_index: usize) {
+        self.by_number.push(request.tenant, id.number(), request_index);
+        self.number_collections.push(request.declared.id);
     }
 
     /// Runs all look-ups concurrently.
@@ -255,34 +239,34 @@ impl Lookup {
             by_alias: self.by_alias.alias_keys(),
             by_number: NumberKeys {
                 tenants: &self.by_number.tenants,
-                collections: &self.collections,
+                collections: &self.number_collections,
                 numbers: &self.by_number.keys,
             },
-            numbers: self.numbers.alias_keys(),
+            alias_numbers: self.alias_uses.alias_keys(),
         };
         let (rows, deleted, stored_replies) = try_join3(
-            session.look(query),
+            session.look_up(query),
             session.deleted(NumberKeys {
                 tenants: &self.deleted.tenants,
                 collections: &self.deleted_collections,
                 numbers: &self.deleted.keys,
             }),
-            session.answers(&self.idempotency_keys.tenants, &self.idempotency_keys.keys),
+            session.stored_replies(&self.idempotency_keys.tenants, &self.idempotency_keys.keys),
         )
         .await?;
         let mut replies = vec![None; self.write_count];
-        for (place, reply) in self.idempotency_keys.places.iter().zip(stored_replies) {
-            replies[*place] = reply;
+        for (write_index, reply) in self.idempotency_keys.destinations.iter().zip(stored_replies) {
+            replies[*write_index] = reply;
         }
-        for (place, document) in self.deleted.places.iter().zip(deleted) {
-            self.contexts[*place].deleted = document;
+        for (request_index, document) in self.deleted.destinations.iter().zip(deleted) {
+            self.contexts[*request_index].deleted = document;
         }
         let documents = self
             .by_alias
-            .places
+            .destinations
             .iter()
             .zip(rows.by_alias)
-            .chain(self.by_number.places.iter().zip(rows.by_number));
+            .chain(self.by_number.destinations.iter().zip(rows.by_number));
         for (place, stored) in documents {
             let Some(stored) = stored else { continue };
             let context = &mut self.contexts[*place];
@@ -297,17 +281,16 @@ impl Lookup {
                 set_current(context, request, stored);
             }
         }
-        for ((place, alias_use), number) in self.numbers.places.iter().zip(rows.numbers) {
+        for ((place, alias_use), number) in
+            self.alias_uses.destinations.iter().zip(rows.alias_numbers)
+        {
             let context = &mut self.contexts[*place];
             match alias_use {
                 AliasUse::Owner(index) => context.alias_owners[*index] = number,
                 AliasUse::Target(index) => context.targets[*index] = number,
             }
         }
-        Ok(LookupResult {
-            contexts: self.contexts,
-            replies,
-        })
+        Ok(LookupResult { contexts: self.contexts, replies })
     }
 }
 
@@ -326,11 +309,11 @@ fn set_current(context: &mut WriteContext, request: &WriteRequest, stored: Store
         }
     };
     let definition = request.declared.collection.definition();
-    let missing = request.rights.missing(definition, &body);
+    let missing = request.rights.missing_claim(definition, &body);
     context.missing_claim = missing.map(str::to_owned);
     context.current = Some(current);
     let draft = request.draft();
-    context.is_same = draft.is_some_and(|draft| is_same(&draft.body, &body));
+    context.has_same_body = draft.is_some_and(|draft| is_equivalent(&draft.body, &body));
 }
 
 /// Parses a stored document. Returns its state and its body.
@@ -341,13 +324,11 @@ pub(super) fn current_document(
     declared: &DeclaredCollection,
     stored: StoredDocument,
 ) -> Result<(CurrentDocument, Value), DocumentsError> {
-    let body = stored.value()?;
-    let aliases = declared
-        .aliases(&body)
-        .map_err(|violation| DocumentsError::Damaged {
-            id: stored.id,
-            what: violation.to_string(),
-        })?;
+    let body = stored.parse_body()?;
+    let aliases = declared.aliases(&body).map_err(|violation| DocumentsError::Damaged {
+        id: stored.id,
+        what: violation.to_string(),
+    })?;
     let current = CurrentDocument {
         collection: stored.collection,
         id: stored.id,

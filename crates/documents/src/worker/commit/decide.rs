@@ -15,10 +15,10 @@ use crate::worker::catalogue::Catalogue;
 use crate::worker::session::WriterSession;
 
 /// Referrers listed in an error, at most.
-const REFERRERS_NAMED: i64 = 20;
+const REFERRERS_LISTED_MAX: i64 = 20;
 
 /// Referrers counted for an error, at most.
-const REFERRERS_COUNTED: i64 = 10_000;
+const REFERRERS_COUNTED_MAX: i64 = 10_000;
 
 /// A document to be deleted.
 struct RemovalCandidate {
@@ -42,7 +42,7 @@ impl Writer {
         undecided.for_each(|write| self.plan(write));
         match self.complete_plans(session, &mut group).await {
             Ok(()) => Ok(group),
-            Err(error) => Err(self.lose(group, error)),
+            Err(error) => Err(self.end_session(group, error)),
         }
     }
 
@@ -51,7 +51,7 @@ impl Writer {
         match atomic::decide(requests, &write.contexts, || self.ids.next()) {
             Ok(plan) => write.plan = Some(Ok(plan)),
             Err((index, rejection)) => {
-                let error = requests[index].error(rejection);
+                let error = requests[index].rejection_error(rejection);
                 write.reject(index, error);
             }
         }
@@ -73,7 +73,7 @@ impl Writer {
         let renames: Vec<InFlightWrite> = group.extract_if(.., is_rename).collect();
         for mut write in renames {
             if !self.admission.holds_database(write.ticket) {
-                self.admission.put_back_with(write, LockSet::database());
+                self.admission.put_back_with_locks(write, LockSet::whole_database());
                 continue;
             }
             let documents = cascade::rewrite(
@@ -85,8 +85,8 @@ impl Writer {
             );
             match documents.await {
                 Ok(documents) => write.plan = Some(Ok(vec![PlannedWrite::Rename(documents)])),
-                Err(error) if error.is_of_session() => {
-                    self.put_back_lost(vec![write], &error);
+                Err(error) if error.is_session_lost() => {
+                    self.put_back_after_loss(vec![write], &error);
                     return Err(error);
                 }
                 Err(error) => write.reject(0, error),
@@ -123,14 +123,10 @@ pub(super) async fn check_single_removals(
     group: &mut [InFlightWrite],
     referenced: &[DocumentNumber],
 ) -> Result<(), DocumentsError> {
-    let single = group
-        .iter()
-        .enumerate()
-        .filter(|(_, write)| write.is_single());
+    let single = group.iter().enumerate().filter(|(_, write)| write.is_single());
     let removals = single.flat_map(|(index, write)| removals(index, write));
-    let removals: Vec<RemovalCandidate> = removals
-        .filter(|removal| referenced.contains(&removal.number))
-        .collect();
+    let removals: Vec<RemovalCandidate> =
+        removals.filter(|removal| referenced.contains(&removal.number)).collect();
     reject_referenced(session, catalogue, group, &removals, &[]).await
 }
 
@@ -173,10 +169,8 @@ async fn reject_referenced(
         .map(|removal| group[removal.write].queued.requests[removal.request].tenant)
         .collect();
     let numbers: Vec<DocumentNumber> = removals.iter().map(|removal| removal.number).collect();
-    let (first_max, count_max) = (REFERRERS_NAMED, REFERRERS_COUNTED);
-    let counts = session
-        .referrers(&tenants, &numbers, ignored, first_max, count_max)
-        .await?;
+    let (first_max, count_max) = (REFERRERS_LISTED_MAX, REFERRERS_COUNTED_MAX);
+    let counts = session.count_referrers(&tenants, &numbers, ignored, first_max, count_max).await?;
     for (removal, counts) in removals.iter().zip(counts) {
         let write = &mut group[removal.write];
         // A write is rejected for its first removal that fails.
@@ -208,13 +202,9 @@ fn visible_referrers(
     let listed = counts.first.into_iter().filter_map(|(collection, id)| {
         let declared = catalogue.by_id(collection)?;
         let definition = declared.collection.definition();
-        let is_seen =
-            rights.may(Action::Read, &definition.collection) && rights.is_whole(definition);
-        is_seen.then(|| (definition.collection.clone(), id))
+        let is_visible = rights.allows(Action::Read, &definition.collection)
+            && rights.is_unrestricted(definition);
+        is_visible.then(|| (definition.collection.clone(), id))
     });
-    Referrers {
-        count: counts.count,
-        is_more: counts.is_more,
-        first: listed.collect(),
-    }
+    Referrers { count: counts.count, has_more: counts.has_more, first: listed.collect() }
 }

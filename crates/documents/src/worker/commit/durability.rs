@@ -8,28 +8,24 @@ use std::sync::atomic::{AtomicI64, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct DurabilityTracker {
     relaxed: AtomicI64,
-    lasting: AtomicI64,
+    durable: AtomicI64,
 }
 
 impl DurabilityTracker {
     /// Starts with everything flushed.
-    pub(crate) fn begin(&self) {
+    pub(crate) fn reset(&self) {
         self.relaxed.store(0, Ordering::Release);
-        self.lasting.store(0, Ordering::Release);
+        self.durable.store(0, Ordering::Release);
     }
 
     /// Records that a group was committed, up to this position.
-    pub(crate) fn note(&self, position: FeedPosition, has_lasted: bool) {
-        let furthest = if has_lasted {
-            &self.lasting
-        } else {
-            &self.relaxed
-        };
-        furthest.fetch_max(position.0, Ordering::AcqRel);
+    pub(crate) fn record_commit(&self, position: FeedPosition, is_durable: bool) {
+        let last_position = if is_durable { &self.durable } else { &self.relaxed };
+        last_position.fetch_max(position.0, Ordering::AcqRel);
     }
 
     /// Whether the last group may not be flushed yet.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.relaxed.load(Ordering::Acquire) > self.lasting.load(Ordering::Acquire)
+    pub(crate) fn has_unflushed(&self) -> bool {
+        self.relaxed.load(Ordering::Acquire) > self.durable.load(Ordering::Acquire)
     }
 }

@@ -21,12 +21,7 @@ pub(crate) struct InFlightWrite {
 
 impl InFlightWrite {
     pub(crate) fn new(ticket: Ticket, queued: QueuedWrite) -> Self {
-        Self {
-            ticket,
-            queued,
-            contexts: Vec::new(),
-            plan: None,
-        }
+        Self { ticket, queued, contexts: Vec::new(), plan: None }
     }
 
     /// Whether it has one request only.
@@ -56,17 +51,17 @@ impl InFlightWrite {
         let mut locks = LockSet::default();
         for (request, context) in self.queued.requests.iter().zip(&self.contexts) {
             if let Some(current) = &context.current {
-                locks.extend(request.lock_set_of(current));
+                locks.extend(request.found_lock_set(current));
             }
         }
         locks
     }
 
     /// Plans the stored reply to an earlier request with the same idempotency key.
-    pub(crate) fn repeat(&mut self, stored: StoredReply) {
-        let print = self.queued.options.idempotency.map(|request| request.print);
-        if Some(stored.print) == print {
-            let receipts = stored.written.into_iter();
+    pub(crate) fn plan_stored_reply(&mut self, stored: StoredReply) {
+        let fingerprint = self.queued.options.idempotency.map(|request| request.fingerprint);
+        if Some(stored.fingerprint) == fingerprint {
+            let receipts = stored.receipts.into_iter();
             self.plan = Some(Ok(receipts.map(PlannedWrite::Repeat).collect()));
         } else {
             self.reject(0, DocumentsError::KeyReused);
@@ -83,24 +78,19 @@ impl InFlightWrite {
     /// deleted.
     pub(crate) fn reject_by_server(&mut self, error: &DocumentsError) {
         let requests = &self.queued.requests;
-        let deletion = requests
-            .iter()
-            .position(|request| matches!(request.op, WriteOp::Delete(_)));
-        let (index, error) = match (error.is_of_reference(), deletion) {
+        let deletion_index =
+            requests.iter().position(|request| matches!(request.op, WriteOp::Delete(_)));
+        let (index, error) = match (error.is_foreign_key_violation(), deletion_index) {
             (false, _) => (0, error.clone()),
             (true, Some(index)) => {
-                let referrers = Referrers {
-                    count: 1,
-                    is_more: false,
-                    first: Vec::new(),
-                };
+                let referrers = Referrers { count: 1, has_more: false, first: Vec::new() };
                 (index, DocumentsError::StillReferenced { referrers })
             }
             (true, None) => {
                 let references = requests.iter().flat_map(|request| {
                     let targets = request.draft().map_or(&[][..], |draft| &draft.references);
                     let collection = &request.declared.collection;
-                    targets.iter().map(|target| collection.tell(target))
+                    targets.iter().map(|target| collection.describe_unresolved(target))
                 });
                 let references = references.collect();
                 (0, DocumentsError::UnresolvedReference { references })
@@ -110,7 +100,7 @@ impl InFlightWrite {
     }
 
     /// Whether it writes no rows.
-    pub(crate) fn is_silent(&self) -> bool {
+    pub(crate) fn is_no_op(&self) -> bool {
         // An unchanged result of an idempotent request must be stored too, to answer a repeated
         // one.
         let is_stored = self.queued.options.idempotency.is_some();
@@ -157,22 +147,18 @@ fn receipt(
         return WriteReceipt {
             id: *id,
             version: first_version(request),
-            done: WriteOutcome::Created,
+            outcome: WriteOutcome::Created,
         };
     }
     let current = current.expect("a document that is not created exists");
-    let (version, done) = match planned {
+    let (version, outcome) = match planned {
         PlannedWrite::Change { .. } | PlannedWrite::Rename(_) => {
             (current.version + 1, WriteOutcome::Changed)
         }
         PlannedWrite::Remove => (current.version, WriteOutcome::Removed),
         _ => (current.version, WriteOutcome::Unchanged),
     };
-    WriteReceipt {
-        id: current.id,
-        version,
-        done,
-    }
+    WriteReceipt { id: current.id, version, outcome }
 }
 
 /// Version of a created document: a restored one continues its numbering.

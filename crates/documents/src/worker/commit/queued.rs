@@ -43,7 +43,7 @@ pub(crate) struct ExclusiveGuard {
     /// Epoch of the owner that granted the lock: an owner with another epoch does not honour it.
     pub epoch: Epoch,
     /// Closed when the guard is dropped, which releases the lock.
-    pub _released: oneshot::Sender<()>,
+    pub _release_sender: oneshot::Sender<()>,
 }
 
 impl QueuedWrite {

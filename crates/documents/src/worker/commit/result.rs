@@ -18,18 +18,12 @@ pub struct BatchRejection {
 impl BatchRejection {
     /// Rejection because of the operation at this index, if the error is about an operation.
     pub(crate) fn at(index: usize, error: DocumentsError) -> Self {
-        Self {
-            operation: error.is_of_write().then_some(index),
-            error,
-        }
+        Self { operation: error.is_caused_by_write().then_some(index), error }
     }
 }
 
 impl From<DocumentsError> for BatchRejection {
     fn from(error: DocumentsError) -> Self {
-        Self {
-            operation: None,
-            error,
-        }
+        Self { operation: None, error }
     }
 }

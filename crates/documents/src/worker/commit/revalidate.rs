@@ -15,9 +15,8 @@ impl Writer {
             let current = catalogue.by_id(request.declared.id);
             current.is_none_or(|current| Arc::ptr_eq(&current, &request.declared))
         };
-        let (valid, outdated): (Vec<InFlightWrite>, Vec<InFlightWrite>) = group
-            .into_iter()
-            .partition(|write| write.queued.requests.iter().all(is_current));
+        let (valid, outdated): (Vec<InFlightWrite>, Vec<InFlightWrite>) =
+            group.into_iter().partition(|write| write.queued.requests.iter().all(is_current));
         for mut write in outdated {
             let mut requests = write.queued.requests.iter_mut().enumerate();
             let failed = requests.find_map(|(index, request)| {
@@ -28,7 +27,7 @@ impl Writer {
             match failed {
                 None => {
                     let locks = write.queued.lock_set();
-                    self.admission.put_back_with(write, locks);
+                    self.admission.put_back_with_locks(write, locks);
                 }
                 Some((index, error)) => {
                     write.reject(index, error);

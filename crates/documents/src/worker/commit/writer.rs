@@ -35,10 +35,10 @@ pub(crate) struct Writer {
     catalogue: Mutex<Arc<Catalogue>>,
     /// Serializes look-ups: one group at a time, so that all writes arriving meanwhile join the
     /// next one.
-    look_up_turn: Turns<()>,
+    look_up_lock: Turns<()>,
     /// Serializes the commits of small groups. A group acquires it before it lets the next group
     /// look up.
-    commit_turn: Turns<()>,
+    commit_lock: Turns<()>,
     /// Number of the last batch.
     pub(super) last_batch: AtomicI64,
     /// Feed position of the last change.
@@ -47,7 +47,7 @@ pub(crate) struct Writer {
     is_invalid: AtomicBool,
     pub(super) durability: DurabilityTracker,
     epoch: AtomicI64,
-    pub(super) replies: AtomicU64,
+    pub(super) reply_count: AtomicU64,
 }
 
 impl Writer {
@@ -65,14 +65,14 @@ impl Writer {
             metrics,
             ids,
             catalogue: Mutex::new(catalogue),
-            look_up_turn: Turns::default(),
-            commit_turn: Turns::default(),
+            look_up_lock: Turns::default(),
+            commit_lock: Turns::default(),
             last_batch: AtomicI64::new(0),
             position: watch::Sender::new(FeedPosition::default()),
             is_invalid: AtomicBool::new(false),
             durability: DurabilityTracker::default(),
             epoch: AtomicI64::new(0),
-            replies: AtomicU64::new(0),
+            reply_count: AtomicU64::new(0),
         }
     }
 
@@ -100,10 +100,8 @@ impl Writer {
         options: WriteOptions,
     ) -> WriteResult {
         let results = self.admission.push(vec![(requests, options)]);
-        let result = results
-            .map_err(|error| BatchRejection::at(0, error))?
-            .pop()
-            .expect("one was queued");
+        let result =
+            results.map_err(|error| BatchRejection::at(0, error))?.pop().expect("one was queued");
         await_result(result).await
     }
 
@@ -114,7 +112,7 @@ impl Writer {
         &self,
         requests: Vec<(WriteRequest, WriteOptions)>,
     ) -> Vec<Result<WriteReceipt, DocumentsError>> {
-        let chunk_max = (self.admission.share() / 2).max(1);
+        let chunk_max = (self.admission.tenant_writes_max() / 2).max(1);
         let mut results = Vec::with_capacity(requests.len());
         let mut requests = requests.into_iter();
         while requests.len() > 0 {
@@ -158,27 +156,27 @@ impl Writer {
         &self,
         session: &WriterSession,
         epoch: Epoch,
-        mut ending: watch::Receiver<bool>,
+        mut stop_signal: watch::Receiver<bool>,
     ) -> Result<(), SessionEnd> {
-        while !*ending.borrow() {
-            let turn = match self.config.group_max {
+        while !*stop_signal.borrow() {
+            let look_up_guard = match self.config.group_max {
                 // Without group commit, writes do not wait for each other's look-ups either.
                 0 | 1 => None,
-                _ => Some(self.look_up_turn.lock().await),
+                _ => Some(self.look_up_lock.lock().await),
             };
             if self.is_invalid.load(Ordering::Acquire) {
                 return Err(SessionEnd::Lost(DocumentsError::Unreachable));
             }
             let group = self.admission.admit(self.config.group_max as usize);
             if group.is_empty() {
-                drop(turn);
+                drop(look_up_guard);
                 tokio::select! {
-                    () = self.admission.changed() => {}
-                    _ = ending.changed() => {}
+                    () = self.admission.await_change() => {}
+                    _ = stop_signal.changed() => {}
                 }
                 continue;
             }
-            self.execute(session, epoch, group, turn).await?;
+            self.execute(session, epoch, group, look_up_guard).await?;
             self.admission.notify();
         }
         Ok(())
@@ -190,52 +188,47 @@ impl Writer {
         session: &WriterSession,
         epoch: Epoch,
         mut group: Vec<InFlightWrite>,
-        turn: Option<Turn<'_, ()>>,
+        look_up_guard: Option<Turn<'_, ()>>,
     ) -> Result<(), SessionEnd> {
         let first = group.first_mut();
         if let Some(exclusive) = first.and_then(|write| write.queued.exclusive.take()) {
             self.grant_exclusive(exclusive, epoch).await;
-            group
-                .into_iter()
-                .for_each(|write| self.admission.release(write.ticket));
+            group.into_iter().for_each(|write| self.admission.release(write.ticket));
             return Ok(());
         }
         let group = self.revalidate(group);
         let group = self.look_up(session, group).await?;
         let group = self.admission.extend_locks(group);
         let group = self.decide(session, group).await?;
-        let (silent, writes): (Vec<InFlightWrite>, Vec<InFlightWrite>) =
+        let (no_ops, writes): (Vec<InFlightWrite>, Vec<InFlightWrite>) =
             group.into_iter().partition(|write| {
-                write.is_silent() && !(self.durability.is_behind() && write.depends_on_flush())
+                write.is_no_op() && !(self.durability.has_unflushed() && write.depends_on_flush())
             });
-        self.finish(silent);
+        self.finish(no_ops);
         if writes.is_empty() {
             return Ok(());
         }
         // Two large groups keep two server sessions busy; small groups are better merged into one.
         let weight: usize = writes.iter().map(|write| write.queued.weight()).sum();
         let is_large = weight * 2 >= self.config.group_max as usize;
-        let commit_turn = match turn {
-            Some(_) if !is_large => Some(self.commit_turn.lock().await),
+        let commit_guard = match look_up_guard {
+            Some(_) if !is_large => Some(self.commit_lock.lock().await),
             _ => None,
         };
-        drop(turn);
+        drop(look_up_guard);
         self.admission.notify();
-        let committed = self.commit(session, epoch, WriteBatch { writes }).await;
-        drop(commit_turn);
-        committed
+        let result = self.commit(session, epoch, WriteBatch { writes }).await;
+        drop(commit_guard);
+        result
     }
 
     /// Grants the exclusive lock, and waits until its guard is dropped.
     async fn grant_exclusive(&self, exclusive: oneshot::Sender<ExclusiveGuard>, epoch: Epoch) {
-        let (released, dropped) = oneshot::channel();
-        let guard = ExclusiveGuard {
-            epoch,
-            _released: released,
-        };
+        let (release_sender, release_receiver) = oneshot::channel();
+        let guard = ExclusiveGuard { epoch, _release_sender: release_sender };
         if exclusive.send(guard).is_ok() {
             // Completes when the guard is dropped; nothing is ever sent.
-            let _ = dropped.await;
+            let _ = release_receiver.await;
         }
     }
 }
@@ -244,12 +237,12 @@ impl Writer {
 impl Writer {
     /// Starts a new epoch, after the last document number and feed position of the database. Cached
     /// aliases are dropped, because another Egret may have written.
-    pub(crate) fn begin(&self, epoch: Epoch, number: DocumentNumber, position: FeedPosition) {
+    pub(crate) fn begin_epoch(&self, epoch: Epoch, number: DocumentNumber, position: FeedPosition) {
         self.epoch.store(epoch.0, Ordering::Release);
-        self.ids.begin_after(number);
+        self.ids.continue_after(number);
         self.aliases.clear();
         self.position.send_replace(position);
-        self.durability.begin();
+        self.durability.reset();
         self.is_invalid.store(false, Ordering::Release);
     }
 
@@ -264,8 +257,8 @@ impl Writer {
     }
 
     /// Number of writes that sessions have replied to, including rejections.
-    pub(crate) fn replies(&self) -> u64 {
-        self.replies.load(Ordering::Acquire)
+    pub(crate) fn reply_count(&self) -> u64 {
+        self.reply_count.load(Ordering::Acquire)
     }
 
     pub(crate) fn catalogue(&self) -> Arc<Catalogue> {

@@ -10,9 +10,7 @@ use super::*;
 
 #[test]
 fn numbers_grow_even_if_the_clock_goes_back() {
-    let clock = Arc::new(ManualClock::starting_at(Timestamp::from_micros(
-        1_700_000_000_000_000,
-    )));
+    let clock = Arc::new(ManualClock::starting_at(Timestamp::from_micros(1_700_000_000_000_000)));
     let ids = IdGenerator::new(clock.clone(), Arc::new(SeededEntropy::new(1)));
     let mut before = DocumentNumber::MIN;
     let mut seen = HashSet::new();
@@ -34,12 +32,10 @@ fn numbers_grow_even_if_the_clock_goes_back() {
 
 #[test]
 fn numbers_continue_after_existing_ones() {
-    let clock = Arc::new(ManualClock::starting_at(Timestamp::from_micros(
-        1_700_000_000_000_000,
-    )));
+    let clock = Arc::new(ManualClock::starting_at(Timestamp::from_micros(1_700_000_000_000_000)));
     let ids = IdGenerator::new(clock, Arc::new(SeededEntropy::new(1)));
     let late = DocumentNumber(1_900_000_000_000 << 16 | 0x7fff);
-    ids.begin_after(late);
+    ids.continue_after(late);
     let id = ids.next();
     assert_eq!(id.number().0, 1_900_000_000_001 << 16 | 0x7000);
 }

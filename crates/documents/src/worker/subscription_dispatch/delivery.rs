@@ -15,7 +15,7 @@ use crate::store::subscriptions::{self, Destination, Subscription};
 use crate::worker::catalogue::Catalogue;
 
 /// Changes of one delivery, at most.
-const CHANGES_TOGETHER: usize = 1_000;
+const DELIVERY_CHANGES_MAX: usize = 1_000;
 
 /// Why a delivery failed.
 pub(super) enum DeliveryError {
@@ -41,20 +41,20 @@ impl From<String> for DeliveryError {
 
 impl SubscriptionDispatcher {
     /// Delivers the next changes to a subscription. Returns the new position.
-    pub(super) async fn tell_one(
+    pub(super) async fn deliver_next(
         &self,
         session: &Client,
-        one: &Subscription,
+        subscription: &Subscription,
         tenant: &str,
     ) -> Result<FeedPosition, DeliveryError> {
-        let said = |error: PgError| egret_base::error::chain(&error);
-        let groups = match self.follower.after(one.position).await {
+        let message = |error: PgError| egret_base::error::chain(&error);
+        let groups = match self.feed.groups_after(subscription.position).await {
             Ok(groups) => groups,
             Err(DocumentsError::ChangesGone { forgotten }) => {
                 // Skip to the changes that are left, and report the gap once.
-                subscriptions::advance(session, one, forgotten)
+                subscriptions::advance_position(session, subscription, forgotten)
                     .await
-                    .map_err(said)?;
+                    .map_err(message)?;
                 return Err(format!(
                     "changes up to position {forgotten} were deleted before they could be \
                      delivered (`documents.feed_kept`)"
@@ -63,18 +63,20 @@ impl SubscriptionDispatcher {
             }
             Err(error) => return Err(error.to_string().into()),
         };
-        let catalogue = self.keeper.writer.catalogue();
-        let (changes, position) = changes(&groups, one, &catalogue);
+        let catalogue = self.ownership.writer.catalogue();
+        let (changes, position) = changes(&groups, subscription, &catalogue);
         if !changes.is_empty() {
-            match &one.destination {
-                Destination::Webhook(url) => self.post(url, one, tenant, &changes).await?,
-                Destination::Queue(queue) => self.hand_over(queue, one, tenant, &changes).await?,
+            match &subscription.destination {
+                Destination::Webhook(url) => self.post(url, subscription, tenant, &changes).await?,
+                Destination::Queue(queue) => {
+                    self.enqueue(queue, subscription, tenant, &changes).await?
+                }
             }
         }
-        if position > one.position {
-            subscriptions::advance(session, one, position)
+        if position > subscription.position {
+            subscriptions::advance_position(session, subscription, position)
                 .await
-                .map_err(said)?;
+                .map_err(message)?;
         }
         Ok(position)
     }
@@ -88,7 +90,7 @@ impl SubscriptionDispatcher {
     ) -> Result<(), DeliveryError> {
         let body = json!({
             "subscription": one.name,
-            "database": self.keeper.database,
+            "database": self.ownership.database,
             "changes": changes,
         })
         .to_string();
@@ -97,41 +99,38 @@ impl SubscriptionDispatcher {
             .post(url)
             .map_err(|error| error.to_string())?
             .header("content-type", "application/json");
-        if let Some(signer) = &self.hands.signer {
-            let at_seconds = self.hands.clock.now().as_millis_unsigned() / 1_000;
+        if let Some(signer) = &self.channels.signer {
+            let at_seconds = self.channels.clock.now().as_millis_unsigned() / 1_000;
             let signature = signer.sign(tenant, at_seconds, body.as_bytes())?;
             request = request.header(SIGNATURE_HEADER, signature);
         }
         // The URL may contain a secret: it appears neither in logs nor in listings.
-        let sent = request.body(body).send().await;
-        let answer = sent.map_err(|error| DeliveryError::Unanswered(error.to_string()))?;
-        if answer.is_success() {
+        let result = request.body(body).send().await;
+        let response = result.map_err(|error| DeliveryError::Unanswered(error.to_string()))?;
+        if response.is_success() {
             return Ok(());
         }
-        Err(format!("the receiver answered {}", answer.status_text()).into())
+        Err(format!("the receiver answered {}", response.status_text()).into())
     }
 
-    async fn hand_over(
+    async fn enqueue(
         &self,
         queue: &str,
-        one: &Subscription,
+        subscription: &Subscription,
         tenant: &str,
         changes: &[Value],
     ) -> Result<(), String> {
-        let sink = self
-            .hands
-            .tasks
-            .as_ref()
-            .ok_or("this Egret has no queues")?;
-        let database = &self.keeper.database;
-        let texts: Vec<(String, String, &str)> = changes
+        let sink = self.channels.tasks.as_ref().ok_or("this Egret has no queues")?;
+        let database = &self.ownership.database;
+        let tasks: Vec<(String, String, &str)> = changes
             .iter()
             .map(|change| {
-                let key = format!("documents/{database}/{}/{}", one.name, change["position"]);
+                let key =
+                    format!("documents/{database}/{}/{}", subscription.name, change["position"]);
                 (change.to_string(), key, change["id"].as_str().unwrap_or(""))
             })
             .collect();
-        let requests: Vec<TaskRequest<'_>> = texts
+        let requests: Vec<TaskRequest<'_>> = tasks
             .iter()
             .map(|(payload, key, document)| TaskRequest {
                 tenant,
@@ -145,15 +144,15 @@ impl SubscriptionDispatcher {
             .collect();
         let outcomes = sink.enqueue(&requests).await;
         match outcomes.into_iter().find_map(Result::err) {
-            Some(refused) => Err(refused.message),
+            Some(rejection) => Err(rejection.message),
             None => Ok(()),
         }
     }
 }
 
-fn moment(at: SystemTime) -> Timestamp {
-    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+fn to_timestamp(at: SystemTime) -> Timestamp {
+    let elapsed = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_micros(i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX))
 }
 
 /// Changes of these groups that belong to a subscription, and the last position examined.
@@ -162,27 +161,27 @@ fn changes(
     subscription: &Subscription,
     catalogue: &Catalogue,
 ) -> (Vec<Value>, FeedPosition) {
-    let (mut changes, mut reached) = (Vec::new(), subscription.position);
+    let (mut changes, mut last_position) = (Vec::new(), subscription.position);
     for group in groups {
-        for (position, change) in group.positioned() {
+        for (position, change) in group.changes_with_positions() {
             if position <= subscription.position {
                 continue;
             }
-            if changes.len() == CHANGES_TOGETHER {
-                return (changes, reached);
+            if changes.len() == DELIVERY_CHANGES_MAX {
+                return (changes, last_position);
             }
-            reached = position;
+            last_position = position;
             let (Some(declared), Some(kind)) = (catalogue.get(change.collection), change.kind)
             else {
                 continue;
             };
             let wanted = subscription.collection;
-            let is_wanted = change.tenant == subscription.tenant
+            let is_subscribed = change.tenant == subscription.tenant
                 && wanted.is_none_or(|wanted| wanted == change.collection);
-            if is_wanted {
+            if is_subscribed {
                 changes.push(json!({
                     "position": position.0,
-                    "at": moment(group.at),
+                    "at": to_timestamp(group.at),
                     "kind": kind.as_str(),
                     "collection": declared.collection.name(),
                     "id": change.id.to_string(),
@@ -191,5 +190,5 @@ fn changes(
             }
         }
     }
-    (changes, reached)
+    (changes, last_position)
 }

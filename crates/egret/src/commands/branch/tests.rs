@@ -93,7 +93,7 @@ fn a_proof_that_could_not_compare() {
         "elapsed_ms": 312.5,
     }));
     check(
-        &prove_text(proof.unwrap()),
+        &describe_proof(proof.unwrap()),
         expect![[r#"
         branch                  pr-42
         marker in branch        yes
@@ -110,12 +110,9 @@ fn a_proof_that_could_not_compare() {
 
 #[test]
 fn a_refusal_names_the_option_that_helps() {
-    let hint = |code| with_option(Failure::failed(code, "refused")).hint;
+    let hint = |code| add_option_hint(Failure::failed(code, "refused")).hint;
     let children = hint("branch_has_children");
-    assert_eq!(
-        children.as_deref(),
-        Some("--children destroys them with it")
-    );
+    assert_eq!(children.as_deref(), Some("--children destroys them with it"));
     assert!(hint("branch_protected").is_some_and(|hint| hint.contains("--off")));
     assert!(hint("branch_cycle").is_some_and(|hint| hint.contains("--from template:ID")));
     assert_eq!(hint("branch_not_found"), None);

@@ -13,25 +13,25 @@ use futures_util::stream::FuturesOrdered;
 use futures_util::{StreamExt, TryStreamExt};
 use serde_json::json;
 
-use self::lines::{LINES, LineChunk, Lines};
+use self::lines::{CHUNK_LINES_MAX, LineChunk, Lines};
 use self::progress::{
     Checkpoint, FlushMode, ImportIdentity, LineCounts, PriorProgress, ProgressFile, Refusals,
     ResumeState,
 };
 use self::sending::{ChunkSender, ImportTotals};
 use super::reasons::{DocumentProblem, Reasons, UnresolvedReference};
-use super::request::{borrowed, queried, unusable};
+use super::request::{as_str_pairs, database_parameters, file_failure};
 use crate::api::Api;
 use crate::cli::{DatabaseArgs, ImportDocuments};
 use crate::failure::Failure;
 use crate::output::Output;
 
 /// Requests that are in flight at a time.
-const REQUESTS: usize = 4;
+const REQUESTS_IN_FLIGHT_MAX: usize = 4;
 
 /// Interval between two reports of progress, and two checkpoints. With --relaxed a checkpoint is
 /// written one interval later, when PostgreSQL has flushed the lines.
-const TOLD_EVERY: Duration = Duration::from_secs(2);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(super) async fn export(
     collection: &str,
@@ -40,24 +40,21 @@ pub(super) async fn export(
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
-    let mut query = queried(place);
+    let mut query = database_parameters(place);
     if meta {
         query.push(("meta".to_owned(), "true".to_owned()));
     }
     let path = ["collections", collection, "export"];
-    let mut parts = std::pin::pin!(api.stream(&path, &borrowed(&query)).await?);
+    let mut parts = std::pin::pin!(api.stream(&path, &as_str_pairs(&query)).await?);
     let mut ends_a_line = true;
     while let Some(part) = parts.try_next().await? {
         ends_a_line = part.last().is_none_or(|last| *last == b'\n');
-        output.part(&part)?;
+        output.write_chunk(&part)?;
     }
     if ends_a_line {
         Ok(())
     } else {
-        Err(Failure::failed(
-            "failed",
-            "the export is incomplete: see the server's log",
-        ))
+        Err(Failure::failed("failed", "the export is incomplete: see the server's log"))
     }
 }
 
@@ -68,18 +65,18 @@ struct Import<'a> {
     output: Output,
     counts: LineCounts,
     reasons: Reasons,
-    refused: Option<BufWriter<File>>,
+    refused_file: Option<BufWriter<File>>,
     /// `None` where the import cannot be resumed: no checkpoints are written then.
     progress: Option<ProgressFile>,
     /// End of the lines with a final outcome, as an offset in the file, in bytes.
     offset: u64,
     /// Lines that were refused because of a reference to a document that may come later in the
     /// file.
-    again: Vec<(u64, Vec<u8>)>,
-    begun: Instant,
-    told: Instant,
+    retry_lines: Vec<(u64, Vec<u8>)>,
+    started_at: Instant,
+    reported_at: Instant,
     /// Number of lines that earlier runs have done.
-    before: u64,
+    lines_before: u64,
 }
 
 pub(super) async fn import(
@@ -88,33 +85,34 @@ pub(super) async fn import(
     output: Output,
 ) -> Result<(), Failure> {
     command.check_files()?;
-    let mut progress = command.progress(api)?;
-    let ResumeState { mark, reasons, .. } = command.left(progress.as_mut(), output)?;
-    let refused = match &command.refused {
+    let mut progress = command.progress_file(api)?;
+    let ResumeState { checkpoint, reasons, .. } =
+        command.resume_state(progress.as_mut(), output)?;
+    let refused_file = match &command.refused {
         Some(path) => {
-            let kept = command.refusals_of(&mark).unwrap_or(0);
-            Some(BufWriter::new(open(path, kept)?))
+            let kept_bytes = command.written_refusals(&checkpoint).unwrap_or(0);
+            Some(BufWriter::new(open_refused_file(path, kept_bytes)?))
         }
         None => None,
     };
-    let lines = Lines::open(&command.file, mark.offset, mark.counts.lines)?;
+    let lines = Lines::open(&command.file, checkpoint.offset, checkpoint.counts.lines)?;
     let sender = ChunkSender::new(api, &command, output);
     let mut import = Import {
         command: &command,
         sender: &sender,
         output,
-        before: mark.counts.lines,
-        counts: mark.counts,
+        lines_before: checkpoint.counts.lines,
+        counts: checkpoint.counts,
         reasons,
-        refused,
+        refused_file,
         progress,
-        offset: mark.offset,
-        again: Vec::new(),
-        begun: Instant::now(),
-        told: Instant::now(),
+        offset: checkpoint.offset,
+        retry_lines: Vec::new(),
+        started_at: Instant::now(),
+        reported_at: Instant::now(),
     };
     import.run(lines).await?;
-    import.again().await?;
+    import.retry_deferred().await?;
     import.finish()
 }
 
@@ -124,20 +122,16 @@ impl ImportDocuments {
         let Ok(file) = std::fs::canonicalize(&self.file) else {
             return Ok(());
         };
-        let is = |other: &Path, this: &Path| {
+        let is_same_path = |other: &Path, this: &Path| {
             std::fs::canonicalize(other).is_ok_and(|other| other == this)
         };
         let name = self.file.display();
-        if self.refused.as_ref().is_some_and(|path| is(path, &file)) {
-            let what = format!("--refused is {name} itself: its lines would be lost");
-            return Err(Failure::usage(what));
+        if self.refused.as_ref().is_some_and(|path| is_same_path(path, &file)) {
+            let message = format!("--refused is {name} itself: its lines would be lost");
+            return Err(Failure::usage(message));
         }
         let directory = file.parent().unwrap_or(&file);
-        if self
-            .missing
-            .as_ref()
-            .is_some_and(|path| is(path, directory))
-        {
+        if self.missing.as_ref().is_some_and(|path| is_same_path(path, directory)) {
             let what =
                 format!("--missing is the directory of {name}: files there would be overwritten");
             return Err(Failure::usage(what)
@@ -147,26 +141,23 @@ impl ImportDocuments {
     }
 
     /// The progress file, where the input is a regular file.
-    fn progress(&self, api: &Api) -> Result<Option<ProgressFile>, Failure> {
+    fn progress_file(&self, api: &Api) -> Result<Option<ProgressFile>, Failure> {
         if self.file.as_os_str() == "-" {
             return Ok(None);
         }
-        let found = std::fs::metadata(&self.file).map_err(|error| unusable(&self.file, &error))?;
+        let metadata =
+            std::fs::metadata(&self.file).map_err(|error| file_failure(&self.file, &error))?;
         let mut path = self.file.clone().into_os_string();
         path.push(".progress");
-        let source = ImportIdentity::new(&api.base(), self, &found);
-        let noted = if self.relaxed {
-            FlushMode::Later
-        } else {
-            FlushMode::AtOnce
-        };
-        let progress = ProgressFile::new(path.into(), source, noted);
-        Ok(Some(progress).filter(|_| found.is_file()))
+        let identity = ImportIdentity::new(&api.base(), self, &metadata);
+        let flush_mode = if self.relaxed { FlushMode::Deferred } else { FlushMode::Immediate };
+        let progress = ProgressFile::new(path.into(), identity, flush_mode);
+        Ok(Some(progress).filter(|_| metadata.is_file()))
     }
 
     /// The state to resume from. Without one the import begins at the first line: lines that are
     /// sent again change nothing.
-    fn left(
+    fn resume_state(
         &self,
         progress: Option<&mut ProgressFile>,
         output: Output,
@@ -175,94 +166,98 @@ impl ImportDocuments {
             return Ok(ResumeState::default());
         };
         if self.anew {
-            progress.forget();
+            progress.remove();
             return Ok(ResumeState::default());
         }
         let file = self.file.display();
-        let why = match progress.earlier()? {
+        let reason = match progress.read_prior()? {
             PriorProgress::Nothing => return Ok(ResumeState::default()),
-            PriorProgress::This(left) if self.refusals_of(&left.mark).is_some() => {
-                progress.go_on(&left)?;
-                let lines = left.mark.counts.lines;
-                output.remark(&format!("{file}: resuming after line {lines}"));
-                return Ok(left);
+            PriorProgress::SameImport(state)
+                if self.written_refusals(&state.checkpoint).is_some() =>
+            {
+                progress.resume(&state)?;
+                let lines = state.checkpoint.counts.lines;
+                output.print_remark(&format!("{file}: resuming after line {lines}"));
+                return Ok(state);
             }
-            PriorProgress::This(_) => {
-                progress.forget();
+            PriorProgress::SameImport(_) => {
+                progress.remove();
                 "the file --refused lacks lines that were refused before".to_owned()
             }
             // Until a checkpoint is written here, the other import can still be resumed.
-            PriorProgress::Another(what) => what,
+            PriorProgress::OtherImport(difference) => difference,
         };
-        output.remark(&format!("{file}: {why}: starting at the first line"));
+        output.print_remark(&format!("{file}: {reason}: starting at the first line"));
         Ok(ResumeState::default())
     }
 
     /// Bytes of the file of rejected lines that an earlier run has written; `None`: some of them
     /// are missing.
-    fn refusals_of(&self, mark: &Checkpoint) -> Option<u64> {
-        let Some(path) = self.refused.as_ref().filter(|_| mark.counts.refused > 0) else {
+    fn written_refusals(&self, checkpoint: &Checkpoint) -> Option<u64> {
+        let Some(path) = self.refused.as_ref().filter(|_| checkpoint.counts.refused > 0) else {
             return Some(0);
         };
-        let refusals = mark.refusals.as_ref()?;
-        let is_same = refusals.path == told_path(path);
-        let is_whole = std::fs::metadata(path).is_ok_and(|found| found.len() >= refusals.bytes);
+        let refusals = checkpoint.refusals.as_ref()?;
+        let is_same = refusals.path == absolute_path(path);
+        let is_whole =
+            std::fs::metadata(path).is_ok_and(|metadata| metadata.len() >= refusals.bytes);
         (is_same && is_whole).then_some(refusals.bytes)
     }
 }
 
 /// The absolute form of a path, as the progress file holds it.
-fn told_path(path: &Path) -> String {
-    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    whole.to_string_lossy().into_owned()
+fn absolute_path(path: &Path) -> String {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    absolute.to_string_lossy().into_owned()
 }
 
 /// Opens the file of rejected lines and cuts it to `kept` bytes.
-fn open(path: &Path, kept: u64) -> Result<File, Failure> {
-    let opened = || {
+fn open_refused_file(path: &Path, kept_bytes: u64) -> Result<File, Failure> {
+    let open_file = || {
         let file = File::options().append(true).create(true).open(path)?;
-        file.set_len(kept)?;
+        file.set_len(kept_bytes)?;
         Ok(file)
     };
-    opened().map_err(|error| unusable(path, &error))
+    open_file().map_err(|error| file_failure(path, &error))
 }
 
 impl Import<'_> {
     async fn run(&mut self, mut lines: Lines<'_>) -> Result<(), Failure> {
         let sender = self.sender;
-        let mut sent = FuturesOrdered::new();
+        let mut in_flight = FuturesOrdered::new();
         let mut has_more = true;
         loop {
-            while has_more && sent.len() < REQUESTS {
-                match lines.next().map_err(|failure| self.break_off(failure))? {
-                    Some(chunk) => sent.push_back(async move {
-                        let answer = sender.deliver(&chunk.text).await?;
-                        Ok::<_, Failure>((chunk, answer))
+            while has_more && in_flight.len() < REQUESTS_IN_FLIGHT_MAX {
+                match lines.next().map_err(|failure| self.fail_with_checkpoint(failure))? {
+                    Some(chunk) => in_flight.push_back(async move {
+                        let totals = sender.deliver(&chunk.text).await?;
+                        Ok::<_, Failure>((chunk, totals))
                     }),
                     None => has_more = false,
                 }
             }
-            let Some(answered) = sent.next().await else {
+            let Some(delivered) = in_flight.next().await else {
                 return Ok(());
             };
-            let (chunk, answer) = answered.map_err(|failure| self.break_off(failure))?;
-            self.take(&chunk, answer)?;
-            self.tell()?;
+            let (chunk, answer) =
+                delivered.map_err(|failure| self.fail_with_checkpoint(failure))?;
+            self.record_chunk(&chunk, answer)?;
+            self.report_progress()?;
         }
     }
 
     /// Counts the outcomes of a chunk. Rejected lines are reported, or kept for another attempt.
-    fn take(&mut self, chunk: &LineChunk, answer: ImportTotals) -> Result<(), Failure> {
-        self.count(&answer);
+    fn record_chunk(&mut self, chunk: &LineChunk, totals: ImportTotals) -> Result<(), Failure> {
+        self.add_counts(&totals);
         let texts: Vec<&[u8]> = chunk.text.split(|byte| *byte == b'\n').collect();
-        for (place, problem) in answer.refused {
-            let (line, text) = (chunk.first + place as u64, texts[place]);
-            let own = |one: &UnresolvedReference| one.to == self.command.collection;
+        for (index, problem) in totals.refused {
+            let (line, text) = (chunk.first_line + index as u64, texts[index]);
+            let is_own = |reference: &UnresolvedReference| reference.to == self.command.collection;
             // The line may refer to one that comes later in the file.
-            if problem.references.iter().any(own) {
-                self.again.push((line, text.to_vec()));
+            if problem.references.iter().any(is_own) {
+                self.retry_lines.push((line, text.to_vec()));
             } else {
-                self.refuse(line, text, &problem)?;
+                self.record_refusal(line, text, &problem)?;
             }
         }
         self.counts.lines += chunk.lines;
@@ -270,77 +265,81 @@ impl Import<'_> {
         Ok(())
     }
 
-    fn count(&mut self, answer: &ImportTotals) {
-        self.counts.created += answer.created;
-        self.counts.changed += answer.changed;
-        self.counts.unchanged += answer.unchanged;
+    fn add_counts(&mut self, totals: &ImportTotals) {
+        self.counts.created += totals.created;
+        self.counts.changed += totals.changed;
+        self.counts.unchanged += totals.unchanged;
     }
 
-    fn refuse(&mut self, line: u64, text: &[u8], problem: &DocumentProblem) -> Result<(), Failure> {
+    fn record_refusal(
+        &mut self,
+        line: u64,
+        text: &[u8],
+        problem: &DocumentProblem,
+    ) -> Result<(), Failure> {
         self.counts.refused += 1;
         self.reasons.add(problem);
-        if self.again.is_empty()
+        if self.retry_lines.is_empty()
             && let Some(progress) = &mut self.progress
         {
-            progress.refuse(problem);
+            progress.add_refusal(problem);
         }
-        let (Some(file), Some(path)) = (&mut self.refused, &self.command.refused) else {
+        let (Some(file), Some(path)) = (&mut self.refused_file, &self.command.refused) else {
             return Ok(());
         };
-        let mut told = json!(problem);
-        told["line"] = line.into();
-        told["document"] = serde_json::from_slice(text)
+        let mut record = json!(problem);
+        record["line"] = line.into();
+        record["document"] = serde_json::from_slice(text)
             .unwrap_or_else(|_| String::from_utf8_lossy(text).into_owned().into());
-        writeln!(file, "{told}").map_err(|error| unusable(path, &error))
+        writeln!(file, "{record}").map_err(|error| file_failure(path, &error))
     }
 
     /// Prints the progress and writes a checkpoint, at intervals of [`TOLD_EVERY`].
-    fn tell(&mut self) -> Result<(), Failure> {
-        if self.told.elapsed() < TOLD_EVERY {
+    fn report_progress(&mut self) -> Result<(), Failure> {
+        if self.reported_at.elapsed() < PROGRESS_INTERVAL {
             return Ok(());
         }
-        self.told = Instant::now();
-        let rate = (self.counts.lines - self.before) as f64 / self.begun.elapsed().as_secs_f64();
-        self.output.remark(&format!(
+        self.reported_at = Instant::now();
+        let rate = (self.counts.lines - self.lines_before) as f64
+            / self.started_at.elapsed().as_secs_f64();
+        self.output.print_remark(&format!(
             "{} lines, {} refused, {rate:.0} a second",
             self.counts.lines, self.counts.refused
         ));
-        self.note().map(drop)
+        self.write_checkpoint().map(drop)
     }
 
     /// Writes a checkpoint; returns whether it was written.
-    fn note(&mut self) -> Result<bool, Failure> {
-        if self.is_doubtful() {
+    fn write_checkpoint(&mut self) -> Result<bool, Failure> {
+        if self.may_have_lost_lines() {
             // Checkpoints from before the outage still hold; later ones would not.
             self.progress = None;
         }
         // Lines that wait for another attempt are only in memory: a checkpoint would skip them.
-        if !self.again.is_empty() {
+        if !self.retry_lines.is_empty() {
             return Ok(false);
         }
         let Some(progress) = &mut self.progress else {
             return Ok(false);
         };
         let mut refusals = None;
-        if let (Some(file), Some(path)) = (&mut self.refused, &self.command.refused) {
+        if let (Some(file), Some(path)) = (&mut self.refused_file, &self.command.refused) {
             let flushed = file.flush().and_then(|()| file.get_ref().metadata());
             refusals = Some(Refusals {
-                path: told_path(path),
-                bytes: flushed.map_err(|error| unusable(path, &error))?.len(),
+                path: absolute_path(path),
+                bytes: flushed.map_err(|error| file_failure(path, &error))?.len(),
             });
         }
-        let noted = progress.note(&Checkpoint {
+        let result = progress.write_checkpoint(&Checkpoint {
             offset: self.offset,
             counts: self.counts.clone(),
             refusals,
         });
-        if let Err(failure) = noted {
+        if let Err(failure) = result {
             // The import goes on all the same, and begins at the first line if it is broken off.
             self.progress = None;
             let message = failure.message;
-            self.output.remark(&format!(
-                "cannot save the progress of the import: {message}"
-            ));
+            self.output.print_remark(&format!("cannot save the progress of the import: {message}"));
             return Ok(false);
         }
         Ok(true)
@@ -348,69 +347,66 @@ impl Import<'_> {
 
     /// Whether acknowledged lines may be lost: they were sent with --relaxed, and the server was
     /// away.
-    fn is_doubtful(&self) -> bool {
-        self.command.relaxed && self.sender.was_away()
+    fn may_have_lost_lines(&self) -> bool {
+        self.command.relaxed && self.sender.was_unreachable()
     }
 
     /// Writes a checkpoint after a failure, where that is safe.
-    fn break_off(&mut self, failure: Failure) -> Failure {
+    fn fail_with_checkpoint(&mut self, failure: Failure) -> Failure {
         // With --relaxed, acknowledged lines may not be durable yet.
         if self.counts.lines == 0 || self.command.relaxed {
             return failure;
         }
         let lines = self.counts.lines;
-        match self.note() {
-            Ok(true) => self.output.remark(&format!(
+        match self.write_checkpoint() {
+            Ok(true) => self.output.print_remark(&format!(
                 "{lines} lines are imported: run the same command again to resume after them"
             )),
             Ok(false) => {}
-            Err(second) => self.output.remark(&second.message),
+            Err(checkpoint_failure) => self.output.print_remark(&checkpoint_failure.message),
         }
         failure
     }
 
     /// Sends the lines again that referred to lines later in the file, as long as that helps.
-    async fn again(&mut self) -> Result<(), Failure> {
+    async fn retry_deferred(&mut self) -> Result<(), Failure> {
         loop {
-            let left = std::mem::take(&mut self.again);
+            let deferred = std::mem::take(&mut self.retry_lines);
             let mut refused = Vec::new();
-            for lines in left.chunks(LINES) {
+            for lines in deferred.chunks(CHUNK_LINES_MAX) {
                 let texts: Vec<&[u8]> = lines.iter().map(|(_, text)| text.as_slice()).collect();
-                let answer = self.sender.deliver(&texts.join(&b'\n')).await?;
-                self.count(&answer);
-                for (place, problem) in answer.refused {
-                    let (line, text) = lines[place].clone();
+                let totals = self.sender.deliver(&texts.join(&b'\n')).await?;
+                self.add_counts(&totals);
+                for (index, problem) in totals.refused {
+                    let (line, text) = lines[index].clone();
                     refused.push((line, text, problem));
                 }
             }
-            if refused.len() == left.len() {
+            if refused.len() == deferred.len() {
                 for (line, text, problem) in refused {
-                    self.refuse(line, &text, &problem)?;
+                    self.record_refusal(line, &text, &problem)?;
                 }
                 return Ok(());
             }
-            self.again = refused
-                .into_iter()
-                .map(|(line, text, _)| (line, text))
-                .collect();
+            self.retry_lines = refused.into_iter().map(|(line, text, _)| (line, text)).collect();
         }
     }
 
     fn finish(mut self) -> Result<(), Failure> {
-        if let (Some(mut file), Some(path)) = (self.refused.take(), &self.command.refused) {
-            file.flush().map_err(|error| unusable(path, &error))?;
+        if let (Some(mut file), Some(path)) = (self.refused_file.take(), &self.command.refused) {
+            file.flush().map_err(|error| file_failure(path, &error))?;
         }
         if let Some(directory) = &self.command.missing {
-            self.reasons.write(directory)?;
+            self.reasons.write_missing(directory)?;
         }
-        let is_doubtful = self.is_doubtful();
-        if let Some(progress) = self.progress.take().filter(|_| !is_doubtful) {
-            progress.forget();
+        let may_have_lost_lines = self.may_have_lost_lines();
+        if let Some(progress) = self.progress.take().filter(|_| !may_have_lost_lines) {
+            progress.remove();
         }
         let counts = &self.counts;
         let answer = serde_json::to_value(counts).expect("they are numbers");
-        let seconds = self.begun.elapsed().as_secs_f64();
-        self.output.answer(&answer, |counts: LineCounts| {
+        let seconds = self.started_at.elapsed().as_secs_f64();
+        self.output.print_answer(&answer, |counts: LineCounts| {
             format!(
                 "{} lines in {seconds:.1} s: {} documents are new, {} changed, {} unchanged, {} \
                  lines were refused",
@@ -418,9 +414,9 @@ impl Import<'_> {
             )
         })?;
         for line in self.reasons.lines() {
-            self.output.remark(&line);
+            self.output.print_remark(&line);
         }
-        if is_doubtful {
+        if may_have_lost_lines {
             return Err(Failure::failed(
                 "import_doubtful",
                 "the server was unreachable for a time, and may have lost lines that were sent \
@@ -432,14 +428,13 @@ impl Import<'_> {
         }
         match counts.refused {
             0 => Ok(()),
-            refused => Err(Failure::failed(
-                "lines_refused",
-                format!("{refused} lines were refused"),
-            )
-            .with_hint(match &self.command.refused {
-                Some(path) => format!("{} lists them with the reasons", path.display()),
-                None => "--refused FILE writes them to a file with the reasons".to_owned(),
-            })),
+            refused => {
+                Err(Failure::failed("lines_refused", format!("{refused} lines were refused"))
+                    .with_hint(match &self.command.refused {
+                        Some(path) => format!("{} lists them with the reasons", path.display()),
+                        None => "--refused FILE writes them to a file with the reasons".to_owned(),
+                    }))
+            }
         }
     }
 }

@@ -32,13 +32,10 @@ pub(super) async fn list(
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
-    let raw = RawRequest {
-        query,
-        ..RawRequest::new(Method::GET, path)
-    };
-    let body = api.raw(raw).await?.body;
+    let raw = RawRequest { query, ..RawRequest::new(Method::GET, path) };
+    let body = api.send_raw(raw).await?.body;
     if output.is_json() {
-        return output.bytes(&body);
+        return output.print_bytes(&body);
     }
     let page: HistoryPage<'_> = serde_json::from_slice(&body).map_err(|error| {
         Failure::failed("failed", format!("the response is not a page: {error}"))
@@ -50,9 +47,9 @@ pub(super) async fn list(
             item.id, item.version, item.replaced_at, item.document
         )
     });
-    output.text(&lines.collect::<String>())?;
+    output.print_text(&lines.collect::<String>())?;
     if let Some(next) = page.next {
-        output.remark(&format!("more: --cursor {next}"));
+        output.print_remark(&format!("more: --cursor {next}"));
     }
     Ok(())
 }

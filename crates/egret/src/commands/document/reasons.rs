@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
-use super::request::unusable;
+use super::request::file_failure;
 use crate::failure::Failure;
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -31,7 +31,7 @@ pub(crate) struct UnresolvedReference {
 
 impl DocumentProblem {
     /// A line that the server does not even read.
-    pub(super) fn of(failure: Failure) -> Self {
+    pub(super) fn from_failure(failure: Failure) -> Self {
         Self {
             code: failure.code,
             detail: Some(failure.message),
@@ -42,17 +42,14 @@ impl DocumentProblem {
     }
 
     /// What of it [`Reasons`] asks for, as it is read again.
-    pub(super) fn reason(&self) -> Json {
+    pub(super) fn to_record(&self) -> Json {
         json!({"code": self.code, "references": self.references})
     }
 
     /// The failure of a command that cannot go on because of it.
-    pub(super) fn failure(self) -> Failure {
+    pub(super) fn into_failure(self) -> Failure {
         let message = self.detail.unwrap_or_else(|| self.code.clone());
-        Failure {
-            retryable: self.retryable,
-            ..Failure::failed(&self.code, message)
-        }
+        Failure { retryable: self.retryable, ..Failure::failed(&self.code, message) }
     }
 }
 
@@ -66,17 +63,14 @@ pub(crate) struct Reasons {
 
 impl Reasons {
     pub(crate) fn add(&mut self, problem: &DocumentProblem) {
-        let mut said = BTreeSet::new();
+        let mut counted = BTreeSet::new();
         for reference in &problem.references {
-            let to = format!("{} in {}", reference.reference, reference.to);
+            let target = format!("{} in {}", reference.reference, reference.to);
             let missing = self.missing.entry(reference.to.clone()).or_default();
             missing.insert(reference.stub().to_string());
-            let reason = self
-                .by_code
-                .entry((problem.code.clone(), to.clone()))
-                .or_default();
+            let reason = self.by_code.entry((problem.code.clone(), target.clone())).or_default();
             // A line counts once, whatever it names there.
-            reason.0 += u64::from(said.insert(to));
+            reason.0 += u64::from(counted.insert(target));
             reason.1.insert(reference.identity.to_string());
         }
         if problem.references.is_empty() {
@@ -91,28 +85,26 @@ impl Reasons {
     }
 
     /// Writes what is not there, a file for each collection.
-    pub(super) fn write(&self, directory: &Path) -> Result<(), Failure> {
+    pub(super) fn write_missing(&self, directory: &Path) -> Result<(), Failure> {
         for (collection, documents) in &self.missing {
             let path = directory.join(format!("{collection}.ndjson"));
-            let lines: String = documents.iter().map(|one| format!("{one}\n")).collect();
+            let lines: String = documents.iter().map(|document| format!("{document}\n")).collect();
             let written = std::fs::create_dir_all(directory);
             written
                 .and_then(|()| std::fs::write(&path, lines))
-                .map_err(|error| unusable(&path, &error))?;
+                .map_err(|error| file_failure(&path, &error))?;
         }
         Ok(())
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
-        let each = self.by_code.iter();
-        each.map(|((code, to), (lines, names))| match to.as_str() {
-            "" => format!("{lines} lines: {code}"),
-            to => format!(
-                "{lines} lines: {code}, {to}: {} of them do not exist",
-                names.len()
-            ),
-        })
-        .collect()
+        let entries = self.by_code.iter();
+        entries
+            .map(|((code, to), (lines, names))| match to.as_str() {
+                "" => format!("{lines} lines: {code}"),
+                to => format!("{lines} lines: {code}, {to}: {} of them do not exist", names.len()),
+            })
+            .collect()
     }
 }
 
@@ -121,12 +113,10 @@ impl UnresolvedReference {
     fn stub(&self) -> Json {
         let mut stub = json!({});
         for (pointer, value) in self.identity.as_object().into_iter().flatten() {
-            let names = pointer
-                .split('/')
-                .skip(1)
-                .map(|name| name.replace("~1", "/").replace("~0", "~"));
-            let place = names.fold(&mut stub, |place, name| &mut place[name]);
-            *place = value.clone();
+            let names =
+                pointer.split('/').skip(1).map(|name| name.replace("~1", "/").replace("~0", "~"));
+            let slot = names.fold(&mut stub, |place, name| &mut place[name]);
+            *slot = value.clone();
         }
         stub
     }

@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::request::{borrowed, queried};
+use super::request::{as_str_pairs, database_parameters};
 use crate::api::{Api, RawRequest};
 use crate::cli;
 use crate::failure::Failure;
@@ -25,14 +25,14 @@ struct Subscription {
 impl Subscription {
     fn row(self) -> Vec<String> {
         let queue = self.queue.map(|queue| format!("queue {queue}"));
-        let to = self.webhook.or(queue).unwrap_or_default();
-        let failed = self.last_error.filter(|_| self.failures > 0);
+        let target = self.webhook.or(queue).unwrap_or_default();
+        let error = self.last_error.filter(|_| self.failures > 0);
         vec![
             self.name,
             self.collection.unwrap_or_else(|| "all".to_owned()),
-            to,
+            target,
             self.position.to_string(),
-            failed.unwrap_or_default(),
+            error.unwrap_or_default(),
         ]
     }
 }
@@ -45,34 +45,22 @@ pub(super) async fn run(
     let path = |name: String| vec!["document-subscriptions".to_owned(), name];
     match command {
         cli::SubscriptionCommand::List(place) => {
-            let query = queried(&place);
-            let answer = api
-                .get(&["document-subscriptions"], &borrowed(&query))
-                .await?;
-            output.answer(&answer, |list: Items<Subscription>| {
+            let query = database_parameters(&place);
+            let answer = api.get(&["document-subscriptions"], &as_str_pairs(&query)).await?;
+            output.print_answer(&answer, |list: Items<Subscription>| {
                 let rows = list.items.into_iter().map(Subscription::row);
-                listing(
-                    &["name", "collection", "to", "delivered up to", "failed"],
-                    rows,
-                )
+                listing(&["name", "collection", "to", "delivered up to", "failed"], rows)
             })
         }
-        cli::SubscriptionCommand::Set {
-            name,
-            webhook,
-            queue,
-            collection,
-            after,
-            place,
-        } => {
+        cli::SubscriptionCommand::Set { name, webhook, queue, collection, after, place } => {
             let body = json!({"webhook": webhook, "queue": queue, "collection": collection, "after": after});
             let raw = RawRequest {
-                query: queried(&place),
+                query: database_parameters(&place),
                 body: Some(("application/json", body.to_string().into_bytes())),
                 ..RawRequest::new(Method::PUT, path(name))
             };
-            let answer = api.raw(raw).await?.json()?;
-            output.answer(&answer, |told: Subscription| {
+            let answer = api.send_raw(raw).await?.json()?;
+            output.print_answer(&answer, |told: Subscription| {
                 format!(
                     "subscription {} receives the changes after position {}",
                     told.name, told.position
@@ -81,12 +69,12 @@ pub(super) async fn run(
         }
         cli::SubscriptionCommand::Remove { name, place } => {
             let raw = RawRequest {
-                query: queried(&place),
+                query: database_parameters(&place),
                 ..RawRequest::new(Method::DELETE, path(name.clone()))
             };
-            api.raw(raw).await?;
+            api.send_raw(raw).await?;
             let answer = json!({"name": name, "removed": true});
-            output.answer(&answer, |_: serde_json::Value| {
+            output.print_answer(&answer, |_: serde_json::Value| {
                 format!("subscription {name} is deleted")
             })
         }

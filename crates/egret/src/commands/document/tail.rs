@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::Api;
 use crate::cli::TailDocuments;
-use crate::commands::events::{Event, Listener, follow, problem};
+use crate::commands::events::{Event, Listener, follow, parse_problem};
 use crate::commands::queue::unexpected;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -26,14 +26,18 @@ struct DocumentChange {
     version: i32,
 }
 
-pub(super) async fn run(asked: TailDocuments, api: &Api, output: Output) -> Result<(), Failure> {
+pub(super) async fn run(
+    arguments: TailDocuments,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
     let mut tail = DocumentTail {
         output,
-        database: asked.place.database,
-        collection: asked.collection,
-        left: asked.limit,
-        last: asked.after,
-        has_begun: false,
+        database: arguments.place.database,
+        collection: arguments.collection,
+        remaining: arguments.limit,
+        last_position: arguments.after,
+        has_reported_start: false,
     };
     follow(&["document-changes", "events"], api, &mut tail).await
 }
@@ -43,11 +47,11 @@ struct DocumentTail {
     database: Option<String>,
     collection: Option<String>,
     /// Changes still to show.
-    left: Option<u64>,
+    remaining: Option<u64>,
     /// The position of the last that was shown, or after which to begin.
-    last: Option<i64>,
+    last_position: Option<i64>,
     /// Whether it was said where it begins.
-    has_begun: bool,
+    has_reported_start: bool,
 }
 
 impl Listener for DocumentTail {
@@ -56,73 +60,62 @@ impl Listener for DocumentTail {
 
     fn query(&self) -> Vec<(&str, String)> {
         let database = self.database.iter().map(|name| ("database", name.clone()));
-        let collection = self
-            .collection
-            .iter()
-            .map(|name| ("collection", name.clone()));
-        let after = self.last.iter().map(|after| ("after", after.to_string()));
+        let collection = self.collection.iter().map(|name| ("collection", name.clone()));
+        let after = self.last_position.iter().map(|after| ("after", after.to_string()));
         database.chain(collection).chain(after).collect()
     }
 
-    fn tell(&mut self, event: &Event<'_>) -> Result<(), Failure> {
+    fn handle_event(&mut self, event: &Event<'_>) -> Result<(), Failure> {
         match event.kind {
             Some("following") => {
                 let id = event.id.and_then(|id| id.parse().ok());
-                self.last = id.or(self.last);
-                if let (false, Some(last)) = (self.has_begun, self.last) {
-                    self.output
-                        .remark(&format!("following changes after position {last}"));
-                    self.has_begun = true;
+                self.last_position = id.or(self.last_position);
+                if let (false, Some(last)) = (self.has_reported_start, self.last_position) {
+                    self.output.print_remark(&format!("following changes after position {last}"));
+                    self.has_reported_start = true;
                 }
                 Ok(())
             }
             Some("changes") => {
                 let changes = serde_json::from_str(event.data);
-                self.show(changes.map_err(|error| unexpected(&error))?)
+                self.print_changes(changes.map_err(|error| unexpected(&error))?)
             }
-            Some("problem") => Err(problem(event.data)),
+            Some("problem") => Err(parse_problem(event.data)),
             _ => Ok(()),
         }
     }
 
     fn is_done(&self) -> bool {
-        self.left == Some(0)
+        self.remaining == Some(0)
     }
 
-    fn lose(&self, failure: &Failure) {
+    fn on_disconnected(&self, failure: &Failure) {
         let what = "retrying from the last position";
-        self.output.remark(&format!("{failure}: {what}"));
+        self.output.print_remark(&format!("{failure}: {what}"));
     }
 }
 
 impl DocumentTail {
-    fn show(&mut self, changes: DocumentChangePage) -> Result<(), Failure> {
+    fn print_changes(&mut self, changes: DocumentChangePage) -> Result<(), Failure> {
         for change in changes.items {
             if self.is_done() {
                 return Ok(());
             }
             if self.output.is_json() {
-                self.output.json_line(&change)?
+                self.output.print_json_line(&change)?
             } else {
-                self.output.text(&change.told())?
+                self.output.print_text(&change.to_line())?
             }
-            self.left = self.left.map(|left| left - 1);
+            self.remaining = self.remaining.map(|left| left - 1);
         }
-        self.last = Some(changes.position);
+        self.last_position = Some(changes.position);
         Ok(())
     }
 }
 
 impl DocumentChange {
-    fn told(&self) -> String {
-        let Self {
-            position,
-            at,
-            kind,
-            collection,
-            id,
-            version,
-        } = self;
+    fn to_line(&self) -> String {
+        let Self { position, at, kind, collection, id, version } = self;
         format!("{at}  {position}  {kind} {collection} {id}, version {version}")
     }
 }

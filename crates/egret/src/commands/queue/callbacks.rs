@@ -35,7 +35,7 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     match &arguments.command {
         Some(CallbackCommand::Delete { ids }) => {
-            tasks::each(TaskAction::Delete, ids, api, output).await
+            tasks::apply_to_each(TaskAction::Delete, ids, api, output).await
         }
         None => list(arguments, api, output).await,
     }
@@ -43,7 +43,7 @@ pub(super) async fn run(
 
 async fn list(arguments: &CallbackListing, api: &Api, output: Output) -> Result<(), Failure> {
     let filters = [("state", arguments.state.as_deref())];
-    let pages = tasks::pages(
+    let pages = tasks::read_pages(
         &["callbacks"],
         &filters,
         arguments.limit,
@@ -52,7 +52,7 @@ async fn list(arguments: &CallbackListing, api: &Api, output: Output) -> Result<
         output,
     );
     let answer = pages.await?;
-    output.answer(&answer, |page: CallbackPage| table(page.items))
+    output.print_answer(&answer, |page: CallbackPage| table(page.items))
 }
 
 fn table(items: Vec<Callback>) -> String {
@@ -67,11 +67,7 @@ fn table(items: Vec<Callback>) -> String {
             callback.state,
             format!("{}/{}", callback.attempts, callback.max_attempts),
             next.unwrap_or_default(),
-            callback
-                .error
-                .as_deref()
-                .map(first_line)
-                .unwrap_or_default(),
+            callback.error.as_deref().map(first_line).unwrap_or_default(),
         ]
     });
     let head = [

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::payload::{self, TaskFields, members, raw, unexpected};
+use super::payload::{self, TaskFields, task_fields, to_raw_value, unexpected};
 use crate::api::Api;
 use crate::cli;
 use crate::failure::Failure;
@@ -38,17 +38,17 @@ struct Refusal {
 
 pub(super) async fn run(enqueue: cli::Enqueue, api: &Api, output: Output) -> Result<(), Failure> {
     if let Some(file) = &enqueue.batch {
-        return batch(&enqueue.queue, file, api, output).await;
+        return enqueue_batch(&enqueue.queue, file, api, output).await;
     }
-    let mut task = members(&enqueue.task)?;
+    let mut task = task_fields(&enqueue.task)?;
     let mut set = |name: &str, value: Option<Json>| {
         if let Some(value) = value {
-            task.insert(name.to_owned(), raw(&value));
+            task.insert(name.to_owned(), to_raw_value(&value));
         }
     };
     let text = |value: &Option<String>| value.as_ref().map(|text| json!(text));
     set("run_at", text(&enqueue.run_at));
-    set("delay_ms", enqueue.delay.map(|it| json!(it.0)));
+    set("delay_ms", enqueue.delay.map(|delay| json!(delay.0)));
     set("unique_key", text(&enqueue.unique_key));
     let window = enqueue.unique_window;
     set("unique_window_ms", window.map(|it| json!(it.0)));
@@ -58,11 +58,11 @@ pub(super) async fn run(enqueue: cli::Enqueue, api: &Api, output: Output) -> Res
         set("after", Some(json!(enqueue.after)));
     }
     let path = ["queues", &enqueue.queue, "tasks"];
-    let answer = api.post_text(&path, raw(&task).get().to_owned()).await?;
+    let answer = api.post_text(&path, to_raw_value(&task).get().to_owned()).await?;
     let answer: Json = serde_json::from_slice(&answer).map_err(|error| unexpected(&error))?;
-    output.answer(&answer, |task: EnqueueResult| {
+    output.print_answer(&answer, |task: EnqueueResult| {
         if task.replayed {
-            output.remark("the task exists already");
+            output.print_remark("the task exists already");
         }
         task.id
     })
@@ -70,65 +70,65 @@ pub(super) async fn run(enqueue: cli::Enqueue, api: &Api, output: Output) -> Res
 
 /// Enqueues the tasks of a file, as many at a time as a request takes. Nothing is enqueued of a
 /// file of which a line is no JSON object.
-async fn batch(queue: &str, file: &Path, api: &Api, output: Output) -> Result<(), Failure> {
-    let bytes = payload::file(file)?;
+async fn enqueue_batch(queue: &str, file: &Path, api: &Api, output: Output) -> Result<(), Failure> {
+    let bytes = payload::read_file(file)?;
     let lines = lines(&bytes)?;
     for (number, line) in &lines {
-        let read: Result<TaskFields, _> = serde_json::from_str(line);
-        read.map_err(|error| Failure::usage(format!("line {number}: {error}")))?;
+        let parsed: Result<TaskFields, _> = serde_json::from_str(line);
+        parsed.map_err(|error| Failure::usage(format!("line {number}: {error}")))?;
     }
-    let mut told = EnqueueReporter::new(lines.len(), output);
-    let mut begin = 0;
-    while begin < lines.len() {
-        let count = fitting(&lines[begin..]);
+    let mut reporter = EnqueueReporter::new(lines.len(), output);
+    let mut start = 0;
+    while start < lines.len() {
+        let count = count_fitting(&lines[start..]);
         // A line that is rejected is taken out, and the rest is sent again.
-        let mut chunk: Vec<usize> = (begin..begin + count).collect();
-        begin += count;
-        while let Err(refused) = ask(queue, &lines, &chunk, api, &mut told).await? {
-            let place = chunk.remove(refused.at);
-            told.refuse(place, lines[place].0, &refused.reason);
+        let mut chunk: Vec<usize> = (start..start + count).collect();
+        start += count;
+        while let Err(rejected) = send_chunk(queue, &lines, &chunk, api, &mut reporter).await? {
+            let line_index = chunk.remove(rejected.index);
+            reporter.record_refusal(line_index, lines[line_index].0, &rejected.reason);
         }
     }
-    told.end()
+    reporter.finish()
 }
 
 /// A line of a chunk for which the server refused the whole request.
 struct RejectedItem {
     /// Its index in the chunk.
-    at: usize,
+    index: usize,
     reason: Refusal,
 }
 
 /// Asks for the tasks of a chunk of lines. Nothing is enqueued if one of them is refused.
-async fn ask(
+async fn send_chunk(
     queue: &str,
     lines: &[(usize, &str)],
     chunk: &[usize],
     api: &Api,
-    told: &mut EnqueueReporter,
+    reporter: &mut EnqueueReporter,
 ) -> Result<Result<(), RejectedItem>, Failure> {
     if chunk.is_empty() {
         return Ok(Ok(()));
     }
     let mut tasks = Vec::with_capacity(chunk.len());
-    for (at, place) in chunk.iter().enumerate() {
-        match task(lines[*place].1, chunk, &told.ids) {
+    for (index, line_index) in chunk.iter().enumerate() {
+        match parse_task(lines[*line_index].1, chunk, &reporter.ids) {
             Ok(task) => tasks.push(task),
             Err(detail) => {
                 let code = "invalid_request".to_owned();
                 let reason = Refusal { code, detail };
-                return Ok(Err(RejectedItem { at, reason }));
+                return Ok(Err(RejectedItem { index, reason }));
             }
         }
     }
-    let body = raw(&tasks).get().to_owned();
+    let body = to_raw_value(&tasks).get().to_owned();
     match api.post_text(&["queues", queue, "tasks"], body).await {
-        Ok(answer) => told.hear(&answer, lines, chunk).map(Ok),
-        Err(failure) => match misfit(&failure).filter(|(at, _)| *at < chunk.len()) {
+        Ok(answer) => reporter.record_response(&answer, lines, chunk).map(Ok),
+        Err(failure) => match parse_rejected_index(&failure).filter(|(at, _)| *at < chunk.len()) {
             Some((at, detail)) => {
                 let (code, detail) = (failure.code.clone(), detail.to_owned());
                 let reason = Refusal { code, detail };
-                Ok(Err(RejectedItem { at, reason }))
+                Ok(Err(RejectedItem { index: at, reason }))
             }
             None => Err(failure),
         },
@@ -137,16 +137,13 @@ async fn ask(
 
 /// Which task of a request was not understood, where the server says so by its place
 /// (`[3].priority: …`).
-fn misfit(failure: &Failure) -> Option<(usize, &str)> {
+fn parse_rejected_index(failure: &Failure) -> Option<(usize, &str)> {
     let (_, field) = failure
         .message
         .split_once("the body does not fit: [")
         .filter(|_| failure.code == "json_invalid")?;
-    let (place, rest) = field.split_once(']')?;
-    Some((
-        place.parse().ok()?,
-        rest.trim_start_matches(['.', ':', ' ']),
-    ))
+    let (index, rest) = field.split_once(']')?;
+    Some((index.parse().ok()?, rest.trim_start_matches(['.', ':', ' '])))
 }
 
 /// Lines that are not empty, with their numbers from 1.
@@ -161,7 +158,7 @@ fn lines(bytes: &[u8]) -> Result<Vec<(usize, &str)>, Failure> {
 }
 
 /// How many of these lines one request takes: at least one.
-fn fitting(lines: &[(usize, &str)]) -> usize {
+fn count_fitting(lines: &[(usize, &str)]) -> usize {
     let mut bytes = 0;
     let fits = |(_, line): &&(usize, &str)| {
         bytes += line.len() + 1;
@@ -172,7 +169,7 @@ fn fitting(lines: &[(usize, &str)]) -> usize {
 
 /// One line's task, or what is wrong with it. `#n` of its `after` counts the file's tasks; a
 /// request counts its own from 0.
-fn task(line: &str, chunk: &[usize], ids: &[Option<String>]) -> Result<TaskFields, String> {
+fn parse_task(line: &str, chunk: &[usize], ids: &[Option<String>]) -> Result<TaskFields, String> {
     let mut task: TaskFields = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let Some(after) = task.get("after") else {
         return Ok(task);
@@ -182,18 +179,18 @@ fn task(line: &str, chunk: &[usize], ids: &[Option<String>]) -> Result<TaskField
     let translated: Result<Vec<String>, String> = after
         .into_iter()
         .map(|text| {
-            let place = text.strip_prefix('#').and_then(|place| place.parse().ok());
-            let Some(place): Option<usize> = place else {
+            let line_index = text.strip_prefix('#').and_then(|place| place.parse().ok());
+            let Some(place): Option<usize> = line_index else {
                 return Ok(text);
             };
-            if let Ok(at) = chunk.binary_search(&place) {
-                return Ok(format!("#{at}"));
+            if let Ok(index) = chunk.binary_search(&place) {
+                return Ok(format!("#{index}"));
             }
-            let known = ids.get(place).cloned().flatten();
-            known.ok_or_else(|| format!("after: task {text} was not enqueued"))
+            let id = ids.get(place).cloned().flatten();
+            id.ok_or_else(|| format!("after: task {text} was not enqueued"))
         })
         .collect();
-    task.insert("after".to_owned(), raw(&translated?));
+    task.insert("after".to_owned(), to_raw_value(&translated?));
     Ok(task)
 }
 
@@ -207,15 +204,10 @@ struct EnqueueReporter {
 
 impl EnqueueReporter {
     fn new(tasks: usize, output: Output) -> Self {
-        Self {
-            output,
-            ids: vec![None; tasks],
-            items: vec![Json::Null; tasks],
-            refused: 0,
-        }
+        Self { output, ids: vec![None; tasks], items: vec![Json::Null; tasks], refused: 0 }
     }
 
-    fn hear(
+    fn record_response(
         &mut self,
         answer: &[u8],
         lines: &[(usize, &str)],
@@ -227,30 +219,31 @@ impl EnqueueReporter {
         }
         let answer: BatchResponse =
             serde_json::from_slice(answer).map_err(|error| unexpected(&error))?;
-        for (place, item) in chunk.iter().zip(answer.items) {
+        for (line_index, item) in chunk.iter().zip(answer.items) {
             let outcome = ItemOutcome::deserialize(&item).map_err(|error| unexpected(&error))?;
             match (&outcome.id, &outcome.error) {
-                (Some(id), _) if !self.output.is_json() => self.output.text(id)?,
-                (_, Some(refusal)) => self.refuse(*place, lines[*place].0, refusal),
+                (Some(id), _) if !self.output.is_json() => self.output.print_text(id)?,
+                (_, Some(refusal)) => {
+                    self.record_refusal(*line_index, lines[*line_index].0, refusal)
+                }
                 _ => {}
             }
-            self.ids[*place] = outcome.id;
-            self.items[*place] = item;
+            self.ids[*line_index] = outcome.id;
+            self.items[*line_index] = item;
         }
         Ok(())
     }
 
-    fn refuse(&mut self, place: usize, number: usize, refusal: &Refusal) {
+    fn record_refusal(&mut self, line_index: usize, number: usize, refusal: &Refusal) {
         self.refused += 1;
         let Refusal { code, detail } = refusal;
-        self.output
-            .remark(&format!("line {number}: {detail} ({code})"));
-        self.items[place] = json!({"error": {"code": code, "detail": detail}});
+        self.output.print_remark(&format!("line {number}: {detail} ({code})"));
+        self.items[line_index] = json!({"error": {"code": code, "detail": detail}});
     }
 
-    fn end(self) -> Result<(), Failure> {
+    fn finish(self) -> Result<(), Failure> {
         if self.output.is_json() {
-            self.output.json(&json!({"items": self.items}))?;
+            self.output.print_json(&json!({"items": self.items}))?;
         }
         match self.refused {
             0 => Ok(()),

@@ -5,9 +5,9 @@ use serde_json::json;
 
 use crate::api::Api;
 use crate::cli::Outbox;
-use crate::commands::plural::{are, number_of};
+use crate::commands::plural::{is_or_are, number_of};
 use crate::failure::Failure;
-use crate::output::{self, Output, duration, listing};
+use crate::output::{self, Output, format_duration, listing};
 use crate::responses::Items;
 
 #[derive(Debug, Deserialize)]
@@ -40,7 +40,7 @@ pub(crate) async fn run(command: Outbox, api: &Api, output: Output) -> Result<()
         Outbox::Install { database, grant } => {
             let body = json!({"database": database, "grant": grant});
             let answer = api.post(&["outboxes"], body).await?;
-            output.answer(&answer, |place: OutboxRowCount| {
+            output.print_answer(&answer, |place: OutboxRowCount| {
                 let database = place.database;
                 let callers = match grant.as_slice() {
                     [] => "its owner alone; --grant ROLE lets others".to_owned(),
@@ -53,23 +53,18 @@ pub(crate) async fn run(command: Outbox, api: &Api, output: Output) -> Result<()
         }
         Outbox::Status => {
             let answer = api.get(&["outboxes"], &[]).await?;
-            output.answer(&answer, table)
+            output.print_answer(&answer, table)
         }
         Outbox::Retry { database } => {
-            let database = meant(database, api).await?;
-            let answer = api
-                .post(&["outboxes", &database, "retry"], json!({}))
-                .await?;
-            output.answer(&answer, |again: OutboxRowCount| {
-                let (rows, are) = (number_of(again.rows, "row"), are(again.rows));
-                format!(
-                    "{rows} of {} {are} queued for another attempt",
-                    again.database
-                )
+            let database = resolve_database(database, api).await?;
+            let answer = api.post(&["outboxes", &database, "retry"], json!({})).await?;
+            output.print_answer(&answer, |retried: OutboxRowCount| {
+                let (rows, are) = (number_of(retried.rows, "row"), is_or_are(retried.rows));
+                format!("{rows} of {} {are} queued for another attempt", retried.database)
             })
         }
         Outbox::Remove { database, force } => {
-            let database = meant(database, api).await?;
+            let database = resolve_database(database, api).await?;
             let force = if force { "true" } else { "false" };
             let path = ["outboxes", &database];
             let removed = api.delete(&path, &[("force", force)]).await;
@@ -77,11 +72,11 @@ pub(crate) async fn run(command: Outbox, api: &Api, output: Output) -> Result<()
                 "outbox_in_use" => failure.with_hint("--force removes them with it"),
                 _ => failure,
             })?;
-            output.answer(&answer, |gone: OutboxRowCount| match gone.rows {
-                0 => format!("the outbox of {} is removed", gone.database),
+            output.print_answer(&answer, |result: OutboxRowCount| match result.rows {
+                0 => format!("the outbox of {} is removed", result.database),
                 rows => format!(
                     "the outbox of {} is removed, with {}",
-                    gone.database,
+                    result.database,
                     number_of(rows, "row")
                 ),
             })
@@ -90,7 +85,7 @@ pub(crate) async fn run(command: Outbox, api: &Api, output: Output) -> Result<()
 }
 
 /// The database named, else the only one with an outbox.
-async fn meant(named: Option<String>, api: &Api) -> Result<String, Failure> {
+async fn resolve_database(named: Option<String>, api: &Api) -> Result<String, Failure> {
     if let Some(named) = named {
         return Ok(named);
     }
@@ -111,26 +106,23 @@ async fn meant(named: Option<String>, api: &Api) -> Result<String, Failure> {
 }
 
 fn table(list: Outboxes) -> String {
-    let rows = list.items.into_iter().map(|one| {
-        let held: Vec<String> = one.held.into_keys().collect();
+    let rows = list.items.into_iter().map(|outbox| {
+        let held: Vec<String> = outbox.held.into_keys().collect();
         let reader = match held.as_slice() {
-            [] => one.reader,
-            queues => format!("{}, but holds {}", one.reader, queues.join(", ")),
+            [] => outbox.reader,
+            queues => format!("{}, but holds {}", outbox.reader, queues.join(", ")),
         };
         vec![
-            one.database,
-            one.waiting.to_string(),
-            one.oldest_ms.map_or_else(String::new, duration),
-            one.rejected.to_string(),
+            outbox.database,
+            outbox.waiting.to_string(),
+            outbox.oldest_ms.map_or_else(String::new, format_duration),
+            outbox.rejected.to_string(),
             reader,
         ]
     });
-    let mut text = listing(
-        &["database", "waiting", "oldest", "rejected", "reader"],
-        rows,
-    );
+    let mut text = listing(&["database", "waiting", "oldest", "rejected", "reader"], rows);
     if list.incomplete {
-        text.push_str(output::INCOMPLETE);
+        text.push_str(output::INCOMPLETE_NOTE);
     }
     text
 }

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 pub(super) type TaskFields = BTreeMap<String, Box<RawValue>>;
 
 /// A value as the text it has in a body.
-pub(super) fn raw(value: &impl Serialize) -> Box<RawValue> {
+pub(super) fn to_raw_value(value: &impl Serialize) -> Box<RawValue> {
     serde_json::value::to_raw_value(value).expect("the values of options are plain JSON")
 }
 
@@ -25,7 +25,7 @@ pub(super) fn raw(value: &impl Serialize) -> Box<RawValue> {
 #[derive(Debug, Default)]
 pub(super) enum Content {
     #[default]
-    Nothing,
+    Empty,
     /// JSON, as its author wrote it.
     Text(Box<RawValue>),
     Bytes(Vec<u8>),
@@ -33,21 +33,21 @@ pub(super) enum Content {
 
 impl Content {
     /// The content that an answer has in one of two members: as JSON or as base64.
-    pub(super) fn of(
+    pub(super) fn from_members(
         text: Option<Box<RawValue>>,
         base64: Option<&str>,
     ) -> Result<Self, base64::DecodeError> {
         match (text, base64) {
             (Some(text), _) => Ok(Content::Text(text)),
             (None, Some(base64)) => STANDARD.decode(base64).map(Content::Bytes),
-            (None, None) => Ok(Content::Nothing),
+            (None, None) => Ok(Content::Empty),
         }
     }
 
     /// What a command has printed: JSON where it is that.
-    pub(super) fn printed(bytes: Vec<u8>) -> Self {
+    pub(super) fn from_output(bytes: Vec<u8>) -> Self {
         if bytes.is_empty() {
-            return Content::Nothing;
+            return Content::Empty;
         }
         match serde_json::from_slice::<Box<RawValue>>(&bytes) {
             Ok(text) => Content::Text(text),
@@ -58,32 +58,32 @@ impl Content {
     /// The bytes that it stands for.
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
-            Content::Nothing => &[],
+            Content::Empty => &[],
             Content::Text(text) => text.get().as_bytes(),
             Content::Bytes(bytes) => bytes,
         }
     }
 
     /// Puts it among the members of a body: `what`, or `what_base64`.
-    pub(super) fn put(self, what: &str, members: &mut TaskFields) {
+    pub(super) fn insert_into(self, name: &str, members: &mut TaskFields) {
         match self {
-            Content::Nothing => {}
+            Content::Empty => {}
             Content::Text(text) => {
-                members.insert(what.to_owned(), text);
+                members.insert(name.to_owned(), text);
             }
             Content::Bytes(bytes) => {
-                members.insert(format!("{what}_base64"), raw(&STANDARD.encode(bytes)));
+                members.insert(format!("{name}_base64"), to_raw_value(&STANDARD.encode(bytes)));
             }
         }
     }
 }
 
 /// Reads a payload as a user names it.
-pub(super) fn read(given: &str, is_bytes: bool) -> Result<Content, Failure> {
-    let bytes = match given.strip_prefix('@') {
-        Some(path) => file(Path::new(path))?,
-        None if given == "-" => standard_input()?,
-        None => given.as_bytes().to_vec(),
+pub(super) fn read_payload(argument: &str, is_bytes: bool) -> Result<Content, Failure> {
+    let bytes = match argument.strip_prefix('@') {
+        Some(path) => read_file(Path::new(path))?,
+        None if argument == "-" => read_standard_input()?,
+        None => argument.as_bytes().to_vec(),
     };
     if is_bytes {
         return Ok(Content::Bytes(bytes));
@@ -96,14 +96,14 @@ pub(super) fn read(given: &str, is_bytes: bool) -> Result<Content, Failure> {
 }
 
 /// A file's content; `-` is standard input.
-pub(super) fn file(path: &Path) -> Result<Vec<u8>, Failure> {
+pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
     if path == Path::new("-") {
-        return standard_input();
+        return read_standard_input();
     }
     std::fs::read(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
 }
 
-fn standard_input() -> Result<Vec<u8>, Failure> {
+fn read_standard_input() -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = std::io::stdin().lock().read_to_end(&mut bytes);
     read.map_err(|error| Failure::usage(format!("standard input: {error}")))?;
@@ -111,28 +111,22 @@ fn standard_input() -> Result<Vec<u8>, Failure> {
 }
 
 /// What the options of a task say.
-pub(super) fn members(task: &cli::TaskArgs) -> Result<TaskFields, Failure> {
+pub(super) fn task_fields(task: &cli::TaskArgs) -> Result<TaskFields, Failure> {
     let mut members = TaskFields::new();
-    if let Some(given) = &task.payload {
-        read(given, task.bytes)?.put("payload", &mut members);
+    if let Some(argument) = &task.payload {
+        read_payload(argument, task.bytes)?.insert_into("payload", &mut members);
     }
     let mut set = |name: &str, value: Option<Json>| {
         if let Some(value) = value {
-            members.insert(name.to_owned(), raw(&value));
+            members.insert(name.to_owned(), to_raw_value(&value));
         }
     };
     set("priority", task.priority.map(|it| json!(it)));
-    set(
-        "ordering_key",
-        task.ordering_key.as_ref().map(|it| json!(it)),
-    );
+    set("ordering_key", task.ordering_key.as_ref().map(|it| json!(it)));
     set("max_attempts", task.max_attempts.map(|it| json!(it)));
     set("retry", retry_object(&task.retry, None));
-    set("timeout_ms", task.timeout.map(|it| json!(it.0)));
-    set(
-        "callback_url",
-        task.callback_url.as_ref().map(|it| json!(it)),
-    );
+    set("timeout_ms", task.timeout.map(|timeout| json!(timeout.0)));
+    set("callback_url", task.callback_url.as_ref().map(|it| json!(it)));
     if !task.tags.is_empty() {
         set("tags", Some(json!(task.tags)));
     }
@@ -144,7 +138,7 @@ pub(super) fn members(task: &cli::TaskArgs) -> Result<TaskFields, Failure> {
 }
 
 /// A retry policy where anything is said of it; the rest is as `before`, or as Egret's default.
-pub(super) fn retry_object(retry: &cli::RetryArgs, before: Option<&Json>) -> Option<Json> {
+pub(super) fn retry_object(retry: &cli::RetryArgs, previous: Option<&Json>) -> Option<Json> {
     let backoff = retry.backoff.map(|it| match it {
         cli::BackoffKind::Fixed => json!("fixed"),
         cli::BackoffKind::Linear => json!("linear"),
@@ -155,22 +149,22 @@ pub(super) fn retry_object(retry: &cli::RetryArgs, before: Option<&Json>) -> Opt
         cli::Jitter::Full => json!("full"),
         cli::Jitter::Equal => json!("equal"),
     });
-    let given = [
+    let fields = [
         ("backoff", backoff),
-        ("base_ms", retry.base.map(|it| json!(it.0))),
+        ("base_ms", retry.base.map(|span| json!(span.0))),
         ("max_ms", retry.max.map(|it| json!(it.0))),
         ("jitter", jitter),
     ];
-    if given.iter().all(|(_, value)| value.is_none()) {
+    if fields.iter().all(|(_, value)| value.is_none()) {
         return None;
     }
-    let mut whole = before.cloned().unwrap_or_else(|| json!({}));
-    for (name, value) in given {
+    let mut policy = previous.cloned().unwrap_or_else(|| json!({}));
+    for (name, value) in fields {
         if let Some(value) = value {
-            whole[name] = value;
+            policy[name] = value;
         }
     }
-    Some(whole)
+    Some(policy)
 }
 
 /// Fields of a response that are kept as they came.
@@ -185,26 +179,23 @@ pub(super) struct RawFields {
 
 impl RawFields {
     /// Parses an answer about one task.
-    pub(super) fn of(answer: &[u8]) -> Result<Self, Failure> {
+    pub(super) fn parse(answer: &[u8]) -> Result<Self, Failure> {
         serde_json::from_slice(answer).map_err(|error| unexpected(&error))
     }
 
     pub(super) fn payload(self) -> Result<Content, Failure> {
-        let content = Content::of(self.payload, self.payload_base64.as_deref());
+        let content = Content::from_members(self.payload, self.payload_base64.as_deref());
         content.map_err(|error| unexpected(&error))
     }
 
     pub(super) fn result(self) -> Result<Content, Failure> {
-        let content = Content::of(self.result, self.result_base64.as_deref());
+        let content = Content::from_members(self.result, self.result_base64.as_deref());
         content.map_err(|error| unexpected(&error))
     }
 }
 
 /// Failure for a response that cannot be parsed.
 pub(in crate::commands) fn unexpected(error: &dyn std::fmt::Display) -> Failure {
-    Failure::failed(
-        "unexpected_answer",
-        format!("unexpected response of the server: {error}"),
-    )
-    .with_hint("use the same version of Egret for client and server")
+    Failure::failed("unexpected_answer", format!("unexpected response of the server: {error}"))
+        .with_hint("use the same version of Egret for client and server")
 }

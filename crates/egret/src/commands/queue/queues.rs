@@ -11,9 +11,9 @@ use super::payload::retry_object;
 use super::tasks::remark_unavailable;
 use crate::api::Api;
 use crate::cli;
-use crate::commands::plural::{are, number_of};
+use crate::commands::plural::{is_or_are, number_of};
 use crate::failure::Failure;
-use crate::output::{self, Output, duration, facts, listing};
+use crate::output::{self, Output, format_duration, format_fields, listing};
 use crate::responses::Items;
 
 #[derive(Debug, Deserialize)]
@@ -66,26 +66,22 @@ pub(super) async fn create(
     output: Output,
 ) -> Result<(), Failure> {
     let path = ["queues", create.queue.as_str()];
-    let before = match api.get(&path, &[]).await {
+    let existing = match api.get(&path, &[]).await {
         Ok(queue) => Some(queue),
         Err(failure) if failure.code == "queue_not_found" => None,
         Err(failure) => return Err(failure),
     };
-    let body = changes(&create, before.as_ref());
+    let body = changed_settings(&create, existing.as_ref());
     let answer = api.put(&path, body).await?;
-    let done = if before.is_some() {
-        "changed"
-    } else {
-        "created"
-    };
-    output.answer(&answer, |queue: QueueDetails| {
-        format!("queue {} is {done}\n\n{}", queue.name, described(&queue))
+    let outcome = if existing.is_some() { "changed" } else { "created" };
+    output.print_answer(&answer, |queue: QueueDetails| {
+        format!("queue {} is {outcome}\n\n{}", queue.name, describe(&queue))
     })
 }
 
 /// What the options change. Settings of several parts are sent whole: what is not given of them is
 /// as before.
-fn changes(create: &cli::CreateQueue, before: Option<&Json>) -> Json {
+fn changed_settings(create: &cli::CreateQueue, existing: Option<&Json>) -> Json {
     let mut body = Map::new();
     let mut set = |name: &str, value: Option<Json>| {
         if let Some(value) = value {
@@ -97,48 +93,29 @@ fn changes(create: &cli::CreateQueue, before: Option<&Json>) -> Json {
     set("lease_ms", ms(create.lease));
     set("timeout_ms", ms(create.timeout));
     set("concurrency", create.concurrency.map(|it| json!(it)));
-    set(
-        "key_concurrency",
-        create.key_concurrency.map(|it| json!(it)),
-    );
+    set("key_concurrency", create.key_concurrency.map(|it| json!(it)));
     set("rate_per_second", create.rate.map(|it| json!(it)));
     set("rate_burst", create.rate_burst.map(|it| json!(it)));
     set("unique_window_ms", ms(create.unique_window));
     set("aging_ms", ms(create.aging));
-    let known = |name: &str| before.map(|queue| &queue["settings"][name]);
-    set("retry", retry_object(&create.retry, known("retry")));
+    let existing_setting = |name: &str| existing.map(|queue| &queue["settings"][name]);
+    set("retry", retry_object(&create.retry, existing_setting("retry")));
     let defaults = QueueSettings::default();
-    let kept = [
-        (
-            "completed",
-            create.keep_completed,
-            create.keep_completed_count,
-            defaults.completed,
-        ),
-        (
-            "dead",
-            create.keep_dead,
-            create.keep_dead_count,
-            defaults.dead,
-        ),
-        (
-            "cancelled",
-            create.keep_cancelled,
-            create.keep_cancelled_count,
-            defaults.cancelled,
-        ),
+    let retentions = [
+        ("completed", create.keep_completed, create.keep_completed_count, defaults.completed),
+        ("dead", create.keep_dead, create.keep_dead_count, defaults.dead),
+        ("cancelled", create.keep_cancelled, create.keep_cancelled_count, defaults.cancelled),
     ];
-    for (name, age, count, default) in kept {
+    for (name, age, count, default) in retentions {
         if age.is_none() && count.is_none() {
             continue;
         }
-        let before = known(name).and_then(|kept| Retention::deserialize(kept).ok());
-        let Kept { age_ms, count: all } = before.map_or(default, |kept| Kept {
-            age_ms: kept.age_ms,
-            count: kept.count,
-        });
+        let previous =
+            existing_setting(name).and_then(|retention| Retention::deserialize(retention).ok());
+        let Kept { age_ms, count: previous_count } =
+            previous.map_or(default, |kept| Kept { age_ms: kept.age_ms, count: kept.count });
         let age_ms = age.map_or(age_ms, |span| span.0);
-        let kept = json!({"age_ms": age_ms, "count": count.unwrap_or(all)});
+        let kept = json!({"age_ms": age_ms, "count": count.unwrap_or(previous_count)});
         set(name, Some(kept));
     }
     Json::Object(body)
@@ -146,11 +123,8 @@ fn changes(create: &cli::CreateQueue, before: Option<&Json>) -> Json {
 
 pub(super) async fn list(api: &Api, output: Output) -> Result<(), Failure> {
     let answer = api.get(&["queues"], &[]).await?;
-    output.answer(&answer, |list: Items<QueueDetails>| {
-        let unavailable = list
-            .items
-            .iter()
-            .flat_map(|queue| &queue.unavailable_partitions);
+    output.print_answer(&answer, |list: Items<QueueDetails>| {
+        let unavailable = list.items.iter().flat_map(|queue| &queue.unavailable_partitions);
         remark_unavailable(&unavailable.copied().collect(), output);
         let rows = list.items.iter().map(|queue| {
             let count = |state: TaskState| number(queue.counts.get(state.as_str()));
@@ -166,7 +140,7 @@ pub(super) async fn list(api: &Api, output: Output) -> Result<(), Failure> {
                 count(TaskState::Cancelled),
                 match queue.oldest_ready_ms {
                     0 => String::new(),
-                    ms => duration(ms),
+                    ms => format_duration(ms),
                 },
             ]
         });
@@ -188,15 +162,20 @@ pub(super) async fn list(api: &Api, output: Output) -> Result<(), Failure> {
 
 pub(super) async fn show(name: &str, api: &Api, output: Output) -> Result<(), Failure> {
     let answer = api.get(&["queues", name], &[]).await?;
-    output.answer(&answer, |queue: QueueDetails| {
+    output.print_answer(&answer, |queue: QueueDetails| {
         remark_unavailable(&queue.unavailable_partitions, output);
-        described(&queue)
+        describe(&queue)
     })
 }
 
-pub(super) async fn flow(name: &str, word: &str, api: &Api, output: Output) -> Result<(), Failure> {
-    let answer = api.post(&["queues", name, word], json!({})).await?;
-    output.answer(&answer, |queue: QueueDetails| {
+pub(super) async fn set_flow(
+    name: &str,
+    action: &str,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
+    let answer = api.post(&["queues", name, action], json!({})).await?;
+    output.print_answer(&answer, |queue: QueueDetails| {
         format!("queue {} is {}", queue.name, flow_of(&queue))
     })
 }
@@ -208,7 +187,7 @@ struct CallbackKey {
 
 pub(super) async fn callback_key(api: &Api, output: Output) -> Result<(), Failure> {
     let answer = api.get(&["callback-key"], &[]).await?;
-    output.answer(&answer, |answer: CallbackKey| answer.key)
+    output.print_answer(&answer, |answer: CallbackKey| answer.key)
 }
 
 pub(super) async fn purge(
@@ -219,14 +198,12 @@ pub(super) async fn purge(
     output: Output,
 ) -> Result<(), Failure> {
     if !yes {
-        return foretold(name, states, api, output).await;
+        return preview_purge(name, states, api, output).await;
     }
-    let answer = api
-        .post(&["queues", name, "purge"], json!({"states": states}))
-        .await?;
-    output.answer(&answer, |gone: DeleteResult| {
-        let tasks = number_of(gone.deleted, "task");
-        format!("{tasks} of {name} {} deleted", are(gone.deleted))
+    let answer = api.post(&["queues", name, "purge"], json!({"states": states})).await?;
+    output.print_answer(&answer, |result: DeleteResult| {
+        let tasks = number_of(result.deleted, "task");
+        format!("{tasks} of {name} {} deleted", is_or_are(result.deleted))
     })
 }
 
@@ -236,7 +213,7 @@ struct DeleteResult {
 }
 
 /// Says what a purge would delete.
-pub(super) async fn foretold(
+pub(super) async fn preview_purge(
     name: &str,
     states: &[String],
     api: &Api,
@@ -244,20 +221,19 @@ pub(super) async fn foretold(
 ) -> Result<(), Failure> {
     let answer = api.get(&["queues", name], &[]).await?;
     let queue: QueueDetails = output::decode(&answer)?;
-    let wanted = |state: &String| match states {
+    let is_selected = |state: &String| match states {
         [] => state != TaskState::Leased.as_str(),
         states => states.contains(state),
     };
     let counts = queue.counts.into_iter();
-    let met: BTreeMap<String, u64> = counts
-        .filter(|(state, count)| wanted(state) && *count > 0)
-        .collect();
-    let answer = json!({"deleted": 0, "would_delete": met});
-    output.answer(&answer, |_: Json| {
-        if met.is_empty() {
+    let deletable: BTreeMap<String, u64> =
+        counts.filter(|(state, count)| is_selected(state) && *count > 0).collect();
+    let answer = json!({"deleted": 0, "would_delete": deletable});
+    output.print_answer(&answer, |_: Json| {
+        if deletable.is_empty() {
             return format!("there is nothing to delete in {name}");
         }
-        let counts = met
+        let counts = deletable
             .iter()
             .map(|(state, count)| format!("{count} {state}"))
             .collect::<Vec<String>>()
@@ -279,7 +255,7 @@ pub(super) async fn delete(
         _ => failure,
     })?;
     let answer = json!({"queue": name, "deleted": true});
-    output.answer(&answer, |_: Json| format!("queue {name} is deleted"))
+    output.print_answer(&answer, |_: Json| format!("queue {name} is deleted"))
 }
 
 fn number(count: Option<&u64>) -> String {
@@ -295,23 +271,23 @@ fn flow_of(queue: &QueueDetails) -> &'static str {
     }
 }
 
-fn described(queue: &QueueDetails) -> String {
+fn describe(queue: &QueueDetails) -> String {
     let settings = &queue.settings;
-    let counts = facts(&[
+    let counts = format_fields(&[
         ("queue", queue.name.clone()),
         ("flow", flow_of(queue).to_owned()),
         ("created", queue.created_at.to_string()),
-        ("tasks", counted(&queue.counts)),
+        ("tasks", describe_counts(&queue.counts)),
         (
             "oldest ready",
             match queue.oldest_ready_ms {
                 0 => String::new(),
-                ms => duration(ms),
+                ms => format_duration(ms),
             },
         ),
     ]);
     let retry = &settings.retry;
-    let any = |number: u64| match number {
+    let or_unlimited = |number: u64| match number {
         0 => "any number".to_owned(),
         number => number.to_string(),
     };
@@ -320,63 +296,63 @@ fn described(queue: &QueueDetails) -> String {
         (rate, 0) => format!("{rate} a second"),
         (rate, burst) => format!("{rate} a second, {burst} at once after a pause"),
     };
-    let settings = facts(&[
+    let settings = format_fields(&[
         ("max attempts", settings.max_attempts.to_string()),
         (
             "retry",
             format!(
                 "{} from {} up to {}, jitter {}",
                 retry.backoff,
-                duration(retry.base_ms),
-                duration(retry.max_ms),
+                format_duration(retry.base_ms),
+                format_duration(retry.max_ms),
                 retry.jitter
             ),
         ),
-        ("lease", duration(settings.lease_ms)),
+        ("lease", format_duration(settings.lease_ms)),
         (
             "timeout",
             match settings.timeout_ms {
                 0 => "none".to_owned(),
-                ms => duration(ms),
+                ms => format_duration(ms),
             },
         ),
-        ("concurrency", any(settings.concurrency)),
-        ("per key", any(settings.key_concurrency)),
+        ("concurrency", or_unlimited(settings.concurrency)),
+        ("per key", or_unlimited(settings.key_concurrency)),
         ("rate", rate),
-        ("keep completed", kept(settings.completed)),
-        ("keep dead", kept(settings.dead)),
-        ("keep cancelled", kept(settings.cancelled)),
-        ("unique window", duration(settings.unique_window_ms)),
+        ("keep completed", describe_retention(settings.completed)),
+        ("keep dead", describe_retention(settings.dead)),
+        ("keep cancelled", describe_retention(settings.cancelled)),
+        ("unique window", format_duration(settings.unique_window_ms)),
         (
             "aging",
             match settings.aging_ms {
                 0 => "never".to_owned(),
-                ms => format!("one priority higher every {}", duration(ms)),
+                ms => format!("one priority higher every {}", format_duration(ms)),
             },
         ),
     ]);
     format!("{counts}\n{settings}")
 }
 
-fn counted(counts: &BTreeMap<String, u64>) -> String {
+fn describe_counts(counts: &BTreeMap<String, u64>) -> String {
     let states = TaskState::ALL.iter().map(|state| state.as_str());
-    let met: Vec<String> = states
+    let parts: Vec<String> = states
         .filter_map(|state| {
             let count = counts.get(state).filter(|count| **count > 0)?;
             Some(format!("{count} {state}"))
         })
         .collect();
-    match met.as_slice() {
+    match parts.as_slice() {
         [] => "none".to_owned(),
         met => met.join(", "),
     }
 }
 
-fn kept(retention: Retention) -> String {
+fn describe_retention(retention: Retention) -> String {
     match (retention.age_ms, retention.count) {
         (0, 0) => "for ever".to_owned(),
         (0, count) => format!("the last {count}"),
-        (age, 0) => duration(age),
-        (age, count) => format!("{}, the last {count}", duration(age)),
+        (age, 0) => format_duration(age),
+        (age, count) => format!("{}, the last {count}", format_duration(age)),
     }
 }

@@ -26,19 +26,14 @@ pub(super) async fn run(
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
-    let mut tail = TaskTail {
-        output,
-        left: limit,
-        queues,
-        states,
-    };
+    let mut tail = TaskTail { output, remaining: limit, queues, states };
     follow(&["tasks", "events"], api, &mut tail).await
 }
 
 struct TaskTail<'a> {
     output: Output,
     /// Changes still to show.
-    left: Option<u64>,
+    remaining: Option<u64>,
     queues: &'a [String],
     states: &'a [String],
 }
@@ -52,19 +47,19 @@ impl Listener for TaskTail<'_> {
         queues.chain(states).collect()
     }
 
-    fn tell(&mut self, event: &Event<'_>) -> Result<(), Failure> {
+    fn handle_event(&mut self, event: &Event<'_>) -> Result<(), Failure> {
         let data = event.data;
         match event.kind {
             Some("change") => {
-                self.left = self.left.map(|left| left.saturating_sub(1));
-                self.change(data)
+                self.remaining = self.remaining.map(|left| left.saturating_sub(1));
+                self.print_change(data)
             }
             Some("missed") if self.output.is_json() => {
                 let count: Json = serde_json::from_str(data).unwrap_or_default();
-                self.output.json_line(&json!({"missed": count}))
+                self.output.print_json_line(&json!({"missed": count}))
             }
             Some("missed") => {
-                self.output.remark(&format!("{data} changes were missed"));
+                self.output.print_remark(&format!("{data} changes were missed"));
                 Ok(())
             }
             _ => Ok(()),
@@ -72,23 +67,23 @@ impl Listener for TaskTail<'_> {
     }
 
     fn is_done(&self) -> bool {
-        self.left == Some(0)
+        self.remaining == Some(0)
     }
 
-    fn lose(&self, failure: &Failure) {
+    fn on_disconnected(&self, failure: &Failure) {
         let what = "reconnecting; changes in between are not shown";
-        self.output.remark(&format!("{failure}: {what}"));
+        self.output.print_remark(&format!("{failure}: {what}"));
     }
 }
 
 impl TaskTail<'_> {
-    fn change(&self, data: &str) -> Result<(), Failure> {
+    fn print_change(&self, data: &str) -> Result<(), Failure> {
         if self.output.is_json() {
-            return self.output.text(data);
+            return self.output.print_text(data);
         }
         let change: TaskStateChange =
             serde_json::from_str(data).map_err(|error| unexpected(&error))?;
-        self.output.text(&format!(
+        self.output.print_text(&format!(
             "{}  {}  {}  {:9}  attempt {}",
             change.at, change.queue, change.id, change.state, change.attempt
         ))

@@ -13,10 +13,10 @@ use super::work::ReconnectBackoff;
 use crate::api::Api;
 use crate::cli;
 use crate::failure::Failure;
-use crate::output::{self, Output, facts, listing, printable};
+use crate::output::{self, Output, format_fields, listing, printable};
 
 /// The longest that one request waits.
-const WAIT: Duration = Duration::from_secs(20);
+const LONG_POLL_MAX: Duration = Duration::from_secs(20);
 
 /// The most that a page of a list holds.
 const PAGE_MAX: u64 = 1_000;
@@ -67,13 +67,10 @@ pub(super) async fn list(
     output: Output,
 ) -> Result<(), Failure> {
     let path = ["queues", &arguments.queue, "tasks"];
-    let filters = [
-        ("state", arguments.state.as_deref()),
-        ("tag", arguments.tag.as_deref()),
-    ];
+    let filters = [("state", arguments.state.as_deref()), ("tag", arguments.tag.as_deref())];
     let (limit, cursor) = (arguments.limit, arguments.cursor.clone());
-    let answer = pages(&path, &filters, limit, cursor, api, output).await?;
-    output.answer(&answer, |page: TaskPage| table(&page.items))
+    let answer = read_pages(&path, &filters, limit, cursor, api, output).await?;
+    output.print_answer(&answer, |page: TaskPage| table(&page.items))
 }
 
 /// Says that what partitions hold is missing from an answer because they do not work.
@@ -82,7 +79,7 @@ pub(super) fn remark_unavailable(partitions: &BTreeSet<u32>, output: Output) {
         return;
     }
     let partitions: Vec<String> = partitions.iter().map(u32::to_string).collect();
-    output.remark(&format!(
+    output.print_remark(&format!(
         "tasks of failed partitions are missing here: {} (`egret status` shows why they failed)",
         partitions.join(", ")
     ));
@@ -90,7 +87,7 @@ pub(super) fn remark_unavailable(partitions: &BTreeSet<u32>, output: Output) {
 
 /// Reads pages of a list until there are `limit` items, from a cursor on. Says how to go on where
 /// there are more, and which partitions do not answer.
-pub(super) async fn pages(
+pub(super) async fn read_pages(
     path: &[&str],
     filters: &[(&str, Option<&str>)],
     limit: u64,
@@ -100,20 +97,16 @@ pub(super) async fn pages(
 ) -> Result<Json, Failure> {
     let mut items = Vec::new();
     let mut unavailable = BTreeSet::new();
-    let mut left = limit;
+    let mut remaining = limit;
     // Pages may be smaller than what the user wants to see at once.
-    while left > 0 {
-        let limit = left.min(PAGE_MAX).to_string();
+    while remaining > 0 {
+        let limit = remaining.min(PAGE_MAX).to_string();
         let mut query = vec![("limit", limit.as_str())];
-        for (name, value) in filters
-            .iter()
-            .copied()
-            .chain([("cursor", cursor.as_deref())])
-        {
+        for (name, value) in filters.iter().copied().chain([("cursor", cursor.as_deref())]) {
             query.extend(value.map(|value| (name, value)));
         }
         let page: TaskPage = output::decode(&api.get(path, &query).await?)?;
-        left = left.saturating_sub(page.items.len() as u64);
+        remaining = remaining.saturating_sub(page.items.len() as u64);
         items.extend(page.items);
         unavailable.extend(page.unavailable_partitions);
         cursor = page.next_cursor;
@@ -124,7 +117,7 @@ pub(super) async fn pages(
     if !output.is_json()
         && let Some(cursor) = &cursor
     {
-        output.remark(&format!("more: --cursor {cursor}"));
+        output.print_remark(&format!("more: --cursor {cursor}"));
     }
     remark_unavailable(&unavailable, output);
     let mut answer = json!({"items": items, "next_cursor": cursor});
@@ -148,17 +141,15 @@ fn table(items: &[Json]) -> String {
             task.error.as_deref().map(first_line).unwrap_or_default(),
         ]
     });
-    let head = [
-        "id", "state", "attempts", "priority", "created", "key", "tags", "error",
-    ];
+    let head = ["id", "state", "attempts", "priority", "created", "key", "tags", "error"];
     listing(&head, rows)
 }
 
 /// Enough of a text to recognise it.
 pub(super) fn first_line(text: &str) -> String {
-    const SHOWN: usize = 60;
+    const CHARS_MAX: usize = 60;
     let line = text.lines().next().unwrap_or_default();
-    match line.char_indices().nth(SHOWN) {
+    match line.char_indices().nth(CHARS_MAX) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line.to_owned(),
     }
@@ -167,26 +158,20 @@ pub(super) fn first_line(text: &str) -> String {
 pub(super) async fn get(id: &str, api: &Api, output: Output) -> Result<(), Failure> {
     let bytes = api.get_text(&["tasks", id], &[]).await?;
     let answer: Json = serde_json::from_slice(&bytes).map_err(|error| unexpected(&error))?;
-    let payload = RawFields::of(&bytes)?.payload()?;
-    let result = RawFields::of(&bytes)?.result()?;
-    output.answer(&answer, |task: Task| described(task, &payload, &result))
+    let payload = RawFields::parse(&bytes)?.payload()?;
+    let result = RawFields::parse(&bytes)?.result()?;
+    output.print_answer(&answer, |task: Task| describe(task, &payload, &result))
 }
 
-fn described(task: Task, payload: &Content, result: &Content) -> String {
+fn describe(task: Task, payload: &Content, result: &Content) -> String {
     let time = |time: Option<Timestamp>| time.map(|time| time.to_string()).unwrap_or_default();
-    let pairs: Vec<String> = task
-        .metadata
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
-    let summary = facts(&[
+    let pairs: Vec<String> =
+        task.metadata.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let summary = format_fields(&[
         ("task", task.id),
         ("queue", task.queue),
         ("state", task.state),
-        (
-            "attempts",
-            format!("{} of {}", task.attempts, task.max_attempts),
-        ),
+        ("attempts", format!("{} of {}", task.attempts, task.max_attempts)),
         ("priority", task.priority.to_string()),
         ("ordering key", task.ordering_key.unwrap_or_default()),
         ("unique key", task.unique_key.unwrap_or_default()),
@@ -198,8 +183,8 @@ fn described(task: Task, payload: &Content, result: &Content) -> String {
         ("tags", task.tags.join(", ")),
         ("metadata", pairs.join(", ")),
         ("callback", task.callback_url.unwrap_or_default()),
-        ("payload", shown(payload)),
-        ("result", shown(result)),
+        ("payload", printable_content(payload)),
+        ("result", printable_content(result)),
         ("error", task.error.unwrap_or_default()),
     ]);
     if task.history.is_empty() {
@@ -207,15 +192,15 @@ fn described(task: Task, payload: &Content, result: &Content) -> String {
     }
     let rows = task.history.into_iter().map(|attempt| {
         let outcome = attempt.outcome.unwrap_or_else(|| "running".to_owned());
-        let lasted = attempt.ended_at.map(|ended| {
-            let took = ended.since(attempt.started_at).as_millis();
-            output::duration(u64::try_from(took).unwrap_or(u64::MAX))
+        let elapsed = attempt.ended_at.map(|ended| {
+            let elapsed_ms = ended.since(attempt.started_at).as_millis();
+            output::format_duration(u64::try_from(elapsed_ms).unwrap_or(u64::MAX))
         });
         vec![
             attempt.number.to_string(),
             attempt.worker.unwrap_or_default(),
             attempt.started_at.to_string(),
-            lasted.unwrap_or_default(),
+            elapsed.unwrap_or_default(),
             outcome,
             attempt.error.as_deref().map(first_line).unwrap_or_default(),
         ]
@@ -225,7 +210,7 @@ fn described(task: Task, payload: &Content, result: &Content) -> String {
 }
 
 /// A payload or result for people: text where it is that.
-fn shown(content: &Content) -> String {
+fn printable_content(content: &Content) -> String {
     let bytes = content.bytes();
     match std::str::from_utf8(bytes) {
         Ok(text) => printable(text.trim_end()),
@@ -247,40 +232,40 @@ pub(super) async fn wait(
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
-    let until = timeout.map(|span| Instant::now() + span.duration());
-    let left = || {
-        until.map_or(WAIT, |until| {
-            WAIT.min(until.saturating_duration_since(Instant::now()))
+    let deadline = timeout.map(|span| Instant::now() + span.duration());
+    let remaining = || {
+        deadline.map_or(LONG_POLL_MAX, |until| {
+            LONG_POLL_MAX.min(until.saturating_duration_since(Instant::now()))
         })
     };
     let mut backoff = ReconnectBackoff::default();
     // The first request tells at once whether there is such a task on a server that answers.
     let mut wait_ms = "0".to_owned();
-    let mut is_known = false;
+    let mut has_responded = false;
     loop {
         let (path, query) = (["tasks", id, "wait"], [("wait_ms", wait_ms.as_str())]);
-        let asked = api.get_text(&path, &query);
-        let bytes = match output.waiting("waiting", asked).await {
+        let request = api.get_text(&path, &query);
+        let bytes = match output.wait_with_spinner("waiting", request).await {
             Ok(bytes) => bytes,
-            Err(failure) if failure.retryable && is_known && !left().is_zero() => {
-                output.remark(&format!("{failure}: retrying"));
+            Err(failure) if failure.retryable && has_responded && !remaining().is_zero() => {
+                output.print_remark(&format!("{failure}: retrying"));
                 backoff.wait().await;
                 continue;
             }
             Err(failure) => return Err(failure),
         };
-        (is_known, backoff) = (true, ReconnectBackoff::default());
-        wait_ms = left().as_millis().to_string();
+        (has_responded, backoff) = (true, ReconnectBackoff::default());
+        wait_ms = remaining().as_millis().to_string();
         let end: End = serde_json::from_slice(&bytes).map_err(|error| unexpected(&error))?;
         match end.state.as_str() {
-            "completed" => return print(&bytes, output),
+            "completed" => return print_result(&bytes, output),
             "dead" | "cancelled" => {
                 if output.is_json() {
-                    print(&bytes, output)?;
+                    print_result(&bytes, output)?;
                 }
-                return Err(ended_badly(id, &end));
+                return Err(end_failure(id, &end));
             }
-            state if until.is_some_and(|until| Instant::now() >= until) => {
+            state if deadline.is_some_and(|until| Instant::now() >= until) => {
                 let message = format!("task {id} did not end in time: it is {state}");
                 return Err(Failure::failed("wait_timeout", message));
             }
@@ -289,7 +274,7 @@ pub(super) async fn wait(
     }
 }
 
-fn ended_badly(id: &str, end: &End) -> Failure {
+fn end_failure(id: &str, end: &End) -> Failure {
     let error = end.error.as_deref().unwrap_or("no reason given");
     match end.state.as_str() {
         "dead" => Failure::failed(
@@ -302,14 +287,14 @@ fn ended_badly(id: &str, end: &End) -> Failure {
 }
 
 /// A task's result as it is; with `--json` the task.
-fn print(task: &[u8], output: Output) -> Result<(), Failure> {
+fn print_result(task: &[u8], output: Output) -> Result<(), Failure> {
     if output.is_json() {
         let task: Json = serde_json::from_slice(task).map_err(|error| unexpected(&error))?;
-        return output.json(&task);
+        return output.print_json(&task);
     }
-    match RawFields::of(task)?.result()? {
-        Content::Nothing => Ok(()),
-        content => output.bytes(content.bytes()),
+    match RawFields::parse(task)?.result()? {
+        Content::Empty => Ok(()),
+        content => output.print_bytes(content.bytes()),
     }
 }
 
@@ -322,7 +307,7 @@ pub(super) enum TaskAction {
 }
 
 impl TaskAction {
-    fn done(self) -> &'static str {
+    fn past_participle(self) -> &'static str {
         match self {
             TaskAction::Cancel => "cancelled",
             TaskAction::Requeue => "requeued",
@@ -332,16 +317,16 @@ impl TaskAction {
 }
 
 /// Applies the operation to several tasks; one that is refused does not stop the others.
-pub(super) async fn each(
-    deed: TaskAction,
+pub(super) async fn apply_to_each(
+    action: TaskAction,
     ids: &[String],
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
-    let done = deed.done();
-    let (mut items, mut refused) = (Vec::new(), None);
+    let done = action.past_participle();
+    let (mut items, mut last_refusal) = (Vec::new(), None);
     for id in ids {
-        let answer = match deed {
+        let answer = match action {
             TaskAction::Cancel => api.post(&["tasks", id, "cancel"], json!({})).await,
             TaskAction::Requeue => api.post(&["tasks", id, "requeue"], json!({})).await,
             TaskAction::Delete => api.delete(&["tasks", id], &[]).await,
@@ -350,21 +335,21 @@ pub(super) async fn each(
             Ok(_) => {
                 items.push(json!({"id": id, done: true}));
                 if !output.is_json() {
-                    output.text(&format!("task {id} is {done}"))?;
+                    output.print_text(&format!("task {id} is {done}"))?;
                 }
             }
             Err(failure) if ids.len() == 1 || failure.retryable => return Err(failure),
             Err(failure) => {
                 items.push(json!({"id": id, done: false, "error": failure.to_json()["error"]}));
-                output.remark(&format!("task {id}: {failure}"));
-                refused = Some(failure);
+                output.print_remark(&format!("task {id}: {failure}"));
+                last_refusal = Some(failure);
             }
         }
     }
     if output.is_json() {
-        output.json(&json!({"items": items}))?;
+        output.print_json(&json!({"items": items}))?;
     }
-    match refused {
+    match last_refusal {
         None => Ok(()),
         Some(last) => Err(Failure::failed(
             &last.code,

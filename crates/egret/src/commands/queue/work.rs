@@ -21,7 +21,7 @@ use crate::api::Api;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::serve::{heard, is_ignored};
+use crate::serve::{await_signal, is_ignored};
 
 /// How long the server holds a claim for which there is nothing.
 const CLAIM_WAIT_MS: u64 = 30_000;
@@ -32,14 +32,12 @@ const CLAIM_MAX: u64 = 1_000;
 /// Waits between retries, each longer than the one before.
 #[derive(Debug)]
 pub(in crate::commands) struct ReconnectBackoff {
-    next: Duration,
+    next_delay: Duration,
 }
 
 impl Default for ReconnectBackoff {
     fn default() -> Self {
-        Self {
-            next: Duration::from_millis(200),
-        }
+        Self { next_delay: Duration::from_millis(200) }
     }
 }
 
@@ -47,9 +45,9 @@ impl ReconnectBackoff {
     const MAX: Duration = Duration::from_secs(5);
 
     pub(in crate::commands) async fn wait(&mut self) {
-        let now = self.next;
-        self.next = (now * 2).min(Self::MAX);
-        tokio::time::sleep(now).await;
+        let delay = self.next_delay;
+        self.next_delay = (delay * 2).min(Self::MAX);
+        tokio::time::sleep(delay).await;
     }
 }
 
@@ -64,23 +62,21 @@ impl ShutdownSignals {
         let is_ignored = is_ignored(SignalKind::interrupt());
         // Where a signal cannot be heard, it ends the program as it always does.
         Self {
-            interrupt: (!is_ignored)
-                .then(|| signal(SignalKind::interrupt()).ok())
-                .flatten(),
+            interrupt: (!is_ignored).then(|| signal(SignalKind::interrupt()).ok()).flatten(),
             terminate: signal(SignalKind::terminate()).ok(),
         }
     }
 
     async fn next(&mut self) {
         tokio::select! {
-            () = heard(&mut self.interrupt) => {}
-            () = heard(&mut self.terminate) => {}
+            () = await_signal(&mut self.interrupt) => {}
+            () = await_signal(&mut self.terminate) => {}
         }
     }
 }
 
 /// Waits for SIGINT or SIGTERM.
-pub(in crate::commands) async fn interrupted() {
+pub(in crate::commands) async fn wait_for_interrupt() {
     ShutdownSignals::new().next().await;
 }
 
@@ -91,7 +87,7 @@ enum StopRequest {
     /// Running commands may finish; no further task is claimed.
     Finish,
     /// Running commands are killed, and their tasks are released.
-    GiveBack,
+    ReleaseTasks,
 }
 
 /// What all attempts of a worker share.
@@ -114,21 +110,21 @@ struct WorkLimits {
 }
 
 impl WorkLimits {
-    fn are_set(&self) -> bool {
+    fn has_limit(&self) -> bool {
         self.max_tasks.is_some() || self.until_empty
     }
 }
 
 pub(super) async fn run(work: cli::Work, api: &Api, output: Output) -> Result<(), Failure> {
-    let (tell, stop) = watch::channel(StopRequest::No);
-    let bounds = WorkLimits {
+    let (stop_sender, stop) = watch::channel(StopRequest::No);
+    let limits = WorkLimits {
         slots: u64::from(work.slots),
         max_tasks: if work.once { Some(1) } else { work.max_tasks },
         until_empty: work.until_empty,
     };
-    let crew = Arc::new(WorkerContext {
+    let context = Arc::new(WorkerContext {
         api: api.clone(),
-        worker: work.worker.unwrap_or_else(own_name),
+        worker: work.worker.unwrap_or_else(default_worker_name),
         queue: work.queue,
         command: work.command,
         lease: work.lease,
@@ -136,33 +132,29 @@ pub(super) async fn run(work: cli::Work, api: &Api, output: Output) -> Result<()
         output,
         stop,
     });
-    let listening = tokio::spawn(async move {
+    let signal_task = tokio::spawn(async move {
         let mut interrupts = ShutdownSignals::new();
         interrupts.next().await;
-        output.remark("stopping when the running tasks have finished; interrupt again to return them to the queue");
-        tell.send_replace(StopRequest::Finish);
+        output.print_remark("stopping when the running tasks have finished; interrupt again to return them to the queue");
+        stop_sender.send_replace(StopRequest::Finish);
         interrupts.next().await;
-        tell.send_replace(StopRequest::GiveBack);
+        stop_sender.send_replace(StopRequest::ReleaseTasks);
         // The channel stays open as long as a receiver exists.
-        tell.closed().await;
+        stop_sender.closed().await;
     });
-    let mut shift = WorkLoop {
-        running: JoinSet::new(),
-        begun: 0,
-        failed: 0,
-        broken: None,
-    };
-    let worked = shift.work(&crew, &bounds).await;
-    shift.finish().await;
-    listening.abort();
-    worked?;
-    match shift.broken {
+    let mut work_loop =
+        WorkLoop { running: JoinSet::new(), started: 0, failed: 0, fatal_failure: None };
+    let result = work_loop.run(&context, &limits).await;
+    work_loop.finish().await;
+    signal_task.abort();
+    result?;
+    match work_loop.fatal_failure {
         Some(failure) => Err(failure),
-        None if shift.failed > 0 && bounds.are_set() => Err(Failure::failed(
+        None if work_loop.failed > 0 && limits.has_limit() => Err(Failure::failed(
             "attempts_failed",
             format!(
                 "{} of {} attempts did not complete their task",
-                shift.failed, shift.begun
+                work_loop.failed, work_loop.started
             ),
         )),
         None => Ok(()),
@@ -170,7 +162,7 @@ pub(super) async fn run(work: cli::Work, api: &Api, output: Output) -> Result<()
 }
 
 /// Host and process id.
-fn own_name() -> String {
+fn default_worker_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = match host.trim() {
         "" => "egret",
@@ -182,61 +174,61 @@ fn own_name() -> String {
 /// The running attempts, and counts of those that have ended.
 struct WorkLoop {
     running: JoinSet<AttemptOutcome>,
-    begun: u64,
+    started: u64,
     failed: u64,
     /// The failure for which no further task can be worked on.
-    broken: Option<Failure>,
+    fatal_failure: Option<Failure>,
 }
 
 impl WorkLoop {
     /// Claims tasks and starts attempts until the worker is to stop; attempts that run then go on.
-    async fn work(
+    async fn run(
         &mut self,
-        crew: &Arc<WorkerContext>,
-        bounds: &WorkLimits,
+        context: &Arc<WorkerContext>,
+        limits: &WorkLimits,
     ) -> Result<(), Failure> {
-        let mut stop = crew.stop.clone();
+        let mut stop = context.stop.clone();
         let mut backoff = ReconnectBackoff::default();
-        let mut reached = false;
+        let mut has_connected = false;
         loop {
-            while let Some(done) = self.running.try_join_next() {
-                self.note(done);
+            while let Some(ended) = self.running.try_join_next() {
+                self.record_outcome(ended);
             }
-            let left = bounds.max_tasks.map_or(CLAIM_MAX, |most| most - self.begun);
-            if left == 0 || self.broken.is_some() || *stop.borrow() > StopRequest::No {
+            let remaining = limits.max_tasks.map_or(CLAIM_MAX, |most| most - self.started);
+            if remaining == 0 || self.fatal_failure.is_some() || *stop.borrow() > StopRequest::No {
                 return Ok(());
             }
-            let busy = self.running.len() as u64;
-            let free = (bounds.slots - busy).min(left).min(CLAIM_MAX);
-            if free == 0 {
-                self.wait_for_one(&mut stop).await;
+            let running = self.running.len() as u64;
+            let free_slots = (limits.slots - running).min(remaining).min(CLAIM_MAX);
+            if free_slots == 0 {
+                self.wait_for_attempt(&mut stop).await;
                 continue;
             }
             // The first claim tells at once whether there is a server that it can be asked of.
-            let waits = reached && !bounds.until_empty;
-            let wait_ms = if waits { CLAIM_WAIT_MS } else { 0 };
+            let long_polls = has_connected && !limits.until_empty;
+            let wait_ms = if long_polls { CLAIM_WAIT_MS } else { 0 };
             // A claim whose request is dropped leases nothing.
             let claimed = tokio::select! {
                 biased;
                 _ = stop.changed() => continue,
-                claimed = claim(crew, free, wait_ms) => claimed,
+                claimed = claim(context, free_slots, wait_ms) => claimed,
             };
             match claimed {
-                Ok(tasks) if tasks.is_empty() && bounds.until_empty => {
+                Ok(tasks) if tasks.is_empty() && limits.until_empty => {
                     if self.running.is_empty() {
                         return Ok(());
                     }
-                    self.wait_for_one(&mut stop).await;
+                    self.wait_for_attempt(&mut stop).await;
                 }
                 Ok(tasks) => {
-                    (reached, backoff) = (true, ReconnectBackoff::default());
+                    (has_connected, backoff) = (true, ReconnectBackoff::default());
                     for task in tasks {
-                        self.begun += 1;
-                        self.running.spawn(run_attempt(crew.clone(), task));
+                        self.started += 1;
+                        self.running.spawn(run_attempt(context.clone(), task));
                     }
                 }
-                Err(failure) if failure.retryable && reached => {
-                    crew.output.remark(&format!("{failure}: retrying"));
+                Err(failure) if failure.retryable && has_connected => {
+                    context.output.print_remark(&format!("{failure}: retrying"));
                     tokio::select! {
                         () = backoff.wait() => {}
                         _ = stop.changed() => {}
@@ -247,28 +239,28 @@ impl WorkLoop {
         }
     }
 
-    async fn wait_for_one(&mut self, stop: &mut watch::Receiver<StopRequest>) {
+    async fn wait_for_attempt(&mut self, stop: &mut watch::Receiver<StopRequest>) {
         tokio::select! {
-            Some(done) = self.running.join_next() => self.note(done),
+            Some(ended) = self.running.join_next() => self.record_outcome(ended),
             _ = stop.changed() => {}
         }
     }
 
     async fn finish(&mut self) {
-        while let Some(done) = self.running.join_next().await {
-            self.note(done);
+        while let Some(ended) = self.running.join_next().await {
+            self.record_outcome(ended);
         }
     }
 
-    fn note(&mut self, done: Result<AttemptOutcome, tokio::task::JoinError>) {
-        match done {
+    fn record_outcome(&mut self, ended: Result<AttemptOutcome, tokio::task::JoinError>) {
+        match ended {
             Ok(AttemptOutcome::Completed) => {}
             Ok(AttemptOutcome::NotCompleted) => self.failed += 1,
             Ok(AttemptOutcome::CannotRun(failure)) => {
                 self.failed += 1;
-                self.broken = Some(failure);
+                self.fatal_failure = Some(failure);
             }
-            Err(error) => self.broken = Some(Failure::failed("worker", error.to_string())),
+            Err(error) => self.fatal_failure = Some(Failure::failed("worker", error.to_string())),
         }
     }
 }
@@ -278,13 +270,17 @@ struct ClaimResponse {
     items: Vec<LeasedTask>,
 }
 
-async fn claim(crew: &WorkerContext, max: u64, wait_ms: u64) -> Result<Vec<LeasedTask>, Failure> {
-    let mut asked = json!({"max": max, "wait_ms": wait_ms, "worker": crew.worker});
-    if let Some(lease) = crew.lease {
-        asked["lease_ms"] = json!(lease.0);
+async fn claim(
+    context: &WorkerContext,
+    max: u64,
+    wait_ms: u64,
+) -> Result<Vec<LeasedTask>, Failure> {
+    let mut request = json!({"max": max, "wait_ms": wait_ms, "worker": context.worker});
+    if let Some(lease) = context.lease {
+        request["lease_ms"] = json!(lease.0);
     }
-    let path = ["queues", &crew.queue, "claim"];
-    let answer = crew.api.post_text(&path, asked.to_string()).await?;
+    let path = ["queues", &context.queue, "claim"];
+    let answer = context.api.post_text(&path, request.to_string()).await?;
     let claimed: ClaimResponse =
         serde_json::from_slice(&answer).map_err(|error| unexpected(&error))?;
     Ok(claimed.items)

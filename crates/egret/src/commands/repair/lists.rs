@@ -11,28 +11,24 @@ use crate::failure::Failure;
 use crate::serve::DataDir;
 
 /// Where there are lists, below the data directory.
-const PLACES: [&str; 3] = ["", "queue", "series"];
+const LIST_DIRECTORIES: [&str; 3] = ["", "queue", "series"];
 
 /// The part that the list of an engine is.
-pub(super) fn part_in(engine: &str) -> String {
-    if engine.is_empty() {
-        KNOWN_PARTS.to_owned()
-    } else {
-        format!("{engine}/{KNOWN_PARTS}")
-    }
+pub(super) fn list_part(engine: &str) -> String {
+    if engine.is_empty() { KNOWN_PARTS.to_owned() } else { format!("{engine}/{KNOWN_PARTS}") }
 }
 
 /// Whether a part is a list.
-pub(super) fn is_part(part: &str) -> bool {
-    PLACES.iter().any(|place| part_in(place) == part)
+pub(super) fn is_list(part: &str) -> bool {
+    LIST_DIRECTORIES.iter().any(|directory| list_part(directory) == part)
 }
 
 /// The lists that cannot be read.
-pub(super) fn examine(home: &DataDir) -> Vec<Finding> {
-    let unreadable = PLACES.iter().filter_map(|place| {
-        let error = KnownParts::read(&home.data_dir().join(place)).err()?;
+pub(super) fn examine(data_dir: &DataDir) -> Vec<Finding> {
+    let unreadable = LIST_DIRECTORIES.iter().filter_map(|directory| {
+        let error = KnownParts::read(&data_dir.data_dir().join(directory)).err()?;
         Some(Finding {
-            part: part_in(place),
+            part: list_part(directory),
             problem: format!("it cannot be read: {error}"),
             action: "move it aside; the next start writes a new one".to_owned(),
             loss: "the list of existing parts: a part that is missing now is not reported at the next start"
@@ -43,15 +39,13 @@ pub(super) fn examine(home: &DataDir) -> Vec<Finding> {
 }
 
 /// Moves a list aside.
-pub(super) fn mend(home: &DataDir, part: &str, stamp: &str) -> Result<(), Failure> {
-    let path = home.data_dir().join(part);
-    let aside = path.with_file_name(format!("{KNOWN_PARTS}.damaged-{stamp}"));
+pub(super) fn set_aside(data_dir: &DataDir, part: &str, stamp: &str) -> Result<(), Failure> {
+    let path = data_dir.data_dir().join(part);
+    let damaged_path = path.with_file_name(format!("{KNOWN_PARTS}.damaged-{stamp}"));
     let directory = path.parent().unwrap_or(Path::new("."));
-    let moved = std::fs::rename(&path, &aside).and_then(|()| durable::sync_directory(directory));
+    let moved =
+        std::fs::rename(&path, &damaged_path).and_then(|()| durable::sync_directory(directory));
     moved.map_err(|error| {
-        Failure::failed(
-            "part_not_moved",
-            format!("move {} aside: {error}", path.display()),
-        )
+        Failure::failed("part_not_moved", format!("move {} aside: {error}", path.display()))
     })
 }

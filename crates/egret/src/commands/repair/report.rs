@@ -21,30 +21,26 @@ pub(super) struct PartFailure {
 
 impl PartFailure {
     fn message(&self) -> String {
-        let Self {
-            part,
-            action,
-            failure,
-        } = self;
+        let Self { part, action, failure } = self;
         format!("cannot {action} {part}: {failure}")
     }
 }
 
 impl RepairReport {
     /// Adds what was found of an engine.
-    pub(super) fn add(&mut self, examination: Examination) {
+    pub(super) fn add_examination(&mut self, examination: Examination) {
         self.findings.extend(examination.findings);
         let unexamined = examination.unexamined.into_iter();
         let failures = unexamined.map(|UnexaminedPart { part, error }| PartFailure {
             part,
             action: "examine",
-            failure: super::failure(error),
+            failure: super::into_failure(error),
         });
         self.failures.extend(failures);
     }
 
     /// Whether it says anything of an engine, or of a part of it.
-    pub(super) fn concerns(&self, engine: &str) -> bool {
+    pub(super) fn mentions(&self, engine: &str) -> bool {
         let found = self.findings.iter().map(|finding| &finding.part);
         let failed = self.failures.iter().map(|failure| &failure.part);
         found.chain(failed).any(|part| part.starts_with(engine))
@@ -55,15 +51,12 @@ impl RepairReport {
     /// # Errors
     /// When that part could not be examined, or nothing is wrong with it.
     pub(super) fn select(&mut self, part: &str) -> Result<(), Failure> {
-        let failed = self
-            .failures
-            .iter()
-            .position(|failure| failure.part == part);
-        if let Some(at) = failed {
-            return Err(self.failures.swap_remove(at).failure);
+        let failed = self.failures.iter().position(|failure| failure.part == part);
+        if let Some(index) = failed {
+            return Err(self.failures.swap_remove(index).failure);
         }
         if !self.findings.iter().any(|finding| finding.part == part) {
-            return Err(self.not_damaged(part));
+            return Err(self.not_damaged_failure(part));
         }
         self.findings.retain(|finding| finding.part == part);
         Ok(())
@@ -71,7 +64,7 @@ impl RepairReport {
 
     /// The part that was named is not among the damaged ones: it is whole, or there is none of that
     /// name.
-    fn not_damaged(&self, part: &str) -> Failure {
+    fn not_damaged_failure(&self, part: &str) -> Failure {
         let findings = self.findings.iter();
         let damaged: Vec<&str> = findings.map(|finding| finding.part.as_str()).collect();
         let mut message = if damaged.is_empty() {
@@ -88,7 +81,7 @@ impl RepairReport {
     }
 
     /// Whether a part was mended, where all that were found should be.
-    fn is_mended(&self, part: &str) -> bool {
+    fn is_repaired(&self, part: &str) -> bool {
         !self.failures.iter().any(|failure| failure.part == part)
     }
 
@@ -99,7 +92,7 @@ impl RepairReport {
                 "problem": finding.problem,
                 "action": finding.action,
                 "loss": finding.loss,
-                "done": is_confirmed && self.is_mended(&finding.part),
+                "done": is_confirmed && self.is_repaired(&finding.part),
             })
         });
         let failed = self.failures.iter().map(|failure| {
@@ -113,7 +106,7 @@ impl RepairReport {
         json!({ "items": items, "failed": failed })
     }
 
-    pub(super) fn text(&self, is_confirmed: bool) -> String {
+    pub(super) fn to_text(&self, is_confirmed: bool) -> String {
         if self.findings.is_empty() {
             let text = if self.failures.is_empty() {
                 "nothing is damaged or missing\n"
@@ -124,19 +117,14 @@ impl RepairReport {
         }
         let mut text = String::new();
         for finding in &self.findings {
-            let Finding {
-                part,
-                problem,
-                action,
-                loss,
-            } = finding;
-            let (act, lose) = if is_confirmed && self.is_mended(part) {
+            let Finding { part, problem, action, loss } = finding;
+            let (done_label, lost_label) = if is_confirmed && self.is_repaired(part) {
                 ("done", "lost")
             } else {
                 ("would be done", "would be lost")
             };
             text.push_str(&format!(
-                "{part}\n  problem  {problem}\n  {act}: {action}\n  {lose}: {loss}\n"
+                "{part}\n  problem  {problem}\n  {done_label}: {action}\n  {lost_label}: {loss}\n"
             ));
         }
         text.push_str(if is_confirmed {
@@ -152,7 +140,7 @@ impl RepairReport {
     ///
     /// # Errors
     /// All those parts, with the reason of each.
-    pub(super) fn finish(&self) -> Result<(), Failure> {
+    pub(super) fn fail_if_incomplete(&self) -> Result<(), Failure> {
         let messages: Vec<String> = self.failures.iter().map(PartFailure::message).collect();
         let code = match self.failures.as_slice() {
             [] => return Ok(()),

@@ -18,56 +18,57 @@ pub(super) const PART: &str = "state.db";
 const TOKEN_TABLE: &str = "token";
 
 /// Whether a part is one of these files.
-pub(super) fn is_part(part: &str) -> bool {
+pub(super) fn is_state_part(part: &str) -> bool {
     part.starts_with(PART)
 }
 
-pub(super) fn examine(home: &DataDir) -> Result<Vec<Finding>, Failure> {
-    let path = &home.state_db();
-    let damage = repair::examine(path).map_err(failure)?;
-    let mut findings: Vec<Finding> = damage.iter().map(damaged).collect();
-    if findings.is_empty() && home.had_state() {
-        let missing = repair::examine_tables(path, &DataDir::state_tables()).map_err(failure)?;
-        findings.extend(lacking(&missing));
+pub(super) fn examine(data_dir: &DataDir) -> Result<Vec<Finding>, Failure> {
+    let path = &data_dir.state_db();
+    let damage = repair::examine(path).map_err(into_failure)?;
+    let mut findings: Vec<Finding> = damage.iter().map(damage_finding).collect();
+    if findings.is_empty() && data_dir.had_state() {
+        let missing =
+            repair::examine_tables(path, &DataDir::state_tables()).map_err(into_failure)?;
+        findings.extend(missing_tables_finding(&missing));
     }
     // What is put back needs a sound file.
     if findings.is_empty() {
-        for aside in repair::files_set_aside(path).map_err(failure)? {
-            findings.push(set_aside(&aside, path)?);
+        for aside in repair::files_set_aside(path).map_err(into_failure)? {
+            findings.push(set_aside_finding(&aside, path)?);
         }
     }
     Ok(findings)
 }
 
 /// Mends one of them.
-pub(super) fn mend(path: &Path, part: &str, stamp: &str) -> Result<(), Failure> {
+pub(super) fn repair_part(path: &Path, part: &str, stamp: &str) -> Result<(), Failure> {
     if part == PART {
-        repair::repair(path, stamp).map_err(failure)?;
-        return complete(path);
+        repair::repair(path, stamp).map_err(into_failure)?;
+        return add_missing_tables(path);
     }
     let aside = path.with_file_name(part);
     // Files of one repair must not have one name.
     let number = part.rsplit('-').next().unwrap_or_default();
     let stamp = format!("{stamp}-{number}");
-    repair::put_back(&aside, path, TOKEN_TABLE, &stamp).map_err(failure)?;
-    complete(path)
+    repair::restore_rows(&aside, path, TOKEN_TABLE, &stamp).map_err(into_failure)?;
+    add_missing_tables(path)
 }
 
 /// Makes tables anew that a file lacks which was made of another one.
-fn complete(path: &Path) -> Result<(), Failure> {
+fn add_missing_tables(path: &Path) -> Result<(), Failure> {
     if !path.exists() {
         return Ok(());
     }
-    egret_state::make_missing_tables(path, &DataDir::state_tables()).map_err(failure)
+    egret_state::create_missing_tables(path, &DataDir::state_tables()).map_err(into_failure)
 }
 
 /// The finding about tables that an earlier start had and that are missing now.
-fn lacking(missing: &[String]) -> Option<Finding> {
+fn missing_tables_finding(missing: &[String]) -> Option<Finding> {
     if missing.is_empty() {
         return None;
     }
     if missing == [MIGRATION_TABLE] {
-        return Some(damaged(&Damage {
+        return Some(damage_finding(&Damage {
             problem: "it is empty or belongs to another program, although it was Egret's at an \
                  earlier start"
                 .to_owned(),
@@ -83,7 +84,7 @@ fn lacking(missing: &[String]) -> Option<Finding> {
     })
 }
 
-fn damaged(damage: &Damage) -> Finding {
+fn damage_finding(damage: &Damage) -> Finding {
     let (action, loss) = if damage.tables.is_empty() {
         (
             "create it empty at the next start; branches are restored from their manifests"
@@ -92,41 +93,34 @@ fn damaged(damage: &Damage) -> Finding {
         )
     } else {
         (
-            format!("copy the readable rows into a new file: {}", rows(damage)),
-            loss(damage),
+            format!("copy the readable rows into a new file: {}", describe_rows(damage)),
+            describe_loss(damage),
         )
     };
-    Finding {
-        part: PART.to_owned(),
-        problem: damage.problem.clone(),
-        action,
-        loss,
-    }
+    Finding { part: PART.to_owned(), problem: damage.problem.clone(), action, loss }
 }
 
-fn set_aside(aside: &Path, path: &Path) -> Result<Finding, Failure> {
-    let (damage, missing) = repair::examine_set_aside(aside, path, TOKEN_TABLE).map_err(failure)?;
+fn set_aside_finding(aside: &Path, path: &Path) -> Result<Finding, Failure> {
+    let (damage, missing) =
+        repair::examine_set_aside(aside, path, TOKEN_TABLE).map_err(into_failure)?;
     let action = if path.exists() {
         format!(
             "put {missing} of its tokens back into state.db; branches stay as restored from \
              their manifests"
         )
     } else {
-        format!("create state.db from the readable rows: {}", rows(&damage))
+        format!("create state.db from the readable rows: {}", describe_rows(&damage))
     };
     let part = aside.file_name().unwrap_or_default();
     Ok(Finding {
         part: part.to_string_lossy().into_owned(),
-        problem: format!(
-            "it was set aside as unreadable at a start: {}",
-            damage.problem
-        ),
+        problem: format!("it was set aside as unreadable at a start: {}", damage.problem),
         action,
-        loss: loss(&damage),
+        loss: describe_loss(&damage),
     })
 }
 
-fn rows(damage: &Damage) -> String {
+fn describe_rows(damage: &Damage) -> String {
     let rows = damage.tables.iter().map(|table| {
         let count = table.rows;
         format!("{count} of {}", table.name)
@@ -134,7 +128,7 @@ fn rows(damage: &Damage) -> String {
     rows.collect::<Vec<String>>().join(", ")
 }
 
-fn loss(damage: &Damage) -> String {
+fn describe_loss(damage: &Damage) -> String {
     if damage.tables.is_empty() {
         return "everything in it".to_owned();
     }
@@ -151,6 +145,6 @@ fn loss(damage: &Damage) -> String {
     }
 }
 
-fn failure(error: StateError) -> Failure {
+fn into_failure(error: StateError) -> Failure {
     Failure::failed(error.code(), error.to_string())
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::query;
 use crate::api::Api;
 use crate::failure::Failure;
-use crate::output::{Output, bytes, facts, listing, printable};
+use crate::output::{Output, format_bytes, format_fields, listing, printable};
 
 #[derive(Deserialize)]
 struct Count {
@@ -55,29 +55,29 @@ pub(super) async fn show(
     let (top, start) = (top.to_string(), format!("{start:.0}"));
     let query = [("top", top.as_str()), ("start", &start)];
     let answer = api.get(&["series", "cardinality"], &query).await?;
-    output.answer(&answer, text)
+    output.print_answer(&answer, text)
 }
 
-fn text(found: Cardinality) -> String {
-    let mut text = facts(&[
-        ("series", found.series.to_string()),
-        ("new series", found.new_series.to_string()),
-        ("labels", found.names.to_string()),
-        ("label pairs", found.pairs.to_string()),
+fn text(cardinality: Cardinality) -> String {
+    let mut text = format_fields(&[
+        ("series", cardinality.series.to_string()),
+        ("new series", cardinality.new_series.to_string()),
+        ("labels", cardinality.names.to_string()),
+        ("label pairs", cardinality.pairs.to_string()),
     ]);
     let mut add = |head: &[&str], rows: Vec<Vec<String>>| {
         if !rows.is_empty() {
             text.push_str(&format!("\n{}\n", listing(head, rows)));
         }
     };
-    for (what, unit, counts) in [
-        ("metric", "series", found.series_by_metric),
-        ("label", "values", found.values_by_name),
-        ("label", "bytes", found.bytes_by_name),
-        ("label=value", "series", found.series_by_pair),
+    for (kind, unit, counts) in [
+        ("metric", "series", cardinality.series_by_metric),
+        ("label", "values", cardinality.values_by_name),
+        ("label", "bytes", cardinality.bytes_by_name),
+        ("label=value", "series", cardinality.series_by_pair),
     ] {
         let row = |Count { name, count }| vec![printable(&name), count.to_string()];
-        add(&[what, unit], counts.into_iter().map(row).collect());
+        add(&[kind, unit], counts.into_iter().map(row).collect());
     }
     let row = |cost: Cost| {
         vec![
@@ -85,15 +85,15 @@ fn text(found: Cardinality) -> String {
             cost.series.to_string(),
             cost.new_series.to_string(),
             cost.samples.to_string(),
-            bytes(cost.disk_bytes),
-            bytes(cost.memory_bytes),
+            format_bytes(cost.disk_bytes),
+            format_bytes(cost.memory_bytes),
         ]
     };
     let head = ["metric", "series", "new", "samples", "on disk", "in memory"];
-    let costs = found.costs_by_metric.into_iter();
+    let costs = cardinality.costs_by_metric.into_iter();
     add(&head, costs.map(row).collect());
     let row = |churn: Churn| vec![churn.from.to_string(), churn.new_series.to_string()];
-    let churn = found.churn.into_iter();
+    let churn = cardinality.churn.into_iter();
     add(&["from", "new series"], churn.map(row).collect());
     text
 }

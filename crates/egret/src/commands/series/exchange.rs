@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::api::Api;
 use crate::cli::{self, ImportFormat};
 use crate::failure::Failure;
-use crate::output::{Output, bytes, decode, printable};
+use crate::output::{Output, decode, format_bytes, printable};
 
 /// So much of a file is read together.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -38,20 +38,20 @@ pub(super) async fn import(
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
-    let (format, is_gzip) = described(path, format)?;
+    let (format, is_gzip) = detect_format(path, format)?;
     let format = format.to_possible_value().expect("no format is hidden");
     let file: Box<dyn Read + Send> = if path == Path::new("-") {
         Box::new(std::io::stdin())
     } else {
         Box::new(File::open(path).with_context(|| path.display().to_string())?)
     };
-    let mut chunks = chunks_of(file);
-    let body = stream::poll_fn(move |context| chunks.poll_recv(context));
+    let mut chunk_receiver = read_chunks(file);
+    let body = stream::poll_fn(move |context| chunk_receiver.poll_recv(context));
     let query = [("format", format.get_name())];
-    let sent = api.upload(&["series", "import"], &query, is_gzip, body);
-    let answer = output.waiting("importing", sent).await?;
-    let refused = decode::<ImportResult>(&answer)?.rejected;
-    output.answer(&answer, |imported: ImportResult| {
+    let uploading = api.upload(&["series", "import"], &query, is_gzip, body);
+    let answer = output.wait_with_spinner("importing", uploading).await?;
+    let rejected = decode::<ImportResult>(&answer)?.rejected;
+    output.print_answer(&answer, |imported: ImportResult| {
         let mut text = format!("{} samples were written", imported.samples);
         if imported.late > 0 {
             text.push_str(&format!(", {} of them late", imported.late));
@@ -61,7 +61,7 @@ pub(super) async fn import(
         }
         text
     })?;
-    match refused {
+    match rejected {
         0 => Ok(()),
         refused => Err(Failure::failed(
             "samples_refused",
@@ -71,18 +71,17 @@ pub(super) async fn import(
 }
 
 /// Format of a file, by its name unless one is given, and whether the file is compressed.
-fn described(path: &Path, format: Option<ImportFormat>) -> Result<(ImportFormat, bool), Failure> {
-    let ending = |path: &Path| {
+fn detect_format(
+    path: &Path,
+    format: Option<ImportFormat>,
+) -> Result<(ImportFormat, bool), Failure> {
+    let extension = |path: &Path| {
         let ending = path.extension().unwrap_or_default();
         ending.to_string_lossy().to_ascii_lowercase()
     };
-    let is_gzip = ending(path) == "gz";
-    let plain = if is_gzip {
-        path.with_extension("")
-    } else {
-        path.to_owned()
-    };
-    let by_name = match ending(&plain).as_str() {
+    let is_gzip = extension(path) == "gz";
+    let plain = if is_gzip { path.with_extension("") } else { path.to_owned() };
+    let by_name = match extension(&plain).as_str() {
         "jsonl" | "ndjson" => Some(ImportFormat::Jsonl),
         "csv" => Some(ImportFormat::Csv),
         "prom" | "txt" => Some(ImportFormat::Prometheus),
@@ -100,7 +99,7 @@ fn described(path: &Path, format: Option<ImportFormat>) -> Result<(ImportFormat,
 }
 
 /// The bytes of a file, read by a thread of its own while they are sent.
-fn chunks_of(mut file: Box<dyn Read + Send>) -> mpsc::Receiver<std::io::Result<Bytes>> {
+fn read_chunks(mut file: Box<dyn Read + Send>) -> mpsc::Receiver<std::io::Result<Bytes>> {
     let (sender, chunks) = mpsc::channel(CHUNKS_WAITING);
     tokio::task::spawn_blocking(move || {
         loop {
@@ -125,23 +124,15 @@ fn chunks_of(mut file: Box<dyn Read + Send>) -> mpsc::Receiver<std::io::Result<B
 }
 
 pub(super) async fn export(export: &cli::Export, api: &Api, output: Output) -> Result<(), Failure> {
-    let format = export
-        .format
-        .to_possible_value()
-        .expect("no format is hidden");
+    let format = export.format.to_possible_value().expect("no format is hidden");
     let mut query = vec![("format", format.get_name())];
-    query.extend(
-        export
-            .selectors
-            .iter()
-            .map(|selector| ("match[]", selector.as_str())),
-    );
+    query.extend(export.selectors.iter().map(|selector| ("match[]", selector.as_str())));
     query.extend(export.start.iter().map(|start| ("start", start.as_str())));
     query.extend(export.end.iter().map(|end| ("end", end.as_str())));
     let mut chunks = pin!(api.stream(&["series", "export"], &query).await?);
     let Some(path) = &export.out else {
         while let Some(chunk) = chunks.next().await {
-            output.part(&chunk?)?;
+            output.write_chunk(&chunk?)?;
         }
         return Ok(());
     };
@@ -150,18 +141,12 @@ pub(super) async fn export(export: &cli::Export, api: &Api, output: Output) -> R
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk?;
         size += chunk.len() as u64;
-        file.write_all(&chunk)
-            .with_context(|| path.display().to_string())?;
+        file.write_all(&chunk).with_context(|| path.display().to_string())?;
     }
-    file.sync_all()
-        .with_context(|| path.display().to_string())?;
+    file.sync_all().with_context(|| path.display().to_string())?;
     if output.is_json() {
-        output.json(&json!({"file": path, "bytes": size}))
+        output.print_json(&json!({"file": path, "bytes": size}))
     } else {
-        output.text(&format!(
-            "{} were written to {}",
-            bytes(size),
-            path.display()
-        ))
+        output.print_text(&format!("{} were written to {}", format_bytes(size), path.display()))
     }
 }

@@ -9,7 +9,7 @@ use super::Success;
 use crate::api::Api;
 use crate::cli::Monitor;
 use crate::failure::Failure;
-use crate::output::{Output, duration, listing, printable};
+use crate::output::{Output, format_duration, listing, printable};
 
 /// The time that stands for none.
 const NEVER: &str = "0001-01-01T00:00:00Z";
@@ -78,74 +78,69 @@ pub(super) async fn run(command: Monitor, api: &Api, output: Output) -> Result<(
             let mut query = vec![("state", "active")];
             query.extend(job.as_deref().map(|job| ("scrapePool", job)));
             let answer = api.get_prometheus(&["targets"], &query).await?;
-            output.answer(&answer, |found: Success<Targets>| targets(found.data))
+            output.print_answer(&answer, |response: Success<Targets>| targets(response.data))
         }
         Monitor::Rules { groups } => {
-            let query: Vec<(&str, &str)> = groups
-                .iter()
-                .map(|group| ("rule_group[]", group.as_str()))
-                .collect();
+            let query: Vec<(&str, &str)> =
+                groups.iter().map(|group| ("rule_group[]", group.as_str())).collect();
             let answer = api.get_prometheus(&["rules"], &query).await?;
-            output.answer(&answer, |found: Success<Groups>| rules(found.data))
+            output.print_answer(&answer, |found: Success<Groups>| rules(found.data))
         }
         Monitor::Alerts => {
             let answer = api.get_prometheus(&["alerts"], &[]).await?;
-            output.answer(&answer, |found: Success<Alerts>| alerts(found.data))
+            output.print_answer(&answer, |found: Success<Alerts>| alerts(found.data))
         }
         Monitor::Reload => {
             api.reload_prometheus().await?;
             if output.is_json() {
-                output.json(&json!({"reloaded": true}))
+                output.print_json(&json!({"reloaded": true}))
             } else {
-                output.text("the files of rules and targets were reloaded")
+                output.print_text("the files of rules and targets were reloaded")
             }
         }
     }
 }
 
 /// A time, if there was one.
-fn moment(text: String) -> String {
+fn format_time(text: String) -> String {
     match text.as_str() {
         NEVER => String::new(),
         _ => printable(&text),
     }
 }
 
-fn took(seconds: f64) -> String {
-    duration((seconds * 1_000.0).round() as u64)
+fn format_seconds(seconds: f64) -> String {
+    format_duration((seconds * 1_000.0).round() as u64)
 }
 
 /// Labels but for these, as `name=value`.
-fn shown(labels: &BTreeMap<String, String>, without: &[&str]) -> String {
+fn format_labels(labels: &BTreeMap<String, String>, excluded: &[&str]) -> String {
     let labels = labels.iter();
-    let others = labels.filter(|(name, _)| !without.contains(&name.as_str()));
-    let pairs: Vec<String> = others
-        .map(|(name, value)| printable(&format!("{name}={value}")))
-        .collect();
+    let others = labels.filter(|(name, _)| !excluded.contains(&name.as_str()));
+    let pairs: Vec<String> =
+        others.map(|(name, value)| printable(&format!("{name}={value}"))).collect();
     pairs.join(" ")
 }
 
-fn targets(found: Targets) -> String {
-    let rows = found.active_targets.into_iter().map(|target| {
+fn targets(list: Targets) -> String {
+    let rows = list.active_targets.into_iter().map(|target| {
         let instance = target.labels.get("instance");
         vec![
             printable(&target.scrape_pool),
             printable(instance.map_or("", String::as_str)),
             printable(&target.health),
             printable(&target.scrape_interval),
-            moment(target.last_scrape),
-            took(target.last_scrape_duration),
+            format_time(target.last_scrape),
+            format_seconds(target.last_scrape_duration),
             printable(&target.last_error),
         ]
     });
-    let head = [
-        "job", "instance", "health", "every", "scraped", "took", "error",
-    ];
+    let head = ["job", "instance", "health", "every", "scraped", "took", "error"];
     listing(&head, rows)
 }
 
-fn rules(found: Groups) -> String {
-    let rows = found.groups.into_iter().flat_map(|group| {
+fn rules(list: Groups) -> String {
+    let rows = list.groups.into_iter().flat_map(|group| {
         let name = printable(&group.name);
         group.rules.into_iter().map(move |rule| {
             vec![
@@ -154,34 +149,25 @@ fn rules(found: Groups) -> String {
                 printable(&rule.kind),
                 printable(&rule.health),
                 printable(&rule.state),
-                moment(rule.last_evaluation),
-                took(rule.evaluation_time),
+                format_time(rule.last_evaluation),
+                format_seconds(rule.evaluation_time),
                 printable(&rule.last_error),
             ]
         })
     });
-    let head = [
-        "group",
-        "rule",
-        "type",
-        "health",
-        "state",
-        "evaluated",
-        "took",
-        "error",
-    ];
+    let head = ["group", "rule", "type", "health", "state", "evaluated", "took", "error"];
     listing(&head, rows)
 }
 
-fn alerts(found: Alerts) -> String {
-    let rows = found.alerts.into_iter().map(|alert| {
+fn alerts(list: Alerts) -> String {
+    let rows = list.alerts.into_iter().map(|alert| {
         let name = alert.labels.get("alertname");
         vec![
             printable(name.map_or("", String::as_str)),
             printable(&alert.state),
-            moment(alert.active_at),
+            format_time(alert.active_at),
             printable(&alert.value),
-            shown(&alert.labels, &["alertname"]),
+            format_labels(&alert.labels, &["alertname"]),
         ]
     });
     listing(&["alert", "state", "since", "value", "labels"], rows)

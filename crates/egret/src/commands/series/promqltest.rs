@@ -12,7 +12,7 @@ use crate::output::{Output, listing, printable};
 /// Runs every file, tells how each did, and fails when one did not pass.
 pub(crate) fn run(paths: &[PathBuf], output: Output) -> Result<(), Failure> {
     let mut reports = Vec::new();
-    for path in files(paths)? {
+    for path in expand_paths(paths)? {
         let name = path.display().to_string();
         let text = std::fs::read(&path).with_context(|| name.clone())?;
         let text = String::from_utf8_lossy(&text);
@@ -20,11 +20,8 @@ pub(crate) fn run(paths: &[PathBuf], output: Output) -> Result<(), Failure> {
         reports.push((name, report));
     }
     let passed: usize = reports.iter().map(|(_, report)| report.passed).sum();
-    let failed: usize = reports
-        .iter()
-        .map(|(_, report)| report.failures.len())
-        .sum();
-    let unread: usize = reports.iter().map(|(_, report)| report.unread).sum();
+    let failed: usize = reports.iter().map(|(_, report)| report.failures.len()).sum();
+    let unread: usize = reports.iter().map(|(_, report)| report.unreadable).sum();
     if output.is_json() {
         let files: Vec<_> = reports
             .iter()
@@ -33,44 +30,40 @@ pub(crate) fn run(paths: &[PathBuf], output: Output) -> Result<(), Failure> {
                 json!({"file": name, "passed": report.passed, "failed": failures.len(), "failures": failures})
             })
             .collect();
-        output.json(&json!({"passed": passed, "failed": failed, "files": files}))?;
+        output.print_json(&json!({"passed": passed, "failed": failed, "files": files}))?;
     } else {
         for failure in reports.iter().flat_map(|(_, report)| &report.failures) {
-            output.remark(&printable(&failure.to_string()));
+            output.print_remark(&printable(&failure.to_string()));
         }
         let rows = reports.iter().map(|(name, report)| {
             let counts = [report.passed, report.failures.len()].map(|count| count.to_string());
             let [passed, failed] = counts;
             vec![name.clone(), passed, failed]
         });
-        output.text(&listing(&["file", "passed", "failed"], rows))?;
+        output.print_text(&listing(&["file", "passed", "failed"], rows))?;
     }
-    verdict(passed, failed - unread, unread)
+    check_results(passed, failed - unread, unread)
 }
 
 /// Fails when anything did: of queries, how many did and did not answer as expected; of commands,
 /// how many could not be read.
-fn verdict(passed: usize, failed: usize, unread: usize) -> Result<(), Failure> {
+fn check_results(passed: usize, failed: usize, unread: usize) -> Result<(), Failure> {
     let queries = passed + failed;
     let wrong = format!("{failed} of {queries} queries did not answer as expected");
     let malformed = format!("{unread} commands of the files cannot be read");
     match (failed, unread) {
-        (0, 0) if queries == 0 => Err(Failure::failed(
-            "promqltest_empty",
-            "the files hold no query",
-        )),
+        (0, 0) if queries == 0 => {
+            Err(Failure::failed("promqltest_empty", "the files hold no query"))
+        }
         (0, 0) => Ok(()),
         (_, 0) => Err(Failure::failed("promqltest_failed", wrong)),
         (0, _) => Err(Failure::failed("promqltest_malformed", malformed)),
-        _ => Err(Failure::failed(
-            "promqltest_malformed",
-            format!("{malformed}; {wrong}"),
-        )),
+        _ => Err(Failure::failed("promqltest_malformed", format!("{malformed}; {wrong}"))),
     }
 }
 
 /// The files that paths stand for: themselves, or what ends in `.test` in a directory.
-fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+fn expand_paths(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
         if !path.is_dir() {
@@ -78,15 +71,15 @@ fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
             continue;
         }
         let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
-        let mut found = Vec::new();
+        let mut test_files = Vec::new();
         for entry in entries {
             let path = entry?.path();
             if path.extension() == Some("test".as_ref()) {
-                found.push(path);
+                test_files.push(path);
             }
         }
-        found.sort();
-        files.extend(found);
+        test_files.sort();
+        files.extend(test_files);
     }
     Ok(files)
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::output::{facts, printable};
+use crate::output::{format_fields, printable};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Explanation {
@@ -37,8 +37,8 @@ pub(super) struct Advice {
 }
 
 /// What would spare a refresh from reading tables as a whole; empty where nothing would.
-pub(super) fn advised(advice: &[Advice]) -> String {
-    let each = advice.iter().map(|advice| {
+pub(super) fn format_advice(advice: &[Advice]) -> String {
+    let lines = advice.iter().map(|advice| {
         let rows = match advice.rows {
             None => String::new(),
             Some(rows) => format!("; the table has about {rows} rows"),
@@ -49,7 +49,7 @@ pub(super) fn advised(advice: &[Advice]) -> String {
             printable(&advice.reason)
         )
     });
-    each.collect()
+    lines.collect()
 }
 
 pub(super) fn text(explanation: Explanation) -> String {
@@ -59,7 +59,7 @@ pub(super) fn text(explanation: Explanation) -> String {
     text.push('\n');
     if !explanation.advice.is_empty() {
         text.push('\n');
-        text.push_str(&advised(&explanation.advice));
+        text.push_str(&format_advice(&explanation.advice));
     }
     for (number, stage) in (1..).zip(&explanation.stages) {
         text.push_str(&format!("\nstage {number}, kept in {}\n", stage.table));
@@ -77,9 +77,9 @@ pub(super) fn text(explanation: Explanation) -> String {
 }
 
 /// The text for a query that can be maintained, and how.
-pub(super) fn verdict(explanation: Explanation) -> String {
+pub(super) fn validation_text(explanation: Explanation) -> String {
     let verdict = "a view of this query can be maintained incrementally";
-    let parts = [summary(&explanation), advised(&explanation.advice)];
+    let parts = [summary(&explanation), format_advice(&explanation.advice)];
     let parts: String = parts
         .iter()
         .filter(|part| !part.is_empty())
@@ -94,7 +94,7 @@ fn summary(explanation: &Explanation) -> String {
         .iter()
         .map(|column| format!("{} {}", column.name, column.type_name))
         .collect();
-    facts(&[
+    format_fields(&[
         ("columns", columns.join(", ")),
         ("reads", explanation.reads.join(", ")),
         ("stages", explanation.stages.len().to_string()),

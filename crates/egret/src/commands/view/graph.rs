@@ -19,7 +19,7 @@ struct Graph<'a> {
 /// The graph as trees. A view stands under one of those that it reads, and names the others.
 pub(super) fn text(views: &[View]) -> String {
     let mut rows = Vec::new();
-    for (database, graph) in graphs(views) {
+    for (database, graph) in graphs_by_database(views) {
         let heading = format!("database {database}");
         rows.push(row(&[&heading]));
         for component in graph.trees() {
@@ -27,15 +27,7 @@ pub(super) fn text(views: &[View]) -> String {
             rows.push(row(&[]));
         }
     }
-    let head = [
-        "view",
-        "mode",
-        "schedule",
-        "state",
-        "lag",
-        "waiting",
-        "also reads",
-    ];
+    let head = ["view", "mode", "schedule", "state", "lag", "waiting", "also reads"];
     listing(&head, rows)
 }
 
@@ -77,14 +69,12 @@ struct Edge<'a> {
 }
 
 /// Nodes and edges, in order of databases and names.
-pub(super) fn answer(views: &[View]) -> GraphReport<'_> {
+pub(super) fn to_report(views: &[View]) -> GraphReport<'_> {
     let (mut nodes, mut edges) = (Vec::new(), Vec::new());
-    for (database, graph) in graphs(views) {
-        let read = graph.views.values().flat_map(|view| &view.reads);
-        let names: BTreeSet<&str> = read
-            .map(String::as_str)
-            .chain(graph.views.keys().copied())
-            .collect();
+    for (database, graph) in graphs_by_database(views) {
+        let reads = graph.views.values().flat_map(|view| &view.reads);
+        let names: BTreeSet<&str> =
+            reads.map(String::as_str).chain(graph.views.keys().copied()).collect();
         for name in names {
             let view = graph.views.get(name);
             nodes.push(Node {
@@ -110,7 +100,7 @@ pub(super) fn answer(views: &[View]) -> GraphReport<'_> {
     GraphReport { nodes, edges }
 }
 
-fn graphs(views: &[View]) -> BTreeMap<&str, Graph<'_>> {
+fn graphs_by_database(views: &[View]) -> BTreeMap<&str, Graph<'_>> {
     let mut databases: BTreeMap<&str, Vec<&View>> = BTreeMap::new();
     for view in views {
         databases.entry(&view.database).or_default().push(view);
@@ -121,10 +111,8 @@ fn graphs(views: &[View]) -> BTreeMap<&str, Graph<'_>> {
 
 impl<'a> Graph<'a> {
     fn new(views: Vec<&'a View>) -> Self {
-        let views: BTreeMap<&str, &View> = views
-            .into_iter()
-            .map(|view| (view.name.as_str(), view))
-            .collect();
+        let views: BTreeMap<&str, &View> =
+            views.into_iter().map(|view| (view.name.as_str(), view)).collect();
         let mut graph = Self {
             components: views.keys().map(|name| (*name, *name)).collect(),
             depths: BTreeMap::new(),
@@ -133,10 +121,10 @@ impl<'a> Graph<'a> {
         let names = graph.views.keys();
         let edges = names.flat_map(|name| graph.read_views(name).map(|read| (*name, read)));
         for (name, read) in edges.collect::<Vec<_>>() {
-            let (one, other) = (graph.components[name], graph.components[read]);
-            let (first, second) = (one.min(other), one.max(other));
-            let all = graph.components.values_mut();
-            all.filter(|of| **of == second).for_each(|of| *of = first);
+            let (left, right) = (graph.components[name], graph.components[read]);
+            let (first, second) = (left.min(right), left.max(right));
+            let components = graph.components.values_mut();
+            components.filter(|component| **component == second).for_each(|of| *of = first);
         }
         // A view reads those that were there before it: there is no circle.
         while let Some((name, depth)) = graph.next_depth() {
@@ -147,11 +135,8 @@ impl<'a> Graph<'a> {
 
     /// The depth of a view whose depth is not known yet, and which reads none of those.
     fn next_depth(&self) -> Option<(&'a str, usize)> {
-        let mut left = self
-            .views
-            .iter()
-            .filter(|(name, _)| !self.depths.contains_key(*name));
-        left.find_map(|(name, _)| {
+        let mut unresolved = self.views.iter().filter(|(name, _)| !self.depths.contains_key(*name));
+        unresolved.find_map(|(name, _)| {
             let depths = self.read_views(name).map(|read| self.depths.get(read));
             let deepest = depths.collect::<Option<Vec<_>>>()?.into_iter().max();
             Some((*name, deepest.map_or(0, |depth| depth + 1)))
@@ -168,44 +153,41 @@ impl<'a> Graph<'a> {
     /// table.
     fn parent(&self, name: &str) -> Option<&'a str> {
         let mut reads: Vec<&str> = self.read_views(name).collect();
-        reads.sort_by(|one, other| {
-            self.depths[one]
-                .cmp(&self.depths[other])
-                .then(other.cmp(one))
+        reads.sort_by(|left, right| {
+            self.depths[left].cmp(&self.depths[right]).then(right.cmp(left))
         });
         let view = self.views[name];
-        reads
-            .pop()
-            .or_else(|| view.reads.first().map(String::as_str))
+        reads.pop().or_else(|| view.reads.first().map(String::as_str))
     }
 
     /// The rows of each component.
     fn trees(&self) -> Vec<Vec<Vec<String>>> {
         let mut children: BTreeMap<(&str, Option<&str>), Vec<&str>> = BTreeMap::new();
         for (name, component) in &self.components {
-            let below = children.entry((component, self.parent(name))).or_default();
-            below.push(name);
+            let siblings = children.entry((component, self.parent(name))).or_default();
+            siblings.push(name);
         }
-        let firsts: BTreeSet<&str> = self.components.values().copied().collect();
+        let component_names: BTreeSet<&str> = self.components.values().copied().collect();
         let tree = |component: &str| {
             let mut rows = Vec::new();
-            let roots = children.iter().filter(|((of, parent), _)| {
-                *of == component && parent.is_none_or(|parent| !self.views.contains_key(parent))
+            let roots = children.iter().filter(|((tree_component, parent), _)| {
+                *tree_component == component
+                    && parent.is_none_or(|parent| !self.views.contains_key(parent))
             });
             for ((_, table), names) in roots {
                 let table = table.map(|table| row(&[table, "table"]));
                 let level = usize::from(table.is_some());
                 rows.extend(table);
                 for name in names {
-                    self.put(component, name, level, &children, &mut rows);
+                    self.push_view(component, name, level, &children, &mut rows);
                 }
             }
             rows
         };
-        firsts.into_iter().map(tree).collect()
+        component_names.into_iter().map(tree).collect()
     }
 
-    fn put(
+    fn push_view(
         &self,
         component: &str,
         name: &str,
@@ -235,9 +217,9 @@ impl<'a> Graph<'a> {
             &waiting,
             &others.collect::<Vec<_>>().join(", "),
         ]));
-        let below = children.get(&(component, Some(name)));
-        for name in below.into_iter().flatten() {
-            self.put(component, name, level + 1, children, rows);
+        let child_views = children.get(&(component, Some(name)));
+        for name in child_views.into_iter().flatten() {
+            self.push_view(component, name, level + 1, children, rows);
         }
     }
 }

@@ -3,8 +3,8 @@
 use egret_base::Timestamp;
 use serde::Deserialize;
 
-use super::explain::{Advice, advised};
-use crate::output::{bytes, duration, facts, listing, printable};
+use super::explain::{Advice, format_advice};
+use crate::output::{format_bytes, format_duration, format_fields, listing, printable};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct View {
@@ -45,17 +45,9 @@ struct KeptChanges {
 }
 
 impl KeptChanges {
-    fn told(&self) -> String {
-        let Self {
-            kept,
-            sequence,
-            sets,
-            ..
-        } = self;
-        format!(
-            "for {kept}: {sets} sets, {}, the last {sequence}",
-            bytes(self.size_bytes)
-        )
+    fn describe(&self) -> String {
+        let Self { kept, sequence, sets, .. } = self;
+        format!("for {kept}: {sets} sets, {}, the last {sequence}", format_bytes(self.size_bytes))
     }
 
     fn tasks(&self) -> String {
@@ -114,7 +106,7 @@ pub(super) struct Grant {
 }
 
 /// Text that names the roles that may manage views from SQL.
-pub(super) fn allowed(grant: Grant) -> String {
+pub(super) fn describe_grant(grant: Grant) -> String {
     let (roles, database) = (grant.roles.join(", "), grant.database);
     format!(
         "{roles} may manage views in database {database} with egret.create_view and the other functions"
@@ -132,21 +124,22 @@ impl View {
     }
 
     pub(super) fn lag(&self) -> String {
-        self.lag_ms.map_or_else(String::new, duration)
+        self.lag_ms.map_or_else(String::new, format_duration)
     }
 }
 
 impl Durations {
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let phases = [
             ("waiting for locks", &self.waiting),
             ("computing and writing", &self.applying),
             ("other", &self.other),
             ("all", &self.all),
         ];
-        let shown = |ms: f64| format!("{ms:.1} ms");
-        let rows =
-            phases.map(|(phase, of)| vec![phase.to_owned(), shown(of.p50_ms), shown(of.p95_ms)]);
+        let milliseconds = |ms: f64| format!("{ms:.1} ms");
+        let rows = phases.map(|(phase, quantiles)| {
+            vec![phase.to_owned(), milliseconds(quantiles.p50_ms), milliseconds(quantiles.p95_ms)]
+        });
         listing(&["refreshes take", "median", "p95"], rows)
     }
 }
@@ -165,18 +158,13 @@ impl Refresh {
     }
 
     /// Text for the caller that asked for this refresh.
-    pub(super) fn told(&self, name: &str) -> String {
-        let Self {
-            took_ms, waited_ms, ..
-        } = self;
+    pub(super) fn describe(&self, name: &str) -> String {
+        let Self { took_ms, waited_ms, .. } = self;
         let why = match self.why.as_str() {
             "" => String::new(),
             why => format!(" ({why})"),
         };
-        let plans = self
-            .plans
-            .as_deref()
-            .map(|plans| format!("\n\n{}", printable(plans)));
+        let plans = self.plans.as_deref().map(|plans| format!("\n\n{}", printable(plans)));
         format!(
             "view {name} is up to date: {}{why}\ntook {took_ms:.1} ms, {waited_ms:.1} ms of it waiting for locks; snapshot {}{}",
             self.outcome(),
@@ -187,14 +175,8 @@ impl Refresh {
 }
 
 impl Verification {
-    pub(super) fn told(&self, name: &str) -> String {
-        let Self {
-            same,
-            missing,
-            extra,
-            snapshot,
-            ..
-        } = self;
+    pub(super) fn describe(&self, name: &str) -> String {
+        let Self { same, missing, extra, snapshot, .. } = self;
         if self.equal {
             format!(
                 "view {name} equals the result of its query: {same} rows at snapshot {snapshot}"
@@ -218,26 +200,17 @@ pub(super) fn table(views: &[View]) -> String {
             view.schedule(),
             view.state.clone(),
             view.lag(),
-            bytes(view.size_bytes),
+            format_bytes(view.size_bytes),
             last.map_or_else(String::new, |last| {
                 format!("{}, {:.1} ms", last.outcome, last.took_ms)
             }),
         ]
     });
-    let head = [
-        "database",
-        "view",
-        "mode",
-        "schedule",
-        "state",
-        "lag",
-        "size",
-        "last refresh",
-    ];
+    let head = ["database", "view", "mode", "schedule", "state", "lag", "size", "last refresh"];
     listing(&head, rows)
 }
 
-pub(super) fn described(view: &View) -> String {
+pub(super) fn describe(view: &View) -> String {
     let failures = match view.failures {
         0 => String::new(),
         failures => format!("{failures} in a row"),
@@ -246,11 +219,8 @@ pub(super) fn described(view: &View) -> String {
         0 => String::new(),
         rows => format!("{rows} rows"),
     };
-    let last = view
-        .last_refresh
-        .as_ref()
-        .map(|last| format!("{}, at {}", last.outcome(), last.at));
-    let told = facts(&[
+    let last = view.last_refresh.as_ref().map(|last| format!("{}, at {}", last.outcome(), last.at));
+    let summary = format_fields(&[
         ("view", view.name.clone()),
         ("database", view.database.clone()),
         ("owner", view.owner.clone()),
@@ -260,50 +230,27 @@ pub(super) fn described(view: &View) -> String {
         ("mode", view.mode.clone()),
         ("schedule", view.schedule()),
         ("lag", view.lag()),
-        (
-            "up to date at",
-            view.fresh_at.map_or_else(String::new, |at| at.to_string()),
-        ),
-        (
-            "depends on",
-            if view.has_clock {
-                "the clock".to_owned()
-            } else {
-                String::new()
-            },
-        ),
+        ("up to date at", view.fresh_at.map_or_else(String::new, |at| at.to_string())),
+        ("depends on", if view.has_clock { "the clock".to_owned() } else { String::new() }),
         ("changes waiting", waiting),
-        ("size", bytes(view.size_bytes)),
-        (
-            "changes kept",
-            view.changes
-                .as_ref()
-                .map_or_else(String::new, KeptChanges::told),
-        ),
-        (
-            "a task for each",
-            view.changes
-                .as_ref()
-                .map_or_else(String::new, KeptChanges::tasks),
-        ),
+        ("size", format_bytes(view.size_bytes)),
+        ("changes kept", view.changes.as_ref().map_or_else(String::new, KeptChanges::describe)),
+        ("a task for each", view.changes.as_ref().map_or_else(String::new, KeptChanges::tasks)),
         ("reads", view.reads.join(", ")),
         ("read by", view.read_by.join(", ")),
         ("last refresh", last.unwrap_or_default()),
         ("snapshot", view.snapshot.clone().unwrap_or_default()),
     ]);
-    let took = view.durations.as_ref().map(Durations::told);
-    let more = [took.unwrap_or_default(), advised(&view.advice)];
-    let more: String = more
-        .iter()
-        .filter(|text| !text.is_empty())
-        .map(|text| format!("\n{text}\n"))
-        .collect();
-    format!("{told}\n{}\n{more}", printable(view.query.trim()))
+    let durations = view.durations.as_ref().map(Durations::describe);
+    let sections = [durations.unwrap_or_default(), format_advice(&view.advice)];
+    let more: String =
+        sections.iter().filter(|text| !text.is_empty()).map(|text| format!("\n{text}\n")).collect();
+    format!("{summary}\n{}\n{more}", printable(view.query.trim()))
 }
 
 /// The plans that were kept of refreshes.
 pub(super) fn plans(refreshes: &[Refresh]) -> String {
-    let each: Vec<String> = refreshes
+    let texts: Vec<String> = refreshes
         .iter()
         .filter_map(|refresh| {
             let plans = refresh.plans.as_deref()?;
@@ -311,10 +258,10 @@ pub(super) fn plans(refreshes: &[Refresh]) -> String {
             Some(format!("{at}, {outcome}\n\n{}", printable(plans)))
         })
         .collect();
-    if each.is_empty() {
+    if texts.is_empty() {
         "no plan was recorded for these refreshes".to_owned()
     } else {
-        each.join("\n\n")
+        texts.join("\n\n")
     }
 }
 
@@ -331,8 +278,6 @@ pub(super) fn history(refreshes: &[Refresh]) -> String {
             refresh.error.clone().unwrap_or_else(|| refresh.why.clone()),
         ]
     });
-    let head = [
-        "at", "outcome", "took", "changes", "added", "changed", "removed", "why",
-    ];
+    let head = ["at", "outcome", "took", "changes", "added", "changed", "removed", "why"];
     listing(&head, rows)
 }

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::api::Api;
 use crate::cli::ViewArgs;
-use crate::commands::events::{Event, Listener, follow, problem};
+use crate::commands::events::{Event, Listener, follow, parse_problem};
 use crate::commands::queue::unexpected;
 use crate::failure::Failure;
 use crate::output::{Output, printable};
@@ -35,11 +35,11 @@ pub(super) async fn run(
     let mut tail = ViewTail {
         output,
         database: view.database.as_deref(),
-        left: limit,
-        last: after,
-        shown: None,
-        part: Vec::new(),
-        has_begun: false,
+        remaining: limit,
+        last_sequence: after,
+        last_printed: None,
+        pending_events: Vec::new(),
+        has_reported_start: false,
     };
     let path = ["views", view.name.as_str(), "changes"];
     follow(&path, api, &mut tail).await
@@ -50,15 +50,15 @@ struct ViewTail<'a> {
     /// The database that the view is in, where that is said.
     database: Option<&'a str>,
     /// Change sets still to show.
-    left: Option<u64>,
+    remaining: Option<u64>,
     /// The number of the last that was shown whole, or after which to begin.
-    last: Option<i64>,
+    last_sequence: Option<i64>,
     /// The one of which something was shown.
-    shown: Option<i64>,
+    last_printed: Option<i64>,
     /// What was told of one of which more is to come.
-    part: Vec<String>,
+    pending_events: Vec<String>,
     /// Whether it was said where it begins.
-    has_begun: bool,
+    has_reported_start: bool,
 }
 
 impl Listener for ViewTail<'_> {
@@ -67,87 +67,82 @@ impl Listener for ViewTail<'_> {
 
     /// Continues after the last event that was received.
     fn query(&self) -> Vec<(&str, String)> {
-        let place = super::place(self.database)
+        let database = super::database_query(self.database)
             .into_iter()
             .map(|(name, value)| (name, value.to_owned()));
-        let after = self.last.map(|after| ("after", after.to_string()));
-        place.chain(after).collect()
+        let after = self.last_sequence.map(|after| ("after", after.to_string()));
+        database.chain(after).collect()
     }
 
-    fn begin(&mut self) {
+    fn on_connected(&mut self) {
         // A change set of which a part was told is told from its beginning.
-        self.part.clear();
+        self.pending_events.clear();
     }
 
-    fn tell(&mut self, event: &Event<'_>) -> Result<(), Failure> {
-        let id: Option<i64> = event
-            .id
-            .map(str::parse)
-            .transpose()
-            .map_err(|error| unexpected(&error))?;
+    fn handle_event(&mut self, event: &Event<'_>) -> Result<(), Failure> {
+        let id: Option<i64> =
+            event.id.map(str::parse).transpose().map_err(|error| unexpected(&error))?;
         match event.kind {
             Some("following") => {
-                self.last = id.or(self.last);
-                if let (false, Some(last)) = (self.has_begun, self.last) {
-                    self.output
-                        .remark(&format!("following changes after {last}"));
-                    self.has_begun = true;
+                self.last_sequence = id.or(self.last_sequence);
+                if let (false, Some(last)) = (self.has_reported_start, self.last_sequence) {
+                    self.output.print_remark(&format!("following changes after {last}"));
+                    self.has_reported_start = true;
                 }
                 Ok(())
             }
             Some("changes" | "reset") => {
-                self.part.push(event.data.to_owned());
+                self.pending_events.push(event.data.to_owned());
                 match id {
                     // It is shown when it is whole: what is told again is not shown twice.
                     None => Ok(()),
                     Some(id) => {
-                        self.last = Some(id);
-                        self.show()
+                        self.last_sequence = Some(id);
+                        self.print_change_set()
                     }
                 }
             }
-            Some("problem") => Err(problem(event.data)),
+            Some("problem") => Err(parse_problem(event.data)),
             _ => Ok(()),
         }
     }
 
     fn is_done(&self) -> bool {
-        self.left == Some(0)
+        self.remaining == Some(0)
     }
 
-    fn lose(&self, failure: &Failure) {
+    fn on_disconnected(&self, failure: &Failure) {
         let what = "retrying from the last change";
-        self.output.remark(&format!("{failure}: {what}"));
+        self.output.print_remark(&format!("{failure}: {what}"));
     }
 }
 
 impl ViewTail<'_> {
     /// Shows a change set.
-    fn show(&mut self) -> Result<(), Failure> {
-        for data in std::mem::take(&mut self.part) {
+    fn print_change_set(&mut self) -> Result<(), Failure> {
+        for data in std::mem::take(&mut self.pending_events) {
             if self.output.is_json() {
-                self.output.text(&data)?;
+                self.output.print_text(&data)?;
                 continue;
             }
             let changes: ViewChangeSet =
                 serde_json::from_str(&data).map_err(|error| unexpected(&error))?;
-            self.output.text(&self.text(&changes))?;
-            self.shown = Some(changes.sequence);
+            self.output.print_text(&self.text(&changes))?;
+            self.last_printed = Some(changes.sequence);
         }
-        self.left = self.left.map(|left| left.saturating_sub(1));
+        self.remaining = self.remaining.map(|left| left.saturating_sub(1));
         Ok(())
     }
 
     fn text(&self, changes: &ViewChangeSet) -> String {
         let ViewChangeSet { sequence, at, .. } = changes;
         let mut lines = Vec::new();
-        if self.shown != Some(*sequence) {
+        if self.last_printed != Some(*sequence) {
             lines.push(match &changes.reset {
                 None => format!("{at}  {sequence}"),
-                Some(reset) => format!(
-                    "{at}  {sequence}  read the whole view again: {}",
-                    why(reset)
-                ),
+                Some(reset) => {
+                    format!("{at}  {sequence}  read the whole view again: {}", reset_reason(reset))
+                }
             });
         }
         lines.extend(changes.rows.iter().map(|row| {
@@ -164,7 +159,7 @@ impl ViewTail<'_> {
 }
 
 /// Why a view is to be read anew.
-fn why(reset: &str) -> &str {
+fn reset_reason(reset: &str) -> &str {
     match reset {
         "begun" => "its changes are recorded from here on",
         "repaired" => "it was rebuilt",

@@ -3,16 +3,13 @@
 use super::*;
 
 fn refusal(position: usize) -> Failure {
-    Failure {
-        position: Some(position),
-        ..Failure::failed("view_unsupported", "it cannot be kept")
-    }
+    Failure { position: Some(position), ..Failure::failed("view_unsupported", "it cannot be kept") }
 }
 
 #[test]
 fn the_place_in_the_query_is_shown() {
     let query = "select carrier,\n       random() as dice\nfrom flights";
-    let hint = |position| pointed(refusal(position), query).hint;
+    let hint = |position| add_query_excerpt(refusal(position), query).hint;
     let dice = "it is in line 2 of the query: random() as dice";
     assert_eq!(hint(24).as_deref(), Some(dice));
     let first = "it is in line 1 of the query: select carrier,";
@@ -25,5 +22,5 @@ fn the_place_in_the_query_is_shown() {
 
 #[test]
 fn a_place_within_a_letter_is_none() {
-    assert_eq!(pointed(refusal(10), "select 'ü' from t").hint, None);
+    assert_eq!(add_query_excerpt(refusal(10), "select 'ü' from t").hint, None);
 }

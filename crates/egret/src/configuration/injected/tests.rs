@@ -1,7 +1,7 @@
 //! Variables of services are told from settings.
 
 use super::*;
-use crate::configuration::{declared, variable};
+use crate::configuration::{declared_settings, variable_name};
 
 #[test]
 fn a_services_variables_are_told_from_settings() {
@@ -39,8 +39,8 @@ fn a_services_variables_are_told_from_settings() {
 
 #[test]
 fn no_setting_is_taken_for_one() {
-    for setting in declared() {
-        let name = variable(&setting.key);
+    for setting in declared_settings() {
+        let name = variable_name(&setting.key);
         assert!(!is_injected(&name, &setting.default), "{name}");
     }
 }

@@ -11,16 +11,16 @@ use rustix::fs::FallocateFlags;
 const RESERVE_BYTES: u64 = 16 << 20;
 
 /// Free space that must be there beside the file before it is made, in bytes.
-const ROOM_BYTES: u64 = 8 * RESERVE_BYTES;
+const FREE_BYTES_MIN: u64 = 8 * RESERVE_BYTES;
 
-const NAME: &str = "reserve";
+const RESERVE_FILE: &str = "reserve";
 
 /// Gives the space up when there is next to no other.
 ///
 /// # Errors
 /// The operating system's.
-pub(super) fn give_up_if_full(data_dir: &Path) -> io::Result<()> {
-    let path = data_dir.join(NAME);
+pub(super) fn release_if_full(data_dir: &Path) -> io::Result<()> {
+    let path = data_dir.join(RESERVE_FILE);
     if !path.exists() || free_bytes(data_dir)? >= RESERVE_BYTES {
         return Ok(());
     }
@@ -36,14 +36,14 @@ pub(super) fn give_up_if_full(data_dir: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// The operating system's; nothing is left of the file then.
-pub(super) fn take(data_dir: &Path) -> io::Result<()> {
-    let path = data_dir.join(NAME);
-    if path.exists() || free_bytes(data_dir)? < RESERVE_BYTES + ROOM_BYTES {
+pub(super) fn create_if_room(data_dir: &Path) -> io::Result<()> {
+    let path = data_dir.join(RESERVE_FILE);
+    if path.exists() || free_bytes(data_dir)? < RESERVE_BYTES + FREE_BYTES_MIN {
         return Ok(());
     }
     let file = File::create(&path)?;
-    let taken = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES);
-    taken.map_err(io::Error::from).inspect_err(|_| {
+    let allocated = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES);
+    allocated.map_err(io::Error::from).inspect_err(|_| {
         // What fails here is told; the next start tries again.
         let _ = fs::remove_file(&path);
     })
@@ -61,12 +61,12 @@ mod tests {
     #[test]
     fn the_reserve_is_taken_once_and_kept_while_there_is_room() {
         let place = tempfile::tempdir().expect("a directory");
-        let path = place.path().join(NAME);
-        take(place.path()).expect("there is room");
+        let path = place.path().join(RESERVE_FILE);
+        create_if_room(place.path()).expect("there is room");
         let size = fs::metadata(&path).expect("it is there").len();
         assert_eq!(size, RESERVE_BYTES);
-        take(place.path()).expect("it is there already");
-        give_up_if_full(place.path()).expect("nothing is to be done");
+        create_if_room(place.path()).expect("it is there already");
+        release_if_full(place.path()).expect("nothing is to be done");
         assert!(path.exists());
     }
 }

@@ -6,14 +6,8 @@ use super::*;
 fn a_second_egret_on_one_directory_is_refused_by_pid() {
     let directory = tempfile::tempdir().unwrap();
     let first = DataDir::open(directory.path().join("data")).unwrap();
-    let error = DataDir::open(directory.path().join("data"))
-        .err()
-        .unwrap()
-        .to_string();
-    assert!(
-        error.contains(&format!("pid {}", std::process::id())),
-        "{error}"
-    );
+    let error = DataDir::open(directory.path().join("data")).err().unwrap().to_string();
+    assert!(error.contains(&format!("pid {}", std::process::id())), "{error}");
     drop(first);
     DataDir::open(directory.path().join("data")).unwrap();
 }
@@ -38,5 +32,5 @@ fn a_directory_of_somebody_else_is_not_trusted() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("link");
     std::os::unix::fs::symlink("/", &path).unwrap();
-    assert!(own_directory(&path).is_err());
+    assert!(create_private_directory(&path).is_err());
 }

@@ -28,7 +28,7 @@ impl Wiring {
     pub(super) fn monitor(
         &self,
         engines: &Engines,
-        underneath: &PostgresBackend,
+        backend: &PostgresBackend,
     ) -> anyhow::Result<Monitor> {
         let url = self.own_url.trim_end_matches('/');
         let egret = OwnMetrics {
@@ -38,7 +38,7 @@ impl Wiring {
         };
         let options = MonitorOptions {
             egret,
-            postgres: postgres(underneath),
+            postgres: postgres_metrics(backend),
             sink: Arc::new(engines.queues.clone()),
             external_url: format!("{url}/prometheus"),
             destinations: self.destinations.clone(),
@@ -51,19 +51,15 @@ impl Wiring {
     }
 }
 
-fn postgres(underneath: &PostgresBackend) -> OwnMetrics {
-    let instance = match underneath {
+fn postgres_metrics(backend: &PostgresBackend) -> OwnMetrics {
+    let instance = match backend {
         PostgresBackend::Embedded(EmbeddedParts { postgres, .. })
         | PostgresBackend::Unmounted(postgres) => {
             format!("127.0.0.1:{}", postgres.port())
         }
         PostgresBackend::External(server) => hosts(server.connection()).join(","),
     };
-    let databases = underneath.databases("series");
+    let databases = backend.databases("series");
     let statistics = PostgresStatistics::new(databases, StatisticsLimits::default());
-    OwnMetrics {
-        url: format!("postgres://{instance}"),
-        instance,
-        collect: Arc::new(statistics),
-    }
+    OwnMetrics { url: format!("postgres://{instance}"), instance, collect: Arc::new(statistics) }
 }

@@ -53,7 +53,7 @@ pub(super) fn postgres_section(server: Arc<EmbeddedServer>, databases: Databases
         let (server, databases) = (server.clone(), databases.clone());
         Box::pin(async move {
             let (state, version) = match server.ready() {
-                Readiness::Ready => ("running".to_owned(), version_of(&databases).await),
+                Readiness::Ready => ("running".to_owned(), server_version(&databases).await),
                 Readiness::NotReady(reason) | Readiness::Failed(reason) => (reason, String::new()),
             };
             json!({
@@ -75,7 +75,7 @@ pub(super) fn external_section(server: Arc<ManagedServer>, databases: Databases)
         Box::pin(async move {
             let connection = server.connection();
             let (state, version) = match server.ready() {
-                Readiness::Ready => ("connected".to_owned(), version_of(&databases).await),
+                Readiness::Ready => ("connected".to_owned(), server_version(&databases).await),
                 Readiness::NotReady(reason) | Readiness::Failed(reason) => (reason, String::new()),
             };
             json!({
@@ -93,30 +93,28 @@ pub(super) fn external_section(server: Arc<ManagedServer>, databases: Databases)
 pub(super) fn hosts(connection: &Config) -> Vec<String> {
     let ports = connection.get_ports();
     let port = |position: usize| ports.get(position).or(ports.first()).copied();
-    let named = connection.get_hosts().iter().map(|host| match host {
+    let host_names = connection.get_hosts().iter().map(|host| match host {
         Host::Tcp(name) => name.clone(),
         Host::Unix(directory) => directory.display().to_string(),
     });
-    let mut names: Vec<String> = named.collect();
+    let mut names: Vec<String> = host_names.collect();
     if names.is_empty() {
         let addresses = connection.get_hostaddrs().iter();
         names.extend(addresses.map(ToString::to_string));
     }
     let pairs = names.into_iter().enumerate();
-    pairs
-        .map(|(position, name)| format!("{name}:{}", port(position).unwrap_or(5432)))
-        .collect()
+    pairs.map(|(position, name)| format!("{name}:{}", port(position).unwrap_or(5432))).collect()
 }
 
 /// The version that a server reports; empty when it does not answer soon.
-async fn version_of(databases: &Databases) -> String {
-    let ask = async {
+async fn server_version(databases: &Databases) -> String {
+    let query = async {
         let _permit = databases.admit(DEFAULT_TENANT).await.ok()?;
         let client = databases.client("postgres").await.ok()?;
         let row = client.query_one("SHOW server_version", &[]).await.ok()?;
         Some(row.get::<_, String>(0))
     };
-    let answered = tokio::time::timeout(ANSWER_MAX, ask).await;
+    let answered = tokio::time::timeout(ANSWER_MAX, query).await;
     answered.ok().flatten().unwrap_or_default()
 }
 
@@ -127,9 +125,8 @@ pub(super) fn queue_section(queues: Queues) -> StatusSection {
             match queues.summary().await {
                 Ok(summary) => {
                     let states = TaskState::ALL.into_iter();
-                    let tasks: BTreeMap<_, _> = states
-                        .map(|state| (state.as_str(), summary.count(state)))
-                        .collect();
+                    let tasks: BTreeMap<_, _> =
+                        states.map(|state| (state.as_str(), summary.count(state))).collect();
                     json!({
                         "queues": summary.queues,
                         "tasks": tasks,
@@ -217,16 +214,18 @@ pub(super) fn documents_section(documents: Documents) -> StatusSection {
         let documents = documents.clone();
         Box::pin(async move {
             let databases: BTreeMap<String, String> = documents
-                .standings()
+                .ownership_states()
                 .into_iter()
                 .map(|(name, standing)| {
-                    let told = match standing {
+                    let description = match standing {
                         OwnershipState::Owner => "written by this Egret".to_owned(),
-                        OwnershipState::Elsewhere(holder) => format!("written by {}", holder.what),
-                        OwnershipState::Gone => "gone".to_owned(),
+                        OwnershipState::Elsewhere(holder) => {
+                            format!("written by {}", holder.description)
+                        }
+                        OwnershipState::Removed => "gone".to_owned(),
                         OwnershipState::Unknown => "not to be written at the moment".to_owned(),
                     };
-                    (name, told)
+                    (name, description)
                 })
                 .collect();
             json!({ "databases": databases })

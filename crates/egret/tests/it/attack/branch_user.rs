@@ -9,9 +9,7 @@ use crate::place::{Place, psql};
 /// What one session through the proxy answers; an error is `SQLSTATE: message` and its details.
 fn ask(url: &str, sql: &str) -> Result<String, String> {
     psql(&["-q", "-v", "VERBOSITY=verbose"], url, sql).map_err(|error| {
-        let problem = error
-            .split_once(":  ")
-            .map_or(&*error, |(_, problem)| problem);
+        let problem = error.split_once(":  ").map_or(&*error, |(_, problem)| problem);
         problem.trim().to_owned()
     })
 }

@@ -45,10 +45,7 @@ impl FakeTimeServer {
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
             ("EGRET_DOCUMENTS_SWEEP_INTERVAL", "100ms".to_owned()),
         ]);
-        let mut faked = Self {
-            place,
-            server: None,
-        };
+        let mut faked = Self { place, server: None };
         faked.set("+0");
         faked.server = Some(faked.place.start(&["serve"]));
         faked
@@ -81,27 +78,17 @@ impl FakeTimeServer {
 
     /// A token with one hour to live, in a file.
     fn token(&self) -> String {
-        let create = [
-            "token", "create", "hour", "--scope", "queue:*", "--ttl", "1h",
-        ];
-        let token = self.place.json(&create)["token"]
-            .as_str()
-            .unwrap()
-            .to_owned();
+        let create = ["token", "create", "hour", "--scope", "queue:*", "--ttl", "1h"];
+        let token = self.place.json(&create)["token"].as_str().unwrap().to_owned();
         let path = self.place.directory.join("hour.token");
         std::fs::write(&path, token).unwrap();
         path.to_str().unwrap().to_owned()
     }
 
     fn is_accepted(&self, token_file: &str) -> bool {
-        let listed = self
-            .place
-            .run(&["--token-file", token_file, "queue", "list", "--json"]);
+        let listed = self.place.run(&["--token-file", token_file, "queue", "list", "--json"]);
         let out = text(&listed.stdout) + &text(&listed.stderr);
-        assert!(
-            listed.status.success() || out.contains("token_expired"),
-            "{out}"
-        );
+        assert!(listed.status.success() || out.contains("token_expired"), "{out}");
         listed.status.success()
     }
 
@@ -112,9 +99,7 @@ impl FakeTimeServer {
 
     /// What the source answers in database `postgres`.
     fn sql(&self, sql: &str) -> String {
-        self.place
-            .psql(&self.place.source("postgres"), sql)
-            .unwrap()
+        self.place.psql(&self.place.source("postgres"), sql).unwrap()
     }
 
     /// Waits until documents that are too old have been looked for once more, from beginning to
@@ -133,11 +118,7 @@ impl FakeTimeServer {
     fn await_tasks(&self, delayed: u64, ready: u64) {
         eventually_blocking("tasks are delayed and ready as expected", || {
             let seen = (self.tasks("delayed"), self.tasks("ready"));
-            if seen == (delayed, ready) {
-                Ok(())
-            } else {
-                Err(seen)
-            }
+            if seen == (delayed, ready) { Ok(()) } else { Err(seen) }
         });
     }
 
@@ -184,9 +165,7 @@ fn a_wall_clock_that_jumps_while_egret_runs_ends_and_starts_nothing() {
     let faked = FakeTimeServer::start("attack-clock-running");
     let token = faked.token();
     enqueue(&faked);
-    faked
-        .place
-        .json(&["branch", "create", "short", "--ttl", "1h"]);
+    faked.place.json(&["branch", "create", "short", "--ttl", "1h"]);
     for (offset, state) in [(AHEAD, "held"), (BEHIND, "held"), ("+0", "following")] {
         faked.set(offset);
         assert_eq!(faked.clock_state(), state, "{offset}");
@@ -199,21 +178,13 @@ fn a_wall_clock_that_jumps_while_egret_runs_ends_and_starts_nothing() {
             "{readiness}"
         );
         assert!(faked.is_accepted(&token), "{offset}");
-        assert_eq!(
-            (faked.tasks("delayed"), faked.tasks("ready")),
-            (2, 0),
-            "{offset}"
-        );
+        assert_eq!((faked.tasks("delayed"), faked.tasks("ready")), (2, 0), "{offset}");
         let branches = faked.place.json(&["branch", "list"]);
         assert_eq!(branches["items"].as_array().unwrap().len(), 1, "{offset}");
     }
     let log = faked.place.log();
     assert_eq!(log.matches("the wall clock has jumped").count(), 1, "{log}");
-    assert_eq!(
-        log.matches("follows the wall clock again").count(),
-        1,
-        "{log}"
-    );
+    assert_eq!(log.matches("follows the wall clock again").count(), 1, "{log}");
 }
 
 #[test]
@@ -230,11 +201,7 @@ fn a_wall_clock_that_jumps_between_two_runs_ends_and_starts_nothing() {
         faked.set_and_restart(offset, crash);
         assert_eq!(faked.clock_state(), state, "{offset}");
         assert!(faked.is_accepted(&token), "{offset}");
-        assert_eq!(
-            (faked.tasks("delayed"), faked.tasks("ready")),
-            (2, 0),
-            "{offset}"
-        );
+        assert_eq!((faked.tasks("delayed"), faked.tasks("ready")), (2, 0), "{offset}");
     }
 }
 
@@ -245,9 +212,7 @@ fn an_operator_releases_the_clock_and_takes_that_back() {
     enqueue(&faked);
     faked.set(AHEAD);
     assert_eq!(faked.clock_state(), "held");
-    let refused = faked
-        .place
-        .run(&["--token-file", &token, "clock", "release"]);
+    let refused = faked.place.run(&["--token-file", &token, "clock", "release"]);
     assert!(!refused.status.success());
     let released = faked.place.json(&["clock", "release"]);
     assert!(released["moved_ms"].as_i64().unwrap() > 9 * 365 * 86_400_000);
@@ -266,10 +231,7 @@ fn an_operator_releases_the_clock_and_takes_that_back() {
     faked.await_tasks(1, 2);
     let task = faked.place.json(&["queue", "get", id.trim()]);
     let created: Timestamp = task["created_at"].as_str().unwrap().parse().unwrap();
-    assert!(
-        created < SystemClock.now().plus(Duration::from_secs(3_600)),
-        "{task}"
-    );
+    assert!(created < SystemClock.now().plus(Duration::from_secs(3_600)), "{task}");
 }
 
 /// Something of each engine that ends, runs or is deleted by time.
@@ -277,25 +239,13 @@ fn keep_something_of_each_engine(faked: &FakeTimeServer) {
     let place = &faked.place;
     let ran = |arguments: &[&str]| {
         let output = place.run(arguments);
-        assert!(
-            output.status.success(),
-            "{arguments:?}: {}",
-            text(&output.stderr)
-        );
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
     };
     place.json(&["queue", "create", "yearly"]);
-    ran(&[
-        "queue", "cron", "put", "new-year", "yearly", "@yearly", "--missed", "all",
-    ]);
+    ran(&["queue", "cron", "put", "new-year", "yearly", "@yearly", "--missed", "all"]);
     let samples = place.directory.join("samples.prom");
     std::fs::write(&samples, "kept 1\n").unwrap();
-    ran(&[
-        "series",
-        "import",
-        "--format",
-        "prometheus",
-        samples.to_str().unwrap(),
-    ]);
+    ran(&["series", "import", "--format", "prometheus", samples.to_str().unwrap()]);
     let collections = place.directory.join("collections.json");
     let definition = r#"{"collections": [{"collection": "notes", "identity": ["/id"], "retention_days": 1,
         "schema": {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}}]}"#;
@@ -305,15 +255,7 @@ fn keep_something_of_each_engine(faked: &FakeTimeServer) {
     std::fs::write(&note, r#"{"id": 1}"#).unwrap();
     ran(&["document", "put", "notes", note.to_str().unwrap()]);
     faked.sql("CREATE TABLE public.base (id int PRIMARY KEY)");
-    ran(&[
-        "view",
-        "create",
-        "copied",
-        "--sql",
-        "SELECT id FROM base",
-        "--cron",
-        "0 0 1 1 *",
-    ]);
+    ran(&["view", "create", "copied", "--sql", "SELECT id FROM base", "--cron", "0 0 1 1 *"]);
     faked.sql("INSERT INTO public.base VALUES (1)");
 }
 
@@ -322,28 +264,12 @@ fn assert_kept(faked: &FakeTimeServer, offset: &str) {
     let place = &faked.place;
     faked.await_sweeps();
     let kept = place.json(&["series", "query", "kept"]);
-    assert_eq!(
-        kept["data"]["result"].as_array().unwrap().len(),
-        1,
-        "{offset}: {kept}"
-    );
+    assert_eq!(kept["data"]["result"].as_array().unwrap().len(), 1, "{offset}: {kept}");
     let range = place.json(&["series", "range", "kept"]);
-    assert_eq!(
-        range["data"]["result"].as_array().unwrap().len(),
-        1,
-        "{offset}: {range}"
-    );
+    assert_eq!(range["data"]["result"].as_array().unwrap().len(), 1, "{offset}: {range}");
     let notes = place.json(&["document", "query", "notes"]);
-    assert_eq!(
-        notes["items"].as_array().unwrap().len(),
-        1,
-        "{offset}: {notes}"
-    );
-    assert_eq!(
-        faked.sql("SELECT count(*) FROM public.copied"),
-        "0",
-        "{offset}"
-    );
+    assert_eq!(notes["items"].as_array().unwrap().len(), 1, "{offset}: {notes}");
+    assert_eq!(faked.sql("SELECT count(*) FROM public.copied"), "0", "{offset}");
     assert_eq!(faked.tasks("ready"), 0, "{offset}");
 }
 

@@ -1,7 +1,7 @@
 //! The owner of a database on an external server: no superuser of it, while Egret is one.
 
 use egret_base_test::eventually_blocking;
-use egret_postgres_test::traps;
+use egret_postgres_test::trap_sql;
 use rustix::process::Signal;
 
 use crate::place::{Place, text};
@@ -24,7 +24,7 @@ fn traps_of_a_databases_owner_catch_no_command_and_no_engine() {
     place.psql(&admin, "CREATE DATABASE shop").unwrap();
     let url = admin.replace("dbname=postgres", "dbname=shop");
     place.psql(&url, FLIGHTS).unwrap();
-    place.psql(&url, &traps("mallory", "shop")).unwrap();
+    place.psql(&url, &trap_sql("mallory", "shop")).unwrap();
     let is_caught = |place: &Place| {
         let sql = "SELECT is_called OR (SELECT rolsuper FROM pg_catalog.pg_roles
             WHERE rolname OPERATOR(pg_catalog.=) 'mallory') FROM trap.caught";

@@ -38,12 +38,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 fn get(stream: u32, path: &str) -> Vec<u8> {
     let length = u8::try_from(path.len()).unwrap();
     // HPACK: GET and http by index, path and authority as literals without indexing.
-    let block = [
-        &[0x82, 0x86, 0x04, length],
-        path.as_bytes(),
-        &[0x01, 1, b'x'],
-    ]
-    .concat();
+    let block = [&[0x82, 0x86, 0x04, length], path.as_bytes(), &[0x01, 1, b'x']].concat();
     frame(HEADERS, 0x5, stream, &block)
 }
 
@@ -51,9 +46,7 @@ impl Http2 {
     fn connect(port: u16, window: u32) -> Self {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream
-            .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-            .unwrap();
+        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
         // SETTINGS_INITIAL_WINDOW_SIZE is 4.
         let settings = [&[0, 4], &window.to_be_bytes()[..]].concat();
         stream.write_all(&frame(SETTINGS, 0, 0, &settings)).unwrap();
@@ -78,12 +71,7 @@ impl Http2 {
                 (SETTINGS, 0) => self.send(&frame(SETTINGS, 1, 0, &[])),
                 (PING, 0) => self.send(&frame(PING, 1, 0, &payload)),
                 _ => {
-                    return Frame {
-                        kind,
-                        flags,
-                        stream,
-                        payload,
-                    };
+                    return Frame { kind, flags, stream, payload };
                 }
             }
         }
@@ -180,11 +168,7 @@ fn mass_cancellation_does_not_end_a_connection() {
 fn await_status(place: &Place, token: &str, expected: &str) {
     eventually_blocking(&format!("requests are answered with {expected}"), || {
         let status = status_with_token(place, "/v1/tokens", token);
-        if status == expected {
-            Ok(())
-        } else {
-            Err(status)
-        }
+        if status == expected { Ok(()) } else { Err(status) }
     });
 }
 
@@ -262,16 +246,8 @@ fn many_compressed_bodies_at_once_take_bounded_memory() {
         sent.collect()
     });
     let expected = ["204", "429", "503", "refused"];
-    assert!(
-        statuses
-            .iter()
-            .all(|status| expected.contains(&status.as_str())),
-        "{statuses:?}"
-    );
-    assert!(
-        statuses.iter().any(|status| status == "204"),
-        "{statuses:?}"
-    );
+    assert!(statuses.iter().all(|status| expected.contains(&status.as_str())), "{statuses:?}");
+    assert!(statuses.iter().any(|status| status == "204"), "{statuses:?}");
     let used = resident_bytes_max(server.pid()) - before;
     assert!(used < 1_500_000_000, "{used} bytes, {statuses:?}");
     assert_eq!(status_with_token(&place, "/v1/tokens", &admin), "200");
@@ -296,9 +272,7 @@ fn first_answer(place: &Place, user: &str, database: &str) -> Vec<u8> {
     body.extend(u32::try_from(first.len()).unwrap().to_be_bytes());
     body.extend(first);
     let length = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
-    stream
-        .write_all(&[b"p", &length[..], &body].concat())
-        .unwrap();
+    stream.write_all(&[b"p", &length[..], &body].concat()).unwrap();
     answer.extend(without_nonce(&message(&mut stream)));
     answer
 }
@@ -315,10 +289,7 @@ fn message(stream: &mut TcpStream) -> Vec<u8> {
 
 /// The salt and the iterations of a server's first message, behind its tag; its nonce is random.
 fn without_nonce(message: &[u8]) -> Vec<u8> {
-    let at = message
-        .windows(3)
-        .position(|bytes| bytes == b",s=")
-        .unwrap();
+    let at = message.windows(3).position(|bytes| bytes == b",s=").unwrap();
     [&message[..1], &message[at..]].concat()
 }
 
@@ -338,18 +309,14 @@ fn names_of_branches_are_not_told_without_a_password() {
     }
     assert_eq!(first_answer(&place, "egret_branch", "app@one"), exists);
     // However the default tenant is written, and whatever database is named.
-    for (one, other) in [
-        ("app@one", "other@one.default"),
-        ("app@nope", "other@nope.default"),
-    ] {
+    for (one, other) in [("app@one", "other@one.default"), ("app@nope", "other@nope.default")] {
         let salt = |database| first_answer(&place, "egret_branch", database);
         assert_eq!(salt(one), salt(other));
     }
     // One salt for all roles, of a branch that exists and of one that does not.
-    for (database, answer) in [
-        ("app@one", exists),
-        ("app@nope", first_answer(&place, "egret_branch", "app@nope")),
-    ] {
+    for (database, answer) in
+        [("app@one", exists), ("app@nope", first_answer(&place, "egret_branch", "app@nope"))]
+    {
         for role in ["postgres", "nobody_knows", "app"] {
             assert_eq!(first_answer(&place, role, database), answer, "{role}");
         }

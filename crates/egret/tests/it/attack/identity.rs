@@ -50,10 +50,7 @@ fn the_command_line_shows_a_certificate_where_the_server_requires_one() {
         ("EGRET_SERVER_TLS_CERTIFICATE", certificate),
         ("EGRET_SERVER_TLS_KEY", key),
         ("EGRET_SERVER_TLS_CLIENT_AUTH", "required".to_owned()),
-        (
-            "EGRET_SERVER_TLS_CLIENT_CA",
-            write(&place, "clients.pem", &clients.pem()),
-        ),
+        ("EGRET_SERVER_TLS_CLIENT_CA", write(&place, "clients.pem", &clients.pem())),
     ];
     let server = place.start(&["serve"]);
     let list = |flags: &[&str]| place.run(&[&["token", "list"], flags].concat());
@@ -76,17 +73,12 @@ fn the_command_line_shows_a_certificate_where_the_server_requires_one() {
     let untrusted = list(&["--ca-file", &other]);
     assert_eq!(untrusted.status.code(), Some(3));
     let message = text(&untrusted.stderr);
-    assert!(
-        message.contains("is not trusted: name the issuer's"),
-        "{message}"
-    );
+    assert!(message.contains("is not trusted: name the issuer's"), "{message}");
     let half = list(&["--client-cert", &client[0]]);
     assert_eq!(half.status.code(), Some(2));
     assert!(text(&half.stderr).contains("--client-key or EGRET_CLIENT_KEY"));
     // By variables as well.
-    let variables = ["EGRET_CLIENT_CERT", "EGRET_CLIENT_KEY"]
-        .into_iter()
-        .zip(client);
+    let variables = ["EGRET_CLIENT_CERT", "EGRET_CLIENT_KEY"].into_iter().zip(client);
     let mut command = place.command(&["token", "list"]);
     let ran = command.envs(variables).output().unwrap();
     assert!(ran.status.success(), "{}", text(&ran.stderr));
@@ -124,14 +116,8 @@ fn a_token_of_the_issuer_causes_nothing_beyond_its_claims() {
         ("EGRET_OIDC_AUDIENCE", "egret".to_owned()),
         ("EGRET_OIDC_TENANT_CLAIM", "tenant".to_owned()),
         ("EGRET_OIDC_ROLES_CLAIM", "groups".to_owned()),
-        (
-            "EGRET_OIDC_ROLE_SCOPES",
-            "ops=queue:operate queue:read".to_owned(),
-        ),
-        (
-            "EGRET_OIDC_JWKS_FILE",
-            write(&place, "keys.json", &keys.to_string()),
-        ),
+        ("EGRET_OIDC_ROLE_SCOPES", "ops=queue:operate queue:read".to_owned()),
+        ("EGRET_OIDC_JWKS_FILE", write(&place, "keys.json", &keys.to_string())),
     ];
     let server = place.start(&["serve"]);
     let run = |changed: Value, arguments: &[&str]| {
@@ -160,12 +146,7 @@ fn a_token_of_the_issuer_causes_nothing_beyond_its_claims() {
     // The queue is the tenant's.
     let own = place.json(&["queue", "list"]);
     assert_eq!(own["items"], json!([]), "{own}");
-    let audit = place
-        .json(&["audit", "--operation", "putQueue"])
-        .to_string();
-    assert!(
-        audit.contains("anna@example") && audit.contains("\"oidc:"),
-        "{audit}"
-    );
+    let audit = place.json(&["audit", "--operation", "putQueue"]).to_string();
+    assert!(audit.contains("anna@example") && audit.contains("\"oidc:"), "{audit}");
     server.stop(Signal::TERM);
 }

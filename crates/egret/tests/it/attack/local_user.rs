@@ -36,11 +36,7 @@ fn a_configuration_file_that_others_can_change_is_not_read() {
     let file = place.directory.join("egret.toml");
     fs::write(&file, "[server]\nport = 26902\n").unwrap();
     mode(&file, 0o666);
-    refused(
-        &place.run(&["config"]),
-        2,
-        "egret.toml can be written by other users",
-    );
+    refused(&place.run(&["config"]), 2, "egret.toml can be written by other users");
     let named = place.run(&["config", "--config", "egret.toml"]);
     refused(&named, 2, "every user can write to it");
     mode(&file, 0o644);
@@ -118,10 +114,7 @@ fn variables_of_an_orchestrator_are_no_settings() {
     let output = command.output().unwrap();
     let said = text(&output.stderr);
     assert!(output.status.success(), "{said}");
-    assert!(
-        said.contains("EGRET_PORT, EGRET_PORT_7070_TCP_ADDR"),
-        "{said}"
-    );
+    assert!(said.contains("EGRET_PORT, EGRET_PORT_7070_TCP_ADDR"), "{said}");
     let settings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let all = settings.as_array().unwrap();
     let proxy = all.iter().find(|one| one["key"] == "proxy.port").unwrap();
@@ -160,10 +153,7 @@ fn a_data_directory_that_is_closed_to_postgresql_stays_closed_and_is_named() {
     let server = place.start_partly(&["serve"]);
     let ready = place.get("/readyz");
     let reason = format!("directory {} is not accessible to user", data.display());
-    assert!(
-        ready.contains(&reason) && ready.contains("chmod o+x"),
-        "{ready}"
-    );
+    assert!(ready.contains(&reason) && ready.contains("chmod o+x"), "{ready}");
     server.stop(Signal::TERM);
     assert_eq!(fs::metadata(&data).unwrap().mode() & 0o7777, 0o700);
     mode(&data, 0o711);
@@ -202,11 +192,7 @@ fn a_password_in_an_argument_is_not_in_the_process_list() {
     let url = format!("postgres://u:{SECRET}@127.0.0.1:{port}/db");
     for arguments in [
         vec!["check".to_owned(), url.clone()],
-        vec![
-            "check".to_owned(),
-            "--set".to_owned(),
-            format!("postgres.url={url}"),
-        ],
+        vec!["check".to_owned(), "--set".to_owned(), format!("postgres.url={url}")],
         vec!["uninstall".to_owned(), url.clone()],
     ] {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -249,10 +235,7 @@ fn psql_runs_no_commands_from_the_home_directory_of_another_user() {
     let witness = place.directory.join("commands-were-run");
     let command = format!("\\! touch {}\n", witness.display());
     fs::write(home.join(".psqlrc"), &command).unwrap();
-    let binding = format!(
-        "\"s\": \"{}\"\n",
-        command.replace('\\', "\\\\").replace('\n', "\\n")
-    );
+    let binding = format!("\"s\": \"{}\"\n", command.replace('\\', "\\\\").replace('\n', "\\n"));
     fs::write(home.join(".inputrc"), binding).unwrap();
     let trusted = place.directory.join("own.psqlrc");
     fs::write(&trusted, "").unwrap();

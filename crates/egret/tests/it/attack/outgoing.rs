@@ -80,10 +80,7 @@ fn tokens_name_no_address_of_this_machine() {
         "file:///etc/passwd",
     ] {
         let (status, body) = door.subscribe(url);
-        assert!(
-            status == 400 && body.contains("webhook"),
-            "{url}: {status} {body}"
-        );
+        assert!(status == 400 && body.contains("webhook"), "{url}: {status} {body}");
         let task = ["queue", "enqueue", "mail", "1", "--callback-url", url];
         let enqueued = place.run(&task);
         assert!(!enqueued.status.success(), "{url}");

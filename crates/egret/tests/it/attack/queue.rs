@@ -33,9 +33,7 @@ fn admin(place: &Place) -> String {
 }
 
 fn token_of(place: &Place, tenant: &str) -> String {
-    let arguments = [
-        "token", "create", tenant, "--tenant", tenant, "--scope", "queue:*",
-    ];
+    let arguments = ["token", "create", tenant, "--tenant", tenant, "--scope", "queue:*"];
     let made = place.json(&arguments);
     made["token"].as_str().unwrap().to_owned()
 }
@@ -57,10 +55,7 @@ fn a_tenant_cannot_take_every_queue() {
         made += 1;
     };
     assert!(made < 20, "{made}");
-    assert!(
-        refusal.to_string().contains("queue.tenant_queues_max"),
-        "{refusal}"
-    );
+    assert!(refusal.to_string().contains("queue.tenant_queues_max"), "{refusal}");
     let (status, answer) = call(&place, &other, "PUT", "/v1/queues/mine", "{}").unwrap();
     assert!(status < 300, "{answer}");
     server.stop(rustix::process::Signal::TERM);
@@ -78,24 +73,15 @@ fn make_chains(place: &Place, token: &str, caller: usize, stop: &AtomicBool, ack
         }
         let tag = format!("{caller}.{number}");
         let task = |at: usize| {
-            let after: Vec<String> = at
-                .checked_sub(1)
-                .map(|at| format!("#{at}"))
-                .into_iter()
-                .collect();
+            let after: Vec<String> =
+                at.checked_sub(1).map(|at| format!("#{at}")).into_iter().collect();
             match number % 2 {
                 0 => json!({"tags": [tag], "after": after}),
                 _ => json!({"tags": [tag], "after": after, "unique_key": format!("{tag}.{at}")}),
             }
         };
         let body: Value = (0..LENGTH).map(task).collect();
-        let answered = call(
-            place,
-            token,
-            "POST",
-            "/v1/queues/c/tasks",
-            &body.to_string(),
-        );
+        let answered = call(place, token, "POST", "/v1/queues/c/tasks", &body.to_string());
         if answered.is_some_and(|(status, _)| status == 200) {
             acked.fetch_add(1, Ordering::Relaxed);
         }
@@ -147,10 +133,7 @@ fn a_chain_is_whole_or_absent_after_kill_9() {
         stop.store(true, Ordering::Relaxed);
     });
     let counts = count_chains(place, token);
-    let half: Vec<_> = counts
-        .iter()
-        .filter(|(_, count)| **count != LENGTH)
-        .collect();
+    let half: Vec<_> = counts.iter().filter(|(_, count)| **count != LENGTH).collect();
     assert!(half.is_empty(), "{half:?}");
     assert!(counts.len() >= acked.load(Ordering::Relaxed));
     server.unwrap().stop(rustix::process::Signal::TERM);

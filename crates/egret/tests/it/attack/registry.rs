@@ -43,18 +43,15 @@ async fn stopped_with_tokens(place: &Place) -> Vec<String> {
 
 /// How many of the tokens are accepted.
 fn accepted(place: &Place, tokens: &[String]) -> usize {
-    let is_accepted = |token: &&String| {
-        place
-            .get_with_token("/v1/status", token)
-            .starts_with("HTTP/1.1 200")
-    };
+    let is_accepted =
+        |token: &&String| place.get_with_token("/v1/status", token).starts_with("HTTP/1.1 200");
     tokens.iter().filter(is_accepted).count()
 }
 
 /// Overwrites a page in the middle of the tokens' table.
 fn damage(path: &Path) {
     // What a run left in the write-ahead log is brought into the file first.
-    let database = egret_state::Database::relaxed(path).unwrap();
+    let database = egret_state::Database::open_relaxed(path).unwrap();
     database.checkpoint().unwrap();
     drop(database);
     let mut content = std::fs::read(path).unwrap();
@@ -67,8 +64,7 @@ fn damage(path: &Path) {
     let (number, _) = leaves.nth(1).expect("the table has many leaves");
     let file = std::fs::File::options().write(true).open(path).unwrap();
     let offset = number as u64 * PAGE_BYTES;
-    file.write_all_at(&[0xa5; PAGE_BYTES as usize], offset)
-        .unwrap();
+    file.write_all_at(&[0xa5; PAGE_BYTES as usize], offset).unwrap();
 }
 
 fn conditions(place: &Place) -> Vec<Value> {
@@ -104,26 +100,11 @@ async fn a_damaged_state_db_is_repaired_with_what_can_be_read() {
     let item = &found["items"][0];
     assert_eq!(item["part"], "state.db", "{found}");
     assert_eq!(item["done"], false);
-    assert!(
-        item["action"].as_str().unwrap().contains(" of token"),
-        "{found}"
-    );
-    assert!(
-        item["loss"]
-            .as_str()
-            .unwrap()
-            .contains("damaged pages of token"),
-        "{found}"
-    );
-    assert_eq!(
-        std::fs::read(&path).unwrap(),
-        original,
-        "nothing is changed without --yes"
-    );
+    assert!(item["action"].as_str().unwrap().contains(" of token"), "{found}");
+    assert!(item["loss"].as_str().unwrap().contains("damaged pages of token"), "{found}");
+    assert_eq!(std::fs::read(&path).unwrap(), original, "nothing is changed without --yes");
     place.json(&["repair", "state.db", "--yes"]);
-    let kept = std::fs::read_dir(place.data_dir())
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
+    let kept = std::fs::read_dir(place.data_dir()).unwrap().map(|entry| entry.unwrap().path());
     let is_original = |path: &std::path::PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         name.starts_with("state.db.damaged-") && std::fs::read(path).unwrap() == original
@@ -147,30 +128,15 @@ async fn a_start_without_a_readable_state_db_says_so_until_it_is_repaired() {
         assert!(readiness.contains("\"state_lost\""), "{readiness}");
         let found = conditions(&place);
         let reason = found[0]["reason"].as_str().unwrap();
-        assert!(
-            reason.contains("set aside as state.db.corrupt-"),
-            "{reason}"
-        );
+        assert!(reason.contains("set aside as state.db.corrupt-"), "{reason}");
         let shown = text(&place.run(&["status"]).stdout);
         assert!(shown.contains("state_lost"), "{shown}");
         server.stop(Signal::TERM);
     }
     let found = place.json(&["repair", "--yes"]);
     let item = &found["items"][0];
-    assert!(
-        item["part"]
-            .as_str()
-            .unwrap()
-            .starts_with("state.db.corrupt-"),
-        "{found}"
-    );
-    assert!(
-        item["action"]
-            .as_str()
-            .unwrap()
-            .contains("of its tokens back"),
-        "{found}"
-    );
+    assert!(item["part"].as_str().unwrap().starts_with("state.db.corrupt-"), "{found}");
+    assert!(item["action"].as_str().unwrap().contains("of its tokens back"), "{found}");
     assert_most_is_saved(&place, &tokens);
 }
 
@@ -185,10 +151,7 @@ async fn a_missing_state_db_is_said() {
     let server = place.start(&["serve"]);
     assert_eq!(branches(&place), "pr-42");
     let reason = conditions(&place)[0]["reason"].to_string();
-    assert!(
-        reason.contains("is missing, although there was one"),
-        "{reason}"
-    );
+    assert!(reason.contains("is missing, although there was one"), "{reason}");
     server.stop(Signal::TERM);
 }
 
@@ -228,10 +191,7 @@ fn assert_is_set_aside(place: &Place, tokens: &[String]) {
     assert_eq!(accepted(place, tokens), 0);
     assert_eq!(branches(place), "pr-42");
     let reason = conditions(place)[0]["reason"].to_string();
-    assert!(
-        reason.contains("set aside as state.db.corrupt-"),
-        "{reason}"
-    );
+    assert!(reason.contains("set aside as state.db.corrupt-"), "{reason}");
     server.stop(Signal::TERM);
 }
 
@@ -245,7 +205,7 @@ async fn a_state_db_without_what_it_had_is_set_aside_and_said() {
     drop(egret_state::Database::open(&of_another_program, "other", &[]).unwrap());
     let without_tokens = place.directory.join("without.db");
     std::fs::write(&without_tokens, &original).unwrap();
-    let database = egret_state::Database::relaxed(&without_tokens).unwrap();
+    let database = egret_state::Database::open_relaxed(&without_tokens).unwrap();
     database.lock().execute_batch("DROP TABLE token").unwrap();
     database.checkpoint().unwrap();
     drop(database);
@@ -276,16 +236,13 @@ async fn a_table_that_is_missing_is_made_anew_by_a_repair() {
     let place = place("state-table");
     let tokens = stopped_with_tokens(&place).await;
     let state = place.data_dir().join("state.db");
-    let database = egret_state::Database::relaxed(&state).unwrap();
+    let database = egret_state::Database::open_relaxed(&state).unwrap();
     let dropped = database.lock().execute_batch("DROP TABLE role_password");
     dropped.unwrap();
     database.checkpoint().unwrap();
     drop(database);
     let found = place.json(&["repair", "state.db", "--yes"]);
-    assert_eq!(
-        found["items"][0]["loss"], "the content of role_password",
-        "{found}"
-    );
+    assert_eq!(found["items"][0]["loss"], "the content of role_password", "{found}");
     assert_eq!(place.json(&["repair"])["items"], json!([]));
     let server = place.start(&["serve"]);
     assert_eq!(accepted(&place, &tokens), TOKENS);
@@ -298,7 +255,7 @@ async fn a_lost_side_table_or_log_costs_no_token() {
     let place = place("state-side");
     let tokens = stopped_with_tokens(&place).await;
     let state = place.data_dir().join("state.db");
-    let database = egret_state::Database::relaxed(&state).unwrap();
+    let database = egret_state::Database::open_relaxed(&state).unwrap();
     let drop_both = "DROP TABLE pool; DROP TABLE role_password";
     database.lock().execute_batch(drop_both).unwrap();
     database.checkpoint().unwrap();
@@ -306,9 +263,7 @@ async fn a_lost_side_table_or_log_costs_no_token() {
     let incomplete = |place: &Place| {
         let status = place.json(&["status"]);
         let found = status["conditions"].as_array().unwrap();
-        let found = found
-            .iter()
-            .find(|condition| condition["name"] == "state_incomplete");
+        let found = found.iter().find(|condition| condition["name"] == "state_incomplete");
         found.map(|condition| condition["reason"].to_string())
     };
     let log = "state.db-wal.corrupt-";

@@ -11,11 +11,7 @@ use crate::place::{Place, text};
 /// What a repair prints that must fail because of `queue/000` alone.
 fn repair_partly(place: &Place, arguments: &[&str]) -> String {
     let arguments = [&["repair"], arguments].concat();
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = place.run(&arguments);
+    let Output { status, stdout, stderr } = place.run(&arguments);
     let (out, err) = (text(&stdout), text(&stderr));
     assert!(!status.success(), "{arguments:?}: {out}");
     for word in ["queue/000", "version 9"] {
@@ -29,10 +25,7 @@ fn repair_partly(place: &Place, arguments: &[&str]) -> String {
 async fn a_part_that_cannot_be_examined_keeps_no_other_one_from_its_repair() {
     let place = place("unexamined");
     stopped_with_tasks(&place).await;
-    let (queue, series) = (
-        place.data_dir().join("queue"),
-        place.data_dir().join("series"),
-    );
+    let (queue, series) = (place.data_dir().join("queue"), place.data_dir().join("series"));
     let later = queue.join("000/snapshot-ffffffffffffffff");
     std::fs::write(&later, b"EGRETQSN\x09\0\0\0").unwrap();
     flip_last_byte(&newest_segment(&queue.join("001/log")));

@@ -21,10 +21,7 @@ async fn a_volume_whose_directory_is_gone_is_missed() {
     let (status, _) = ask(&place, Method::GET, "/v1/branches", Value::Null).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     server.stop(Signal::TERM);
-    assert!(
-        !place.data_dir().join("volume").exists(),
-        "it is not begun anew"
-    );
+    assert!(!place.data_dir().join("volume").exists(), "it is not begun anew");
     let found = place.json(&["repair", "postgres", "--yes"]);
     assert_eq!(found["items"][0]["part"], "postgres", "{found}");
     assert!(!place.data_dir().join("superuser.password").exists());
@@ -44,10 +41,7 @@ async fn a_wrong_number_of_parts_stops_only_its_engine_and_is_restored() {
         std::fs::write(&partitions, format!("{wrong}\n")).unwrap();
         std::fs::write(&shards, format!("{wrong}\n")).unwrap();
         let server = place.start_partly(&["serve"]);
-        assert_eq!(
-            failed(&place).await,
-            ["monitor", "outbox", "queue", "series"]
-        );
+        assert_eq!(failed(&place).await, ["monitor", "outbox", "queue", "series"]);
         let status = place.json(&["status"]).to_string();
         assert!(status.contains("egret repair"), "{status}");
         server.stop(Signal::TERM);
@@ -146,10 +140,7 @@ async fn a_damaged_or_missing_key_stops_nothing_and_is_said() {
     let server = place.start(&["serve"]);
     for condition in ["queue_callback_key_lost", "branches_key_lost"] {
         let reason = reason_of(&place, condition);
-        assert!(
-            reason.contains("the key was missing"),
-            "{condition}: {reason}"
-        );
+        assert!(reason.contains("the key was missing"), "{condition}: {reason}");
     }
     server.stop(Signal::TERM);
 }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use egret_base_test::eventually_blocking;
-use egret_postgres_test::attacker;
+use egret_postgres_test::attacker_sql;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -13,9 +13,7 @@ use crate::place::{Place, Server, text};
 
 /// The role, and a table that is not the attacker's.
 fn prepare(place: &Place, url: &str) {
-    place
-        .psql(url, &attacker("mallory", "public.accounts"))
-        .unwrap();
+    place.psql(url, &attacker_sql("mallory", "public.accounts")).unwrap();
     let accounts = "CREATE TABLE public.accounts (id int PRIMARY KEY, balance int);
         INSERT INTO public.accounts VALUES (1, 10), (2, 20)";
     place.psql(url, accounts).unwrap();
@@ -28,9 +26,7 @@ fn prepare(place: &Place, url: &str) {
 fn embedded(purpose: &str) -> (Place, Server, String) {
     let place = Place::new(purpose);
     let server = place.start(&["serve"]);
-    place
-        .psql(&place.source("postgres"), "CREATE DATABASE shop")
-        .unwrap();
+    place.psql(&place.source("postgres"), "CREATE DATABASE shop").unwrap();
     let url = place.source("shop");
     (place, server, url)
 }
@@ -116,22 +112,14 @@ fn code_of_a_role_is_not_run_by_views_as_a_superuser() {
         place.psql(&url, &insert).unwrap();
     }
     assert_eq!(place.psql(&url, AS_SUPERUSER).unwrap(), "0");
-    assert_eq!(
-        place.psql(&url, "SELECT count(*) FROM accounts").unwrap(),
-        "2"
-    );
+    assert_eq!(place.psql(&url, "SELECT count(*) FROM accounts").unwrap(), "2");
     server.stop(Signal::TERM);
 }
 
 #[test]
 fn a_token_for_views_reads_no_secrets() {
     let (place, server, url) = embedded("attack-rights-secrets");
-    place
-        .psql(
-            &url,
-            "CREATE TABLE accounts (id int PRIMARY KEY, balance int)",
-        )
-        .unwrap();
+    place.psql(&url, "CREATE TABLE accounts (id int PRIMARY KEY, balance int)").unwrap();
     place.json(&["queue", "outbox", "install", "--database", "shop"]);
     let token = views_token(&place);
     let total = "SELECT sum(balance) AS total FROM accounts";
@@ -173,12 +161,7 @@ fn a_token_for_views_reads_no_secrets() {
 #[test]
 fn the_role_of_views_is_no_superuser_and_nobodys_login() {
     let (place, server, url) = embedded("attack-rights-role");
-    place
-        .psql(
-            &url,
-            "CREATE TABLE accounts (id int PRIMARY KEY, balance int)",
-        )
-        .unwrap();
+    place.psql(&url, "CREATE TABLE accounts (id int PRIMARY KEY, balance int)").unwrap();
     for mode in ["auto", "full", "immediate"] {
         let query = "SELECT id, balance FROM accounts";
         let (status, answer) = attempt(&place, &admin(&place), mode, query, mode);
@@ -205,21 +188,13 @@ fn the_role_of_views_is_no_superuser_and_nobodys_login() {
     let refused = place.run(&["view", "refresh", "full", "--database", "shop"]);
     let told = text(&refused.stdout) + &text(&refused.stderr);
     assert!(!refused.status.success(), "{told}");
-    assert!(
-        told.contains("permission denied") || told.contains("may not read"),
-        "{told}"
-    );
+    assert!(told.contains("permission denied") || told.contains("may not read"), "{told}");
     let token = views_token(&place);
     let query = "SELECT id FROM accounts";
     let (status, answer) = attempt(&place, &token, "again", query, "auto");
     assert_eq!(status, 403, "{answer}");
-    let repaired = request(
-        &place,
-        "POST",
-        "/v1/views/full/repair?database=shop",
-        &token,
-        &json!({}),
-    );
+    let repaired =
+        request(&place, "POST", "/v1/views/full/repair?database=shop", &token, &json!({}));
     assert_eq!(repaired.0, 403, "{}", repaired.1);
     server.stop(Signal::TERM);
 }
@@ -255,15 +230,7 @@ fn views_of_superusers_are_given_to_the_role_of_views_at_the_start() {
 fn enqueue_runs_no_code_of_its_caller_as_its_owner() {
     let (place, server, url) = embedded("attack-rights-enqueue");
     prepare(&place, &url);
-    place.json(&[
-        "queue",
-        "outbox",
-        "install",
-        "--database",
-        "shop",
-        "--grant",
-        "mallory",
-    ]);
+    place.json(&["queue", "outbox", "install", "--database", "shop", "--grant", "mallory"]);
     let attack = "SET ROLE mallory; SET search_path = mallory, pg_temp, pg_catalog;
         CREATE FUNCTION mallory.octet_length(bytea) RETURNS int LANGUAGE sql AS 'SELECT length(mallory.note())';
         CREATE FUNCTION mallory.convert_to(text, text) RETURNS bytea LANGUAGE sql AS $$SELECT mallory.note()::bytea$$;
@@ -293,10 +260,7 @@ fn tables_of_users_do_not_land_in_the_schema_of_egret() {
         "ALTER TABLE invoices SET SCHEMA egret",
     ] {
         let refused = place.psql(&url, stray).unwrap_err();
-        assert!(
-            refused.contains("schema egret belongs to Egret"),
-            "{refused}"
-        );
+        assert!(refused.contains("schema egret belongs to Egret"), "{refused}");
     }
     server.stop(Signal::TERM);
 }
@@ -317,12 +281,7 @@ fn nothing_is_done_in_a_database_that_does_not_exist(place: &Place) {
 #[test]
 fn a_removal_drops_nothing_of_users() {
     let (place, server, url) = embedded("attack-rights-removal");
-    place
-        .psql(
-            &url,
-            "CREATE TABLE accounts (id int PRIMARY KEY, balance int)",
-        )
-        .unwrap();
+    place.psql(&url, "CREATE TABLE accounts (id int PRIMARY KEY, balance int)").unwrap();
     place.json(&["queue", "outbox", "install", "--database", "shop"]);
     let query = "SELECT id, balance FROM accounts";
     let (status, answer) = attempt(&place, &admin(&place), "kept", query, "auto");
@@ -340,33 +299,20 @@ fn a_removal_drops_nothing_of_users() {
     );
     assert_eq!(status, 409, "{answer}");
     assert!(answer.contains("postgres_user_objects"), "{answer}");
-    for named in [
-        "ALTER TABLE egret.invoices SET SCHEMA public",
-        "view public.mine",
-    ] {
+    for named in ["ALTER TABLE egret.invoices SET SCHEMA public", "view public.mine"] {
         assert!(answer.contains(named), "{answer}");
     }
     let checked = place.run(&["check"]);
     let told = text(&checked.stdout) + &text(&checked.stderr);
-    assert!(
-        told.contains("ALTER TABLE egret.invoices SET SCHEMA public"),
-        "{told}"
-    );
+    assert!(told.contains("ALTER TABLE egret.invoices SET SCHEMA public"), "{told}");
     let foretold = place.run(&["uninstall", "--database", "shop"]);
     let told = text(&foretold.stdout);
-    for named in [
-        "table egret.outbox",
-        "these objects are yours",
-        "egret.invoices",
-    ] {
+    for named in ["table egret.outbox", "these objects are yours", "egret.invoices"] {
         assert!(told.contains(named), "{told}");
     }
     assert_eq!(place.psql(&url, "SELECT count(*) FROM kept").unwrap(), "0");
     place
-        .psql(
-            &url,
-            "ALTER TABLE egret.invoices SET SCHEMA public; DROP VIEW public.mine",
-        )
+        .psql(&url, "ALTER TABLE egret.invoices SET SCHEMA public; DROP VIEW public.mine")
         .unwrap();
     place.json(&["uninstall", "--database", "shop", "--force"]);
     assert_eq!(place.psql(&url, "SELECT id FROM invoices").unwrap(), "1");
@@ -388,11 +334,7 @@ fn an_unreachable_server_is_not_an_empty_list() {
     drop(external);
     eventually_blocking("the server is reported as unreachable", || {
         let ready = place.get("/readyz");
-        if ready.contains("PostgreSQL:") {
-            Ok(())
-        } else {
-            Err(ready)
-        }
+        if ready.contains("PostgreSQL:") { Ok(()) } else { Err(ready) }
     });
     let (status, answer) = request(&place, "GET", "/v1/views", &admin(&place), &Value::Null);
     assert_eq!(status, 503, "{answer}");
@@ -412,19 +354,9 @@ fn a_database_without_connections_is_not_taken_for_an_empty_one() {
     ] {
         place.psql(&maintenance, sql).unwrap();
     }
-    let listed = request(
-        &place,
-        "GET",
-        "/v1/installations",
-        &admin(&place),
-        &Value::Null,
-    );
+    let listed = request(&place, "GET", "/v1/installations", &admin(&place), &Value::Null);
     assert_eq!(listed.0, 200, "{}", listed.1);
-    assert!(
-        listed.1.contains(r#""unreachable":["shop"]"#),
-        "{}",
-        listed.1
-    );
+    assert!(listed.1.contains(r#""unreachable":["shop"]"#), "{}", listed.1);
     let path = "/v1/installations/shop?force=true";
     let (status, answer) = request(&place, "DELETE", path, &admin(&place), &Value::Null);
     assert_eq!(status, 503, "{answer}");
@@ -438,13 +370,8 @@ fn a_database_without_connections_is_not_taken_for_an_empty_one() {
     let refused = place.run(&["uninstall", "--database", "shop", "--force"]);
     assert!(!refused.status.success(), "{}", text(&refused.stdout));
     let told = text(&refused.stderr);
-    assert!(
-        told.contains("cannot find out whether egret has objects"),
-        "{told}"
-    );
-    place
-        .psql(&maintenance, "ALTER DATABASE shop ALLOW_CONNECTIONS true")
-        .unwrap();
+    assert!(told.contains("cannot find out whether egret has objects"), "{told}");
+    place.psql(&maintenance, "ALTER DATABASE shop ALLOW_CONNECTIONS true").unwrap();
     place.json(&["uninstall", "--database", "shop", "--force"]);
     server.stop(Signal::TERM);
 }

@@ -67,9 +67,7 @@ fn ask_all(place: &Place, token: &str, phases: &str) {
 #[test]
 fn no_made_up_request_is_answered_by_a_server_error() {
     let mut place = Place::new("attack-routes");
-    place
-        .variables
-        .push(("EGRET_BRANCHES_VOLUME", "copy".to_owned()));
+    place.variables.push(("EGRET_BRANCHES_VOLUME", "copy".to_owned()));
     let server = place.start(&["serve"]);
     let token = |arguments: &[&str]| {
         let made = place.json(&[&["token", "create", "made-up"], arguments].concat());
@@ -79,20 +77,14 @@ fn no_made_up_request_is_answered_by_a_server_error() {
     let narrow = token(&["--scope", "queue/q:produce"]);
     // Values at the bounds of each parameter reach most with the rights of the operator.
     let all = "coverage,fuzzing";
-    for (token, phases) in [
-        (place.admin_token(), all),
-        (tenant, "fuzzing"),
-        (narrow, "fuzzing"),
-    ] {
+    for (token, phases) in [(place.admin_token(), all), (tenant, "fuzzing"), (narrow, "fuzzing")] {
         ask_all(&place, &token, phases);
         let ready = place.get("/readyz");
         assert!(ready.starts_with("HTTP/1.1 200"), "{ready}");
     }
     server.stop(Signal::TERM);
     let log = place.log();
-    let unexpected: Vec<&str> = log
-        .lines()
-        .filter(|line| line.contains(" ERROR ") || line.contains("panicked"))
-        .collect();
+    let unexpected: Vec<&str> =
+        log.lines().filter(|line| line.contains(" ERROR ") || line.contains("panicked")).collect();
     assert!(unexpected.is_empty(), "{unexpected:#?}");
 }

@@ -89,10 +89,7 @@ fn reads_with_a_narrow_token_leave_sessions_to_the_application() {
         assert!(used < 15, "{used} sessions");
         let refused = answered.recv().unwrap();
         assert!(refused.starts_with("HTTP/1.1 429"), "{refused}");
-        assert!(
-            refused.contains("limit postgres.pool_connections_max is 5"),
-            "{refused}"
-        );
+        assert!(refused.contains("limit postgres.pool_connections_max is 5"), "{refused}");
         assert!(refused.to_lowercase().contains("retry-after:"), "{refused}");
     }
     stdin.write_all(b"COMMIT;\n").unwrap();

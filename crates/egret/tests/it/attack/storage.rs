@@ -39,10 +39,7 @@ async fn ask_text(place: &Place, method: Method, path: &str, body: Value) -> (St
     let _ = rustls::crypto::ring::default_provider().install_default();
     let token = std::fs::read_to_string(place.data_dir().join("admin.token")).unwrap();
     let url = format!("http://127.0.0.1:{}{path}", place.ports[0]);
-    let request = reqwest::Client::new()
-        .request(method, url)
-        .bearer_auth(token.trim())
-        .json(&body);
+    let request = reqwest::Client::new().request(method, url).bearer_auth(token.trim()).json(&body);
     let response = request.send().await.unwrap();
     (response.status(), response.text().await.unwrap())
 }
@@ -81,10 +78,8 @@ pub(super) async fn count(place: &Place, ids: &[String]) -> (usize, usize) {
 pub(super) async fn failed(place: &Place) -> Vec<String> {
     let (status, answer) = ask(place, Method::GET, "/readyz", Value::Null).await;
     let items = answer["failed"].as_array().unwrap();
-    let failed: Vec<String> = items
-        .iter()
-        .map(|item| item["part"].as_str().unwrap().to_owned())
-        .collect();
+    let failed: Vec<String> =
+        items.iter().map(|item| item["part"].as_str().unwrap().to_owned()).collect();
     // A part of a service leaves the others, and with them the server, ready.
     let is_ready = failed.iter().all(|part| part.contains('/'));
     assert_eq!(status == StatusCode::OK, is_ready, "{answer}");
@@ -132,17 +127,10 @@ async fn a_flipped_bit_in_the_last_record_stops_only_its_partition() {
     let reason = status["failed"][0]["reason"].as_str().unwrap();
     assert!(reason.contains("corrupt segment"), "{reason}");
     // Lists say that they are not whole.
-    for list in [
-        &["queue", "list"][..],
-        &["queue", "show", "q"],
-        &["queue", "tasks", "q"],
-    ] {
+    for list in [&["queue", "list"][..], &["queue", "show", "q"], &["queue", "tasks", "q"]] {
         let listed = place.run(list);
         let said = text(&listed.stderr);
-        assert!(
-            said.contains("failed partitions are missing here: 1"),
-            "{list:?}: {said}"
-        );
+        assert!(said.contains("failed partitions are missing here: 1"), "{list:?}: {said}");
     }
     server.stop(Signal::TERM);
 }
@@ -156,13 +144,9 @@ async fn where_every_partition_is_damaged_no_answer_says_that_there_is_nothing()
         flip_last_byte(&newest_segment(&log));
     }
     let server = place.start_partly(&["serve"]);
-    for path in [
-        "/v1/queues",
-        "/v1/queues/q",
-        "/v1/queues/q/tasks",
-        "/v1/schedules",
-        "/v1/schedules/s",
-    ] {
+    for path in
+        ["/v1/queues", "/v1/queues/q", "/v1/queues/q/tasks", "/v1/schedules", "/v1/schedules/s"]
+    {
         let (status, answer) = ask(&place, Method::GET, path, Value::Null).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{path}: {answer}");
         assert_eq!(answer["code"], "queue_partition_failed", "{path}");
@@ -190,22 +174,14 @@ async fn repair_says_what_it_cuts_and_keeps_the_original() {
     let kept = std::fs::read_dir(&queue)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    assert_eq!(
-        kept.filter(|name| name.starts_with("001.damaged-")).count(),
-        1
-    );
+    assert_eq!(kept.filter(|name| name.starts_with("001.damaged-")).count(), 1);
     let server = place.start(&["serve"]);
     let (status, _) = ask(&place, Method::GET, "/v1/queues/q", Value::Null).await;
     assert!(status.is_success(), "{status}");
     let mut there = 0;
     for id in &ids {
         let path = format!("/v1/tasks/{id}");
-        there += usize::from(
-            ask(&place, Method::GET, &path, Value::Null)
-                .await
-                .0
-                .is_success(),
-        );
+        there += usize::from(ask(&place, Method::GET, &path, Value::Null).await.0.is_success());
     }
     assert!(there > 0, "{there}");
     server.stop(Signal::TERM);
@@ -233,23 +209,13 @@ async fn engines_whose_directories_are_gone_are_missed() {
     let server = place.start_partly(&["serve"]);
     let failed = failed(&place).await;
     let (_, answer) = ask(&place, Method::GET, "/readyz", Value::Null).await;
-    assert_eq!(
-        failed,
-        ["branches", "outbox", "postgres", "queue", "volume"],
-        "{answer}"
-    );
-    assert!(
-        answer.to_string().contains("is a file system not mounted?"),
-        "{answer}"
-    );
+    assert_eq!(failed, ["branches", "outbox", "postgres", "queue", "volume"], "{answer}");
+    assert!(answer.to_string().contains("is a file system not mounted?"), "{answer}");
     let (status, problem) = ask(&place, Method::GET, "/v1/queues", Value::Null).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(problem["code"], "part_failed");
     let query = "/prometheus/api/v1/query?query=1";
-    assert_eq!(
-        ask(&place, Method::GET, query, Value::Null).await.0,
-        StatusCode::OK
-    );
+    assert_eq!(ask(&place, Method::GET, query, Value::Null).await.0, StatusCode::OK);
     server.stop(Signal::TERM);
 }
 
@@ -328,10 +294,7 @@ async fn a_damaged_block_stops_only_itself_and_answers_say_so() {
     assert_eq!(count(&place, &ids).await, (TASKS, 0));
     let (found, warnings) = hosts(&place).await;
     assert_eq!(found, ["new"]);
-    assert!(
-        warnings.contains("partial data: 1 damaged files of blocks"),
-        "{warnings}"
-    );
+    assert!(warnings.contains("partial data: 1 damaged files of blocks"), "{warnings}");
     let status = place.json(&["status"]);
     assert_eq!(status["failed"][0]["part"], part, "{status}");
     // Samples are still taken and written to blocks.
@@ -356,12 +319,7 @@ async fn series_whose_directory_is_gone_are_missed() {
     assert_eq!(failed(&place).await, ["monitor", "series"]);
     assert_eq!(count(&place, &ids).await, (TASKS, 0));
     let (_, answer) = ask(&place, Method::GET, "/readyz", Value::Null).await;
-    assert!(
-        answer
-            .to_string()
-            .contains("is missing, although there was one"),
-        "{answer}"
-    );
+    assert!(answer.to_string().contains("is missing, although there was one"), "{answer}");
     let query = "/prometheus/api/v1/query?query=1";
     let (status, _) = ask(&place, Method::GET, query, Value::Null).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
@@ -390,10 +348,7 @@ async fn a_lost_number_of_parts_stops_only_its_engine_and_is_found_again() {
     std::fs::write(place.data_dir().join("queue/partitions"), "\u{fffd}?").unwrap();
     std::fs::remove_file(place.data_dir().join("series/shards")).unwrap();
     let server = place.start_partly(&["serve"]);
-    assert_eq!(
-        failed(&place).await,
-        ["monitor", "outbox", "queue", "series"]
-    );
+    assert_eq!(failed(&place).await, ["monitor", "outbox", "queue", "series"]);
     let branches = ask(&place, Method::GET, "/v1/branches", Value::Null).await;
     assert_eq!(branches.0, StatusCode::OK);
     server.stop(Signal::TERM);
@@ -423,10 +378,8 @@ impl DataVolume {
         let path = place.data_dir();
         std::fs::create_dir(&path).unwrap();
         let options = "size=700m,mode=0700";
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
-            .arg(&path)
-            .status();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&path).status();
         assert!(mounted.unwrap().success());
         Some(Self(path))
     }

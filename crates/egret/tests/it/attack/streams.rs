@@ -29,9 +29,7 @@ const EXPORTED_BYTES: usize = 30 << 20;
 async fn declare(target: &Target) {
     let collections: Value = serde_json::from_str(CITIES).unwrap();
     let path = "/v1/collections?database=postgres";
-    let (status, answer) = target
-        .ask(&target.admin, Method::POST, path, collections)
-        .await;
+    let (status, answer) = target.ask(&target.admin, Method::POST, path, collections).await;
     assert_eq!(status, 200, "{answer}");
 }
 
@@ -50,9 +48,7 @@ async fn end(target: &Target, id: &str, token: &str, how: &str) {
         target.place.run(&["token", "revoke", id]);
     }
     eventually("the token is refused", async || {
-        let (status, _) = target
-            .ask(token, Method::GET, "/v1/collections", Value::Null)
-            .await;
+        let (status, _) = target.ask(token, Method::GET, "/v1/collections", Value::Null).await;
         if status == 401 { Ok(()) } else { Err(status) }
     })
     .await;
@@ -60,9 +56,7 @@ async fn end(target: &Target, id: &str, token: &str, how: &str) {
 
 /// A large answer of which nothing has been read but the beginning.
 async fn begin(target: &Target, token: &str, path: &str) -> (Response, usize) {
-    let mut response = soon(target.request(token, Method::GET, path).send())
-        .await
-        .unwrap();
+    let mut response = soon(target.request(token, Method::GET, path).send()).await.unwrap();
     assert_eq!(response.status(), 200, "{path}");
     let first = soon(response.chunk()).await.unwrap().unwrap();
     (response, first.len())
@@ -99,10 +93,7 @@ async fn check_refused(mut upload: TcpStream) {
         let read = soon(upload.read_buf(&mut answer)).await.unwrap();
         let text = String::from_utf8_lossy(&answer);
         assert!(read > 0, "{text}");
-        assert!(
-            "HTTP/1.1 401".starts_with(&text[..text.len().min(12)]),
-            "{text}"
-        );
+        assert!("HTTP/1.1 401".starts_with(&text[..text.len().min(12)]), "{text}");
     }
 }
 
@@ -117,14 +108,8 @@ fn lifetime(how: &str) -> &'static [&'static str] {
 async fn open_requests_for_documents_end_with_their_token() {
     let target = Target::start("documents-end");
     declare(&target).await;
-    let (status, _) = target
-        .ask(
-            &target.admin,
-            Method::POST,
-            "/v1/documents/cities",
-            json!({"city": "c"}),
-        )
-        .await;
+    let (status, _) =
+        target.ask(&target.admin, Method::POST, "/v1/documents/cities", json!({"city": "c"})).await;
     assert_eq!(status, 201);
     const TEXT_BYTES: usize = 10_000;
     let text = "x".repeat(TEXT_BYTES);
@@ -169,12 +154,8 @@ async fn open_requests_for_series_end_with_their_token() {
             format!("{{\"metric\":{{\"__name__\":\"load\",\"n\":\"{series}\"}},\"values\":[");
         for at in 0..SAMPLES {
             let comma = if at == 0 { "" } else { "," };
-            write!(
-                line,
-                "{comma}0.{}",
-                100_001 + (at * 7_919 + series) % 800_000 / 10 * 10
-            )
-            .unwrap();
+            write!(line, "{comma}0.{}", 100_001 + (at * 7_919 + series) % 800_000 / 10 * 10)
+                .unwrap();
         }
         line.push_str("],\"timestamps\":[");
         for at in 0..SAMPLES {
@@ -204,10 +185,9 @@ async fn open_requests_for_series_end_with_their_token() {
 async fn check_city_stays(target: &Target, token: &str, city: &str, is_named: bool) {
     let path = format!("/v1/documents/cities/{city}");
     let body = json!({"city": "new"});
-    for (method, kind) in [
-        (Method::PUT, "application/json"),
-        (Method::PATCH, "application/merge-patch+json"),
-    ] {
+    for (method, kind) in
+        [(Method::PUT, "application/json"), (Method::PATCH, "application/merge-patch+json")]
+    {
         let request = target
             .request(token, method, &path)
             .header("content-type", kind)
@@ -222,18 +202,10 @@ async fn check_city_stays(target: &Target, token: &str, city: &str, is_named: bo
         {"op": "put", "collection": "cities", "id": city, "document": body}]});
     let batch = target.ask(token, Method::POST, "/v1/batch", operations);
     let (status, told) = batch.await;
-    assert_eq!(
-        (status, &told["code"]),
-        (403, &json!("access_denied")),
-        "{told}"
-    );
+    assert_eq!((status, &told["code"]), (403, &json!("access_denied")), "{told}");
     // What others refer to does not go, and takes nothing with it.
     let (status, told) = target.ask(token, Method::DELETE, &path, Value::Null).await;
-    assert_eq!(
-        (status, &told["code"]),
-        (409, &json!("still_referenced")),
-        "{told}"
-    );
+    assert_eq!((status, &told["code"]), (409, &json!("still_referenced")), "{told}");
 }
 
 /// A token of one collection changes documents of no other, be it by what follows from another
@@ -263,10 +235,7 @@ async fn a_token_of_a_collection_changes_no_other_collection() {
         assert_eq!(now().await, "old");
     }
     let (_, token) = target.token("both", &[&own[..], &["documents/streets:write"]].concat());
-    let (path, body) = (
-        format!("/v1/documents/cities/{city}"),
-        json!({"city": "new"}),
-    );
+    let (path, body) = (format!("/v1/documents/cities/{city}"), json!({"city": "new"}));
     let (status, told) = target.ask(&token, Method::PUT, &path, body).await;
     assert_eq!(status, 204, "{told}");
     assert_eq!(now().await, "new");

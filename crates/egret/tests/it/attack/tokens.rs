@@ -35,12 +35,7 @@ impl Target {
         // Every test may be the first; the second one finds it installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self {
-            place,
-            server,
-            http,
-            admin: admin.trim().to_owned(),
-        }
+        Self { place, server, http, admin: admin.trim().to_owned() }
     }
 
     pub(super) fn request(
@@ -98,21 +93,13 @@ fn bearing<T>(token: &str, message: T) -> Request<T> {
 async fn a_revoked_or_expired_token_ends_its_streams() {
     let target = Target::start("token-end");
     let admin = &target.admin;
-    let (status, _) = target
-        .ask(admin, Method::PUT, "/v1/queues/q", json!({}))
-        .await;
+    let (status, _) = target.ask(admin, Method::PUT, "/v1/queues/q", json!({})).await;
     assert_eq!(status, 201);
     for end in ["revoked", "expired"] {
-        let ttl: &[&str] = if end == "expired" {
-            &["--ttl", "5s"]
-        } else {
-            &[]
-        };
+        let ttl: &[&str] = if end == "expired" { &["--ttl", "5s"] } else { &[] };
         let scopes = ["--scope", "queue:*"];
         let (id, token) = target.token(end, &[&scopes, ttl].concat());
-        let (_, made) = target
-            .ask(admin, Method::POST, "/v1/queues/q/tasks", json!({}))
-            .await;
+        let (_, made) = target.ask(admin, Method::POST, "/v1/queues/q/tasks", json!({})).await;
         let mut client = target.queues().await;
         let hello = v1::WorkRequest {
             hello: Some(v1::Hello {
@@ -129,10 +116,7 @@ async fn a_revoked_or_expired_token_ends_its_streams() {
             let next = messages.recv().await?;
             Some((next, messages))
         });
-        let mut work = soon(client.work(bearing(&token, messages)))
-            .await
-            .unwrap()
-            .into_inner();
+        let mut work = soon(client.work(bearing(&token, messages))).await.unwrap().into_inner();
         let mut events = target.request(&token, Method::GET, "/v1/tasks/events");
         events = events.header("accept", "text/event-stream");
         let mut events = soon(events.send()).await.unwrap();
@@ -151,9 +135,7 @@ async fn a_revoked_or_expired_token_ends_its_streams() {
         while soon(events.chunk()).await.unwrap().is_some() {}
         // The task that the stream held is handed to another worker when its lease ends.
         let wait = json!({"wait_ms": 30_000});
-        let (_, claimed) = target
-            .ask(admin, Method::POST, "/v1/queues/q/claim", wait)
-            .await;
+        let (_, claimed) = target.ask(admin, Method::POST, "/v1/queues/q/claim", wait).await;
         assert_eq!(claimed["items"][0]["id"], made["id"], "{end}: {claimed}");
         let done = json!({"lease": claimed["items"][0]["lease"]});
         let path = format!("/v1/tasks/{}/complete", made["id"].as_str().unwrap());
@@ -171,14 +153,7 @@ async fn a_narrow_token_causes_nothing_beyond_its_scopes() {
         let path = format!("/v1/queues/{queue}");
         target.ask(admin, Method::PUT, &path, json!({})).await;
     }
-    target
-        .ask(
-            admin,
-            Method::POST,
-            "/v1/queues/other/tasks",
-            json!({"payload": "secret"}),
-        )
-        .await;
+    target.ask(admin, Method::POST, "/v1/queues/other/tasks", json!({"payload": "secret"})).await;
     let (_, producer) = target.token("producer", &["--scope", "queue/orders:produce"]);
     let refusals = [
         (Method::POST, "/v1/queues/other/claim"),
@@ -192,20 +167,10 @@ async fn a_narrow_token_causes_nothing_beyond_its_scopes() {
     ];
     for (method, path) in refusals {
         let (status, answer) = target.ask(&producer, method, path, json!({})).await;
-        assert_eq!(
-            (status, &answer["code"]),
-            (403, &json!("scope_missing")),
-            "{path}"
-        );
+        assert_eq!((status, &answer["code"]), (403, &json!("scope_missing")), "{path}");
     }
-    let (status, _) = target
-        .ask(
-            &producer,
-            Method::POST,
-            "/v1/queues/orders/tasks",
-            json!({}),
-        )
-        .await;
+    let (status, _) =
+        target.ask(&producer, Method::POST, "/v1/queues/orders/tasks", json!({})).await;
     assert_eq!(status, 201);
     target.server.stop(Signal::TERM);
 }
@@ -230,14 +195,10 @@ async fn an_administrator_of_a_tenant_reaches_nothing_of_the_host() {
         let (status, answer) = target.ask(&acme, method, path, Value::Null).await;
         assert_eq!(status, 403, "{path}: {answer}");
     }
-    let (_, tokens) = target
-        .ask(&acme, Method::GET, "/v1/tokens", Value::Null)
-        .await;
+    let (_, tokens) = target.ask(&acme, Method::GET, "/v1/tokens", Value::Null).await;
     assert_eq!(tokens["items"].as_array().unwrap().len(), 1, "{tokens}");
     let escalation = json!({"name": "x", "scopes": ["admin"], "tenant": "default"});
-    let (status, _) = target
-        .ask(&acme, Method::POST, "/v1/tokens", escalation)
-        .await;
+    let (status, _) = target.ask(&acme, Method::POST, "/v1/tokens", escalation).await;
     assert_eq!(status, 403);
     target.server.stop(Signal::TERM);
 }
@@ -249,35 +210,22 @@ async fn changes_and_refusals_are_in_the_audit_log() {
     let (id, producer) = target.token("producer", &["--scope", "queue/orders:produce"]);
     let (acme_id, acme) = target.token("acme", &["--scope", "admin", "--tenant", "acme"]);
     for (token, status) in [(admin, 201), (&producer, 403), (&acme, 201)] {
-        let put = target
-            .ask(token, Method::PUT, "/v1/queues/orders", json!({}))
-            .await;
+        let put = target.ask(token, Method::PUT, "/v1/queues/orders", json!({})).await;
         assert_eq!(put.0, status);
     }
-    target
-        .ask("nonsense", Method::GET, "/v1/callback-key", Value::Null)
-        .await;
+    target.ask("nonsense", Method::GET, "/v1/callback-key", Value::Null).await;
     let url = format!("http://127.0.0.1:{}", target.place.ports[0]);
     let endpoint = Channel::from_shared(url).unwrap();
     let mut client = QueueClient::new(soon(endpoint.connect()).await.unwrap());
-    let purge = v1::PurgeQueueRequest {
-        name: "orders".to_owned(),
-        ..v1::PurgeQueueRequest::default()
-    };
+    let purge =
+        v1::PurgeQueueRequest { name: "orders".to_owned(), ..v1::PurgeQueueRequest::default() };
     let refused = soon(client.purge_queue(bearing(&producer, purge))).await;
     assert_eq!(refused.unwrap_err().code(), Code::PermissionDenied);
     let entries = target.place.json(&["audit", "--since", "1h"]);
     let entries = entries["items"].as_array().unwrap();
     let found: Vec<Value> = entries
         .iter()
-        .map(|entry| {
-            json!([
-                entry["operation"],
-                entry["object"],
-                entry["token"],
-                entry["status"]
-            ])
-        })
+        .map(|entry| json!([entry["operation"], entry["object"], entry["token"], entry["status"]]))
         .collect();
     let operator = &entries.last().unwrap()["token"];
     let expected = [
@@ -291,13 +239,9 @@ async fn changes_and_refusals_are_in_the_audit_log() {
     ];
     assert_eq!(found, expected);
     assert!(entries.iter().all(|entry| entry["address"] == "127.0.0.1"));
-    let (_, own) = target
-        .ask(&acme, Method::GET, "/v1/audit", Value::Null)
-        .await;
+    let (_, own) = target.ask(&acme, Method::GET, "/v1/audit", Value::Null).await;
     assert_eq!(own["items"].as_array().unwrap().len(), 1, "{own}");
-    let (status, _) = target
-        .ask(&producer, Method::GET, "/v1/audit", Value::Null)
-        .await;
+    let (status, _) = target.ask(&producer, Method::GET, "/v1/audit", Value::Null).await;
     assert_eq!(status, 403);
     let file = target.place.data_dir().join("audit/audit.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -323,10 +267,7 @@ async fn sessions(target: &Target, token: &str) -> Vec<Value> {
 /// What an entry of a session says.
 fn session_entry(entry: &Value) -> Value {
     let fields = ["operation", "object", "role", "status", "reason"];
-    fields
-        .map(|field| entry[field].clone())
-        .into_iter()
-        .collect()
+    fields.map(|field| entry[field].clone()).into_iter().collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -350,11 +291,7 @@ async fn sessions_through_the_proxy_are_in_the_audit_log() {
     // The end of a session is recorded once the proxy has seen it.
     let entries = eventually("five sessions are recorded", async || {
         let entries = sessions(&target, &target.admin).await;
-        if entries.len() == 5 {
-            Ok(entries)
-        } else {
-            Err(entries)
-        }
+        if entries.len() == 5 { Ok(entries) } else { Err(entries) }
     })
     .await;
     let found: Vec<Value> = entries.iter().map(session_entry).collect();

@@ -91,10 +91,7 @@ fn check(door: &DocumentsClient, all: &[AckedChanges]) {
     let flights = door.get("collections/flights/export").body;
     let flights = flights.lines().filter(|line| !line.is_empty()).count();
     let gone: usize = all.iter().map(|answered| answered.gone.len()).sum();
-    assert!(
-        lone >= flights && lone - flights >= gone,
-        "{lone} {flights} {gone}"
-    );
+    assert!(lone >= flights && lone - flights >= gone, "{lone} {flights} {gone}");
 }
 
 /// Runs writers while `harm` is done again and again.
@@ -126,8 +123,7 @@ fn while_written(place: &Place, rounds: u64, mut harm: impl FnMut()) -> Vec<Acke
 /// How much has been written, as far as it is told.
 fn position(door: &DocumentsClient) -> i64 {
     let told = door.tried(Method::GET, "document-changes", None);
-    told.and_then(|(_, told)| told["position"].as_i64())
-        .unwrap_or(0)
+    told.and_then(|(_, told)| told["position"].as_i64()).unwrap_or(0)
 }
 
 #[test]

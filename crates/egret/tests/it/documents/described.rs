@@ -117,9 +117,6 @@ fn requests_that_are_made_up_are_answered_as_it_is_published() {
     assert_eq!(checked.json()["findings"], json!([]));
     server.stop(Signal::INT);
     let log = place.log();
-    let unexpected: Vec<&str> = log
-        .lines()
-        .filter(|line| line.contains(" ERROR "))
-        .collect();
+    let unexpected: Vec<&str> = log.lines().filter(|line| line.contains(" ERROR ")).collect();
     assert!(unexpected.is_empty(), "{unexpected:#?}");
 }

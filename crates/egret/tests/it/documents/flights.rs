@@ -41,22 +41,13 @@ fn flights_are_imported_once_what_they_refer_to_is_there() {
     let (external, place, server) = beside("documents-flights");
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
-    Runtime::new()
-        .unwrap()
-        .block_on(export_all(&external, file));
+    Runtime::new().unwrap().block_on(export_all(&external, file));
     let text = |path: PathBuf| path.into_os_string().into_string().unwrap();
     let said = |code: i32, arguments: &[&str], expected: &[&str]| {
         check(&place, code, "", arguments, expected)
     };
-    let definitions = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../demo/flights/collections.json"
-    );
-    said(
-        0,
-        &["collection", "apply", definitions],
-        &["collection flights is created"],
-    );
+    let definitions = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/flights/collections.json");
+    said(0, &["collection", "apply", definitions], &["collection flights is created"]);
     for (table, count) in [("airlines", 16), ("airports", 1_458), ("planes", 3_322)] {
         let lines = text(file(&format!("{table}.ndjson")));
         let expected = format!("{count} documents are new");
@@ -87,11 +78,7 @@ fn flights_are_imported_once_what_they_refer_to_is_there() {
         let expected = format!("{count} documents are new");
         said(0, &["document", "import", collection, &lines], &[&expected]);
     }
-    let expected = [
-        "58799 documents are new",
-        "277977 unchanged",
-        "0 lines were refused",
-    ];
+    let expected = ["58799 documents are new", "277977 unchanged", "0 lines were refused"];
     said(0, &["document", "import", "flights", &lines], &expected);
     let expected = ["342298 documents, 342298 identities and 1347104 references: 0 findings"];
     said(0, &["document", "fsck"], &expected);

@@ -42,19 +42,11 @@ impl ImportProxy {
         let (http, kept) = (Client::builder().no_proxy().build().unwrap(), rule.clone());
         let app = Router::new().fallback(move |request: Request| pass(http, server, kept, request));
         runtime.spawn(async move { axum::serve(listener, app).await });
-        Self {
-            url,
-            rule,
-            _runtime: runtime,
-        }
+        Self { url, rule, _runtime: runtime }
     }
 
     fn refuse(&self, text: &'static str, status: StatusCode, times: usize) {
-        *self.rule.lock().unwrap() = Rule {
-            text,
-            status,
-            times,
-        };
+        *self.rule.lock().unwrap() = Rule { text, status, times };
     }
 
     /// Flights with the second thousand of the file are refused.
@@ -84,16 +76,8 @@ async fn pass(http: Client, server: String, rule: Arc<Mutex<Rule>>, request: Req
         parts.headers.remove(own);
     }
     let request = http.request(parts.method, format!("{server}{}", parts.uri));
-    let answer = request
-        .headers(parts.headers)
-        .body(body)
-        .send()
-        .await
-        .unwrap();
-    let (status, kind) = (
-        answer.status(),
-        answer.headers()[header::CONTENT_TYPE].clone(),
-    );
+    let answer = request.headers(parts.headers).body(body).send().await.unwrap();
+    let (status, kind) = (answer.status(), answer.headers()[header::CONTENT_TYPE].clone());
     let body = answer.bytes().await.unwrap();
     (status, [(header::CONTENT_TYPE, kind)], body).into_response()
 }
@@ -243,20 +227,14 @@ fn a_server_that_was_away_is_waited_for() {
     let import = [&import[..], &[gate.url.as_str()]].concat();
 
     gate.refuse("\"A1200\"", StatusCode::SERVICE_UNAVAILABLE, 1);
-    let expected = [
-        "the gate is closed: retrying",
-        "1500 documents are new",
-        ", 0 lines were refused",
-    ];
+    let expected =
+        ["the gate is closed: retrying", "1500 documents are new", ", 0 lines were refused"];
     check(&place, 0, "", &import, &expected);
 
     // What waits for no disk may be lost then.
     gate.refuse("\"A1200\"", StatusCode::SERVICE_UNAVAILABLE, 1);
     let relaxed = [&import[..], &["--relaxed"]].concat();
-    let expected = [
-        "1500 unchanged",
-        "may have lost lines that were sent with --relaxed before",
-    ];
+    let expected = ["1500 unchanged", "may have lost lines that were sent with --relaxed before"];
     check(&place, 1, "", &relaxed, &expected);
     check(&place, 0, "", &relaxed, &["1500 unchanged"]);
     server.stop(Signal::INT);
@@ -287,33 +265,20 @@ fn lines_are_taken_though_postgresql_was_killed() {
     declare(&door);
     write_airports(&place, LINES);
     let import = ["document", "import", "airports", "airports.ndjson"];
-    let child = place
-        .command(&import)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child =
+        place.command(&import).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let position = || door.get("document-changes").json()["position"].as_i64();
-    eventually_blocking("2,000 lines are written", || {
-        position().unwrap_or(0) >= 2_000
-    });
+    eventually_blocking("2,000 lines are written", || position().unwrap_or(0) >= 2_000);
     place.kill_source();
     let output = child.wait_with_output().unwrap();
     let told = text(&output.stdout) + &text(&output.stderr);
     assert!(output.status.success(), "{told}");
-    for expected in [
-        format!("{LINES} lines in"),
-        ", 0 lines were refused".to_owned(),
-    ] {
+    for expected in [format!("{LINES} lines in"), ", 0 lines were refused".to_owned()] {
         assert!(told.contains(&expected), "{told}");
     }
     let exported = eventually_blocking("documents are exported", || {
         let answer = door.get("collections/airports/export");
-        if answer.status == 200 {
-            Ok(answer.body)
-        } else {
-            Err(answer.body)
-        }
+        if answer.status == 200 { Ok(answer.body) } else { Err(answer.body) }
     });
     assert_eq!(exported.lines().count(), LINES);
     server.stop(Signal::TERM);

@@ -14,16 +14,10 @@ struct Example {
 
 fn examples(page: &str) -> Vec<Example> {
     let blocks = page.split("```http\n").skip(1);
-    let text = blocks
-        .filter_map(|block| block.split("```").next())
-        .collect::<Vec<&str>>()
-        .join("\n");
+    let text =
+        blocks.filter_map(|block| block.split("```").next()).collect::<Vec<&str>>().join("\n");
     let mut all = Vec::new();
-    for part in text
-        .split("\n\n")
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-    {
+    for part in text.split("\n\n").map(str::trim).filter(|part| !part.is_empty()) {
         let (asked, answer) = part.split_once("→ ").unwrap();
         let mut lines = asked.lines();
         let mut example = Example {
@@ -66,16 +60,11 @@ fn each_refusal_of_the_guide_is_as_it_says() {
         }
         if !example.body.is_empty() {
             let body = fill(&example.body);
-            request = request
-                .header("content-type", "application/json")
-                .body(body);
+            request = request.header("content-type", "application/json").body(body);
         }
         let answer = door.send(request);
         let line = &example.line;
-        let (status, told) = example
-            .answer
-            .split_once(' ')
-            .unwrap_or((&example.answer, ""));
+        let (status, told) = example.answer.split_once(' ').unwrap_or((&example.answer, ""));
         assert_eq!(answer.status.to_string(), status, "{line}: {}", answer.body);
         if answer.status >= 400 {
             assert_eq!(answer.json()["code"], told, "{line}: {}", answer.body);

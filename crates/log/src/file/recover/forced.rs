@@ -2,7 +2,7 @@
 //! damaged stretch where the owner's snapshot stands for that. A segment of which only the front
 //! can be read, and that others follow, is made a compacted one that covers what is lost as well.
 
-use super::beyond_damage::TrailingData;
+use super::trailing_data::TrailingData;
 use super::{Scan, SegmentScan};
 use crate::disk::{Disk, DiskFile, write_all, write_zeros};
 use crate::file::segment::Segment;
@@ -33,7 +33,7 @@ pub struct FileChange {
 }
 
 impl FileChange {
-    fn of<D: Disk>(segment: &Segment<D>, is_closed: bool) -> Self {
+    fn of_segment<D: Disk>(segment: &Segment<D>, is_closed: bool) -> Self {
         Self {
             name: segment.name.clone(),
             path: segment.path(),
@@ -53,18 +53,18 @@ impl<D: Disk> Scan<D> {
         replay_from: Seq,
         unreadable: &[(Seq, String)],
     ) -> Result<Seq, LogError> {
-        self.note_proofs();
+        self.update_proven_below();
         if let Some((last, _)) = unreadable.last() {
             self.reached_below = self.reached_below.max(*last);
         }
-        let lost = unreadable.first().map(|(first, _)| *first);
-        let kept = self.segments.first().map(|segment| segment.header.first);
-        match kept.filter(|kept| *kept <= replay_from) {
-            Some(kept) => self.note_hole(lost.unwrap_or(kept), kept),
-            None => self.note_hole(lost.unwrap_or(Seq::FIRST), replay_from),
+        let first_lost = unreadable.first().map(|(first, _)| *first);
+        let first_kept = self.segments.first().map(|segment| segment.header.first);
+        match first_kept.filter(|kept| *kept <= replay_from) {
+            Some(kept) => self.add_hole(first_lost.unwrap_or(kept), kept),
+            None => self.add_hole(first_lost.unwrap_or(Seq::FIRST), replay_from),
         }
         let next = self.find_readable_end(replay_from)?;
-        self.fit_files()?;
+        self.resize_files()?;
         Ok(next)
     }
 
@@ -74,104 +74,100 @@ impl<D: Disk> Scan<D> {
             self.drop_segments(0, replay_from)?;
             return Ok(replay_from);
         }
-        for at in 0..self.segments.len() {
-            let content = self.read_frames(at)?;
-            let is_damaged = self.is_damaged(at, &content);
-            let next = match self.segments[at].header.compacted {
-                Some(covered) if !is_damaged => covered.last.next(),
-                _ => content.reached.next(),
+        for index in 0..self.segments.len() {
+            let scan = self.read_frames(index)?;
+            let is_damaged = self.is_damaged(index, &scan);
+            let next = match self.segments[index].header.compacted {
+                Some(range) if !is_damaged => range.last.next(),
+                _ => scan.last_seq.next(),
             };
-            let following = self
-                .segments
-                .get(at + 1)
-                .map(|segment| segment.header.first);
+            let next_first = self.segments.get(index + 1).map(|segment| segment.header.first);
             let reachable = next..=replay_from.max(next);
-            match following.filter(|first| reachable.contains(first)) {
+            match next_first.filter(|first| reachable.contains(first)) {
                 Some(first) if first > next || is_damaged => {
-                    self.close(at, next, first, content.records);
+                    self.close_segment(index, next, first, scan.records);
                 }
                 Some(first) => {
-                    self.segments[at].last.get_or_init(|| first.before());
+                    self.segments[index].last.get_or_init(|| first.previous());
                 }
-                None => return self.end_readable(at, &content, next, replay_from),
+                None => return self.end_readable_log(index, &scan, next, replay_from),
             }
         }
         unreachable!("no segment follows the last one");
     }
 
     /// Ends the log in the segment `index`, whose records below `next` can be read.
-    fn end_readable(
+    fn end_readable_log(
         &mut self,
-        at: usize,
-        content: &SegmentScan,
+        index: usize,
+        scan: &SegmentScan,
         next: Seq,
         replay_from: Seq,
     ) -> Result<Seq, LogError> {
-        let later = self.beyond(at)?;
-        self.note_reached(&later);
-        let header = self.segments[at].header;
-        let is_damaged = self.is_damaged(at, content);
-        if let Some(covered) = header.compacted {
-            self.reached_below = self.reached_below.max(covered.last.next());
+        let trailing = self.trailing_data(index)?;
+        self.update_reached_below(&trailing);
+        let header = self.segments[index].header;
+        let is_damaged = self.is_damaged(index, scan);
+        if let Some(range) = header.compacted {
+            self.reached_below = self.reached_below.max(range.last.next());
         }
         let end = next.max(replay_from);
         if is_damaged && end == header.first {
-            self.drop_segments(at, end)?;
+            self.drop_segments(index, end)?;
             return Ok(end);
         }
         if is_damaged || next < replay_from {
-            self.close(at, next, end, content.records);
+            self.close_segment(index, next, end, scan.records);
         }
-        self.cut(at, end, content.bad, &later)?;
+        self.cut_off(index, end, scan.problem, &trailing)?;
         Ok(end)
     }
 
     /// Lets the segment `index`, whose records below `next` can be read, cover everything below
     /// `until`.
-    fn close(&mut self, at: usize, next: Seq, until: Seq, records: u64) {
-        self.note_hole(next, until);
-        let segment = &mut self.segments[at];
-        segment.close(until.before(), records);
-        self.changes.push(FileChange::of(segment, true));
+    fn close_segment(&mut self, index: usize, next: Seq, until: Seq, records: u64) {
+        self.add_hole(next, until);
+        let segment = &mut self.segments[index];
+        segment.convert_to_compacted(until.previous(), records);
+        self.changes.push(FileChange::of_segment(segment, true));
     }
 
     /// Notes that the records from `first` on are lost, if there are any below `until`.
-    fn note_hole(&mut self, first: Seq, until: Seq) {
+    fn add_hole(&mut self, first: Seq, until: Seq) {
         if first < until {
-            let last = until.before();
+            let last = until.previous();
             self.holes.push(Hole { first, last });
         }
     }
 
     /// Takes the segments from `index` on out of the log, which then ends before `next`.
-    fn drop_segments(&mut self, at: usize, next: Seq) -> Result<(), LogError> {
-        let mut later = TrailingData::default();
-        for segment in &self.segments[at..] {
-            later.add(segment)?;
+    fn drop_segments(&mut self, index: usize, next: Seq) -> Result<(), LogError> {
+        let mut trailing = TrailingData::default();
+        for segment in &self.segments[index..] {
+            trailing.add_segment(segment)?;
         }
-        self.note_reached(&later);
-        if let Some(last) = self.segments[..at].last() {
+        self.update_reached_below(&trailing);
+        if let Some(last) = self.segments[..index].last() {
             self.recovery.torn = Some(super::TornTail {
                 segment: last.path(),
                 offset: last.end(),
-                bytes: later.bytes,
+                bytes: trailing.bytes,
                 seq: next,
             });
         }
-        let dropped = self.segments.drain(at..).rev();
-        self.dropped
-            .extend(dropped.map(|segment| segment.name.clone()));
+        let dropped = self.segments.drain(index..).rev();
+        self.dropped.extend(dropped.map(|segment| segment.name.clone()));
         Ok(())
     }
 
-    fn note_reached(&mut self, later: &TrailingData) {
-        let below = later.below.max(later.synced_below);
+    fn update_reached_below(&mut self, trailing: &TrailingData) {
+        let below = trailing.end_seq.max(trailing.synced_below);
         self.reached_below = self.reached_below.max(below);
     }
 
     /// Makes every file that is kept as long as its header says, and writes the headers of segments
     /// that were closed.
-    fn fit_files(&mut self) -> Result<(), LogError> {
+    fn resize_files(&mut self) -> Result<(), LogError> {
         for segment in &self.segments {
             let mut changes = self.changes.iter();
             let is_closed = changes.any(|change| change.name == segment.name);
@@ -179,20 +175,20 @@ impl<D: Disk> Scan<D> {
                 continue;
             }
             if !is_closed {
-                self.changes.push(FileChange::of(segment, false));
+                self.changes.push(FileChange::of_segment(segment, false));
             }
-            if self.purpose.may_write() {
-                fit_file(segment)?;
+            if self.purpose.can_write() {
+                resize_file(segment)?;
             }
         }
         Ok(())
     }
 }
 
-fn fit_file<D: Disk>(segment: &Segment<D>) -> Result<(), LogError> {
+fn resize_file<D: Disk>(segment: &Segment<D>) -> Result<(), LogError> {
     let file = segment.file()?;
     let (found_bytes, header) = (segment.found_bytes, segment.header);
-    let fit = || {
+    let resize = || {
         if found_bytes > header.file_bytes {
             file.truncate(header.file_bytes)?;
         } else {
@@ -205,5 +201,5 @@ fn fit_file<D: Disk>(segment: &Segment<D>) -> Result<(), LogError> {
         }
         file.sync_data()
     };
-    fit().map_err(|error| segment.io("write", error))
+    resize().map_err(|error| segment.io_error("write", error))
 }

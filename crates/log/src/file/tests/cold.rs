@@ -30,7 +30,7 @@ fn fill(log: &mut FileLog<SimulatedDisk>, segments: usize) {
     let mut batch = Batch::new();
     while log.segments().len() < segments {
         (0..100).for_each(|_| batch.push(&BODY));
-        let expected = log.next();
+        let expected = log.next_seq();
         let appended = log.append(&mut batch, expected).expect("the disk works");
         assert!(matches!(appended, AppendResult::Committed(_)));
         housekeep(log);
@@ -40,10 +40,7 @@ fn fill(log: &mut FileLog<SimulatedDisk>, segments: usize) {
 /// A log of so many segments, none of whose files is kept open: every read opens its file by name.
 fn filled(segments: usize) -> (SimulatedDisk, FileLog<SimulatedDisk>) {
     let disk = SimulatedDisk::new(64 << 20);
-    let config = LogConfig {
-        open_segments_max: 0,
-        ..config()
-    };
+    let config = LogConfig { open_segments_max: 0, ..config() };
     let mut log = open(&disk, config, 1);
     fill(&mut log, segments);
     (disk, log)
@@ -60,14 +57,14 @@ fn compact(
 ) {
     let known = log.segments();
     let (first, last) = (known[segments.start].first, known[segments.end - 1].last);
-    let compaction = log.compact(first, last).expect("the run is sealed");
+    let compaction = log.prepare_compaction(first, last).expect("the run is sealed");
     let compacted = compaction.run(keep).expect("the disk works");
-    assert!(log.finish(compacted).expect("the log runs"));
+    assert!(log.finish_compaction(compacted).expect("the log runs"));
 }
 
 fn read_all(log: &FileLog<SimulatedDisk>) {
     let reader = log.reader();
-    let whole = log.first().0..log.next().0;
+    let whole = log.first_seq().0..log.next_seq().0;
     for seq in whole.clone().chain(whole.clone().rev()).step_by(97) {
         match reader.read(Seq(seq)) {
             Ok(body) => assert_eq!(body, BODY[..]),
@@ -75,13 +72,8 @@ fn read_all(log: &FileLog<SimulatedDisk>) {
             Err(other) => panic!("{other}"),
         }
     }
-    let read = log
-        .read_from(log.first())
-        .map(|item| item.expect("the log is whole").0.0);
-    assert!(
-        read.filter(|seq| seq % 2 == 0)
-            .eq(whole.filter(|seq| seq % 2 == 0))
-    );
+    let read = log.read_from(log.first_seq()).map(|item| item.expect("the log is whole").0.0);
+    assert!(read.filter(|seq| seq % 2 == 0).eq(whole.filter(|seq| seq % 2 == 0)));
 }
 
 #[test]
@@ -93,11 +85,7 @@ fn many_segments_are_few_open_files() {
         disk.limit_open_files(
             4 + 2 + 1 + 2 + 1 + if durability == Durability::None { 5 } else { 0 },
         );
-        let config = LogConfig {
-            durability,
-            open_segments_max: 4,
-            ..config()
-        };
+        let config = LogConfig { durability, open_segments_max: 4, ..config() };
         let mut log = open(&disk, config, 1);
         fill(&mut log, 60);
         read_all(&log);
@@ -105,16 +93,15 @@ fn many_segments_are_few_open_files() {
         read_all(&log);
         housekeep(&log);
         read_all(&log);
-        log.truncate_below(log.segments()[5].first)
-            .expect("the log runs");
+        log.truncate_below(log.segments()[5].first).expect("the log runs");
         housekeep(&log);
         read_all(&log);
         log.sync().expect("the disk works");
-        let (first, next) = (log.first(), log.next());
+        let (first, next) = (log.first_seq(), log.next_seq());
         drop(log);
         for from in [next, first] {
             let log = open(&disk, config, from.0);
-            assert_eq!((log.first(), log.next()), (first, next));
+            assert_eq!((log.first_seq(), log.next_seq()), (first, next));
             read_all(&log);
         }
     }
@@ -136,7 +123,7 @@ fn whoever_meets_a_segment_that_goes_takes_the_one_in_its_place() {
     let shared = Arc::clone(&log.shared);
     let seq = log.segments()[1].first;
     let attempts = Cell::new(0);
-    let file = shared.in_segment(seq, |segment| {
+    let file = shared.with_segment(seq, |segment| {
         attempts.set(attempts.get() + 1);
         if attempts.get() == 1 {
             compact(&mut log, 1..2, |seq| seq.0 % 2 == 0);
@@ -147,7 +134,7 @@ fn whoever_meets_a_segment_that_goes_takes_the_one_in_its_place() {
     assert!(file.is_ok());
     assert_eq!(attempts.get(), 2);
     let seq = log.segments()[0].first;
-    let gone = shared.in_segment(seq, |segment| {
+    let gone = shared.with_segment(seq, |segment| {
         log.truncate_below(Seq(u64::MAX)).expect("the log runs");
         housekeep(&log);
         segment.file()
@@ -159,11 +146,8 @@ fn whoever_meets_a_segment_that_goes_takes_the_one_in_its_place() {
 fn a_compaction_of_what_has_been_truncated_is_refused() {
     let (_, mut log) = filled(4);
     let oldest = log.segments()[0];
-    let compaction = log
-        .compact(oldest.first, oldest.last)
-        .expect("it is sealed");
-    log.truncate_below(oldest.last.next())
-        .expect("the log runs");
+    let compaction = log.prepare_compaction(oldest.first, oldest.last).expect("it is sealed");
+    log.truncate_below(oldest.last.next()).expect("the log runs");
     housekeep(&log);
     let refused = compaction.run(|_| true).err();
     assert!(matches!(refused, Some(LogError::NotSealed { .. })));
@@ -173,33 +157,18 @@ fn a_compaction_of_what_has_been_truncated_is_refused() {
 fn a_segment_file_that_is_gone_or_another_is_named() {
     use crate::Disk;
     let (disk, log) = filled(4);
-    let names: Vec<_> = log
-        .segments()
-        .iter()
-        .map(|known| known.first)
-        .map(segment::segment_name)
-        .collect();
+    let names: Vec<_> =
+        log.segments().iter().map(|known| known.first).map(segment::segment_name).collect();
     let another = disk.content(&names[1]).expect("it is there");
     disk.overwrite(&names[0], another);
-    let told = log
-        .reader()
-        .read(Seq(1))
-        .expect_err("it is another")
-        .to_string();
+    let told = log.reader().read(Seq(1)).expect_err("it is another").to_string();
     assert!(
         told.contains("corrupt segment simulated/00000000000000000001.log at offset 0"),
         "{told}"
     );
     disk.remove(&names[0]).expect("it is there");
-    let told = log
-        .reader()
-        .read(Seq(1))
-        .expect_err("it is gone")
-        .to_string();
-    assert!(
-        told.contains("log: open simulated/00000000000000000001.log failed"),
-        "{told}"
-    );
+    let told = log.reader().read(Seq(1)).expect_err("it is gone").to_string();
+    assert!(told.contains("log: open simulated/00000000000000000001.log failed"), "{told}");
 }
 
 #[test]
@@ -213,7 +182,7 @@ fn an_open_looks_at_headers_and_a_first_read_at_what_is_before_it() {
     };
     let mut log = open(&disk, config, 1);
     fill(&mut log, 4);
-    let (sealed, active, next) = (log.segments()[1], log.segments()[3], log.next());
+    let (sealed, active, next) = (log.segments()[1], log.segments()[3], log.next_seq());
     drop(log);
     let before = disk.calls().read_bytes;
     let log = open(&disk, config, next.0);
@@ -229,9 +198,7 @@ fn an_open_looks_at_headers_and_a_first_read_at_what_is_before_it() {
     reader.read(sealed.last).expect("it was appended");
     assert!(read_bytes(before) > sealed.file_bytes / 2);
     let before = disk.calls().read_bytes;
-    reader
-        .read(Seq((sealed.first.0 + sealed.last.0) / 2))
-        .expect("it was appended");
+    reader.read(Seq((sealed.first.0 + sealed.last.0) / 2)).expect("it was appended");
     assert!(read_bytes(before) < 64 << 10, "{}", read_bytes(before));
 }
 
@@ -239,15 +206,12 @@ fn an_open_looks_at_headers_and_a_first_read_at_what_is_before_it() {
 #[test]
 fn damage_in_a_compacted_segment_is_not_taken_for_what_was_dropped() {
     let disk = SimulatedDisk::new(64 << 20);
-    let config = LogConfig {
-        chunk_cache_bytes: 1 << 20,
-        ..config()
-    };
+    let config = LogConfig { chunk_cache_bytes: 1 << 20, ..config() };
     let mut log = open(&disk, config, 1);
     fill(&mut log, 6);
     compact(&mut log, 1..4, |seq| seq.0 % 2 == 0);
     housekeep(&log);
-    let (compacted, next) = (log.segments()[1], log.next());
+    let (compacted, next) = (log.segments()[1], log.next_seq());
     drop(log);
     let name = segment::segment_name(compacted.first);
     let mut content = disk.content(&name).expect("it is there");
@@ -281,10 +245,7 @@ fn damage_in_a_compacted_segment_is_not_taken_for_what_was_dropped() {
 #[test]
 fn room_that_is_secured_is_there_and_room_that_is_not_is_refused_before_it_is_needed() {
     for spare_segments in [0, 1, 2] {
-        fill_and_make_room(LogConfig {
-            spare_segments,
-            ..config()
-        });
+        fill_and_make_room(LogConfig { spare_segments, ..config() });
     }
 }
 
@@ -295,7 +256,7 @@ fn fill_and_make_room(config: LogConfig) {
     let mut batch = Batch::new();
     let mut append = |log: &mut FileLog<SimulatedDisk>| {
         (0..100).for_each(|_| batch.push(&BODY));
-        let expected = log.next();
+        let expected = log.next_seq();
         log.append(&mut batch, expected)
     };
     let refused = loop {
@@ -312,10 +273,7 @@ fn fill_and_make_room(config: LogConfig) {
         assert!(matches!(append(&mut log), Ok(AppendResult::Committed(_))));
     });
     disk.resize(10 * segment);
-    assert!(
-        log.reserve(segment).is_err(),
-        "the housekeeping tries again"
-    );
+    assert!(log.reserve(segment).is_err(), "the housekeeping tries again");
     housekeep(&log);
     log.reserve(segment).expect("there is room again");
 }

@@ -28,15 +28,11 @@ fn a_part_that_cannot_be_examined_keeps_no_other_one_from_its_repair() {
     write_count(place.path(), "partitions", 2).expect("it is written");
     flip_record(place.path(), RECORDS);
     let parts = Parts {
-        count_file: CountFile {
-            engine: "queue",
-            directory: place.path(),
-            name: "partitions",
-        },
-        holds: "changes",
-        holds_before: "payloads",
+        count_file: CountFile { engine: "queue", directory: place.path(), name: "partitions" },
+        record_content: "changes",
+        log_only_content: "payloads",
         reads_all: false,
-        holds_all: "all tasks",
+        part_content: "all tasks",
         snapshots: unreadable_in_000,
     };
     let examination = parts.examine();

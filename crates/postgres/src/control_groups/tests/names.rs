@@ -25,13 +25,11 @@ fn a_server_that_an_earlier_version_left_keeps_its_group_until_it_ends() {
     let former = base.0.child(&former);
     let (kept, foreign) = (former.child("kept-1"), former.child("foreign-1"));
     for group in [&former, &kept, &foreign] {
-        group.make().unwrap();
+        group.create().unwrap();
     }
     let (mut server, mut stranger) = (server_in(&kept), server_in(&foreign));
     let groups = base.open(&[]);
-    let adopted = groups
-        .lease_of(server.id().cast_signed())
-        .expect("its group");
+    let adopted = groups.lease_of_process(server.id().cast_signed()).expect("its group");
     assert_eq!(adopted.group, kept);
     // An Egret with the same path in another mount namespace may have this one.
     assert_eq!(groups.remove_leftovers(), 0);
@@ -39,7 +37,7 @@ fn a_server_that_an_earlier_version_left_keeps_its_group_until_it_ends() {
     assert!(!server.wait().unwrap().success(), "it is killed");
     assert!(!kept.path().exists());
     assert!(foreign.is_populated().unwrap());
-    foreign.end(Duration::from_secs(60)).unwrap();
+    foreign.kill_and_remove(Duration::from_secs(60)).unwrap();
     stranger.wait().unwrap();
     drop(groups);
     // The next start removes what is empty.
@@ -56,14 +54,14 @@ fn servers_in_the_group_of_the_former_name_count_among_all_processes() {
     let former = former_group_name(&std::env::temp_dir()).unwrap();
     let former = base.0.child(&former);
     let kept = former.child("kept-1");
-    former.make().unwrap();
-    kept.make().unwrap();
+    former.create().unwrap();
+    kept.create().unwrap();
     let mut server = server_in(&kept);
-    let state = groups.state.as_ref().unwrap();
-    assert_eq!(state.processes(), 1);
-    kept.end(Duration::from_secs(60)).unwrap();
+    let state = groups.groups.as_ref().unwrap();
+    assert_eq!(state.count_processes(), 1);
+    kept.kill_and_remove(Duration::from_secs(60)).unwrap();
     server.wait().unwrap();
-    assert_eq!(state.processes(), 0);
+    assert_eq!(state.count_processes(), 0);
     drop(groups);
-    former.end(Duration::from_secs(60)).unwrap();
+    former.kill_and_remove(Duration::from_secs(60)).unwrap();
 }

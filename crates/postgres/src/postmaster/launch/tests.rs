@@ -6,38 +6,25 @@ use egret_postgres_test::{Guardian, test_directory};
 
 use super::*;
 use crate::cluster;
-use crate::postmaster::{StopMode, in_directory};
+use crate::postmaster::{StopMode, pids_in_directory};
 use crate::provision::{self, BinarySearchSpec};
 
 async fn launch_in(directory: &Path) -> Launch {
-    let spec = BinarySearchSpec {
-        configured: None,
-        cache: provision::default_cache(),
-        major: Some(18),
-    };
-    let binaries = provision::provide(&spec).await.unwrap();
+    let spec =
+        BinarySearchSpec { configured: None, cache: provision::default_cache(), major: Some(18) };
+    let binaries = provision::find_or_fetch(&spec).await.unwrap();
     let owner = RunAsUser::resolve("egret").unwrap();
     let (data, socket_dir) = (directory.join("data"), directory.join("run"));
     let password = directory.join("password");
-    cluster::create(
-        &binaries,
-        &data,
-        &owner,
-        &egret_base::SystemEntropy,
-        &password,
-    )
-    .unwrap();
-    cluster::private_directory(&socket_dir, &owner).unwrap();
+    cluster::create(&binaries, &data, &owner, &egret_base::SystemEntropy, &password).unwrap();
+    cluster::create_private_directory(&socket_dir, &owner).unwrap();
     let setting = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     Launch {
         binaries,
         data,
         socket_dir,
         port: 5432,
-        settings: vec![
-            setting("listen_addresses", ""),
-            setting("logging_collector", "off"),
-        ],
+        settings: vec![setting("listen_addresses", ""), setting("logging_collector", "off")],
         owner,
         isolation: None,
         log_file: directory.join("log"),
@@ -56,15 +43,15 @@ async fn a_server_that_cannot_be_watched_is_ended() {
     let unwatched: Watch = |pid, data| {
         assert!(!process::is_zombie(pid.as_raw_nonzero().get()), "it runs");
         let error = std::io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error());
-        Err(io("watch process", data)(error))
+        Err(io_error("watch process", data)(error))
     };
-    let started = tokio::task::spawn_blocking(move || start(&owned, None, unwatched));
+    let started = tokio::task::spawn_blocking(move || start_watched(&owned, None, unwatched));
     let error = started.await.unwrap().unwrap_err();
     assert!(error.to_string().contains("watch process"), "{error}");
-    assert_eq!(in_directory(&data), Vec::<i32>::new());
+    assert_eq!(pids_in_directory(&data), Vec::<i32>::new());
     // And the next start finds the directory free.
     let postmaster = Postmaster::launch(&launch).await.unwrap();
     let timeout = Duration::from_secs(60);
-    postmaster.ready(timeout, &launch.log_file).await.unwrap();
+    postmaster.await_ready(timeout, &launch.log_file).await.unwrap();
     postmaster.stop(StopMode::Immediate, timeout).await;
 }

@@ -20,26 +20,15 @@ fn decodes_the_requests_without_parameters() {
     assert_eq!(FirstPacket::decode(&packet[4..]), Ok(FirstPacket::Ssl));
     let mut packet = BytesMut::new();
     frontend::cancel_request(4711, -5, &mut packet);
-    let key = BackendKey {
-        pid: 4711,
-        secret: -5,
-    };
-    assert_eq!(
-        FirstPacket::decode(&packet[4..]),
-        Ok(FirstPacket::Cancel(key))
-    );
+    let key = BackendKey { pid: 4711, secret: -5 };
+    assert_eq!(FirstPacket::decode(&packet[4..]), Ok(FirstPacket::Cancel(key)));
     let gss = 0x04D2_1630_u32.to_be_bytes();
     assert_eq!(FirstPacket::decode(&gss), Ok(FirstPacket::GssEncryption));
 }
 
 #[test]
 fn the_last_value_of_a_parameter_counts() {
-    let packet = startup(&[
-        ("user", "a"),
-        ("user", "b"),
-        ("_pq_.x", "1"),
-        ("database", ""),
-    ]);
+    let packet = startup(&[("user", "a"), ("user", "b"), ("_pq_.x", "1"), ("database", "")]);
     let FirstPacket::Startup(decoded) = FirstPacket::decode(&packet).unwrap() else {
         panic!("a startup packet was expected");
     };
@@ -55,10 +44,7 @@ fn says_what_is_wrong() {
         assert!(error.contains(wanted), "{error}");
     };
     check(b"", "invalid length of startup packet");
-    check(
-        b"\0\x02\0\0user\0a\0\0",
-        "unsupported frontend protocol 2.0",
-    );
+    check(b"\0\x02\0\0user\0a\0\0", "unsupported frontend protocol 2.0");
     check(b"\0\x03\0\0user\0a\0", "expected terminator");
     check(b"\0\x03\0\0user\0a\0\0more", "expected terminator");
     check(b"\0\x03\0\0user\0\xFF\0\0", "must be UTF-8");

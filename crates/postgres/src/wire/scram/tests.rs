@@ -33,9 +33,7 @@ fn follows_the_example_of_rfc_7677() {
     );
     assert_eq!(
         exchange.step(CLIENT_FINAL),
-        Ok(Outcome::Accepted(
-            "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=".to_owned()
-        ))
+        Ok(Outcome::Accepted("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=".to_owned()))
     );
     assert_eq!(exchange.step(CLIENT_FINAL), Err(ScramError::Over));
 }
@@ -61,10 +59,7 @@ fn agrees_with_an_independent_client() {
     for binding in [ChannelBinding::unsupported, ChannelBinding::unrequested] {
         let right = outcome("secret", verifier.clone(), binding());
         assert!(matches!(right, Outcome::Accepted(_)), "{right:?}");
-        assert_eq!(
-            outcome("wrong", verifier.clone(), binding()),
-            Outcome::Denied
-        );
+        assert_eq!(outcome("wrong", verifier.clone(), binding()), Outcome::Denied);
     }
 }
 
@@ -93,15 +88,9 @@ fn verifiers_are_kept_as_postgresql_keeps_them() {
 #[test]
 fn refuses_passwords_that_need_saslprep() {
     for password in ["", "pässword", "tab\t"] {
-        assert_eq!(
-            Verifier::derive(password, b"salt", 4096),
-            Err(VerifierError::Password)
-        );
+        assert_eq!(Verifier::derive(password, b"salt", 4096), Err(VerifierError::Password));
     }
-    assert_eq!(
-        Verifier::derive("pencil", b"salt", 1000),
-        Err(VerifierError::Iterations)
-    );
+    assert_eq!(Verifier::derive("pencil", b"salt", 1000), Err(VerifierError::Iterations));
 }
 
 #[test]

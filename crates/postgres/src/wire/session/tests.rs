@@ -94,12 +94,7 @@ fn a_claimed_length_is_not_believed() {
 #[test]
 fn other_authentication_is_refused_by_name() {
     let error = talk(&message(b'R', &[0, 0, 0, 5, 1, 2, 3, 4])).unwrap_err();
-    assert!(matches!(
-        error,
-        WireError::Authentication {
-            method: "md5 password"
-        }
-    ));
+    assert!(matches!(error, WireError::Authentication { method: "md5 password" }));
 }
 
 proptest! {

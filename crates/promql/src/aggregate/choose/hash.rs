@@ -30,7 +30,7 @@ fn round(state: u64, input: u64) -> u64 {
     state.rotate_left(31).wrapping_mul(P1)
 }
 
-fn word(bytes: &[u8]) -> u64 {
+fn read_word(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);
     u64::from_le_bytes(word)
@@ -44,34 +44,29 @@ fn xxhash64(input: &[u8]) -> u64 {
         let mut lanes = [P1.wrapping_add(P2), P2, 0, P1.wrapping_neg()];
         for stripe in stripes {
             for (lane, bytes) in lanes.iter_mut().zip(stripe.chunks_exact(8)) {
-                *lane = round(*lane, word(bytes));
+                *lane = round(*lane, read_word(bytes));
             }
         }
-        let turns = [1, 7, 12, 18];
-        let turned = lanes
-            .iter()
-            .zip(turns)
-            .map(|(lane, turn)| lane.rotate_left(turn));
-        hash = turned.fold(0, u64::wrapping_add);
+        let rotations = [1, 7, 12, 18];
+        let rotated = lanes.iter().zip(rotations).map(|(lane, turn)| lane.rotate_left(turn));
+        hash = rotated.fold(0, u64::wrapping_add);
         for lane in lanes {
             hash = (hash ^ round(0, lane)).wrapping_mul(P1).wrapping_add(P4);
         }
     }
     hash = hash.wrapping_add(input.len() as u64);
     while rest.len() >= 8 {
-        hash = (hash ^ round(0, word(&rest[..8]))).rotate_left(27);
+        hash = (hash ^ round(0, read_word(&rest[..8]))).rotate_left(27);
         hash = hash.wrapping_mul(P1).wrapping_add(P4);
         rest = &rest[8..];
     }
     if rest.len() >= 4 {
-        hash = (hash ^ word(&rest[..4]).wrapping_mul(P1)).rotate_left(23);
+        hash = (hash ^ read_word(&rest[..4]).wrapping_mul(P1)).rotate_left(23);
         hash = hash.wrapping_mul(P2).wrapping_add(P3);
         rest = &rest[4..];
     }
     for byte in rest {
-        hash = (hash ^ u64::from(*byte).wrapping_mul(P5))
-            .rotate_left(11)
-            .wrapping_mul(P1);
+        hash = (hash ^ u64::from(*byte).wrapping_mul(P5)).rotate_left(11).wrapping_mul(P1);
     }
     hash = (hash ^ (hash >> 33)).wrapping_mul(P2);
     hash = (hash ^ (hash >> 29)).wrapping_mul(P3);

@@ -12,41 +12,30 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    pub(crate) fn read(text: &str, states: &[TaskState]) -> Result<Self, QueueError> {
+    pub(crate) fn parse(text: &str, states: &[TaskState]) -> Result<Self, QueueError> {
         if text.is_empty() {
             return Ok(Self::default());
         }
         let mut parts = text.split('-').map(str::parse::<u64>);
         let mut part = || parts.next().and_then(Result::ok);
         let found = (|| {
-            Some(Self {
-                state: part()? as usize,
-                partition: part()? as usize,
-                from: part()?,
-            })
+            Some(Self { state: part()? as usize, partition: part()? as usize, from: part()? })
         })();
-        let known = found.filter(|at| at.state < states.len() && parts.next().is_none());
-        known.ok_or_else(|| QueueError::Invalid {
+        let valid = found.filter(|at| at.state < states.len() && parts.next().is_none());
+        valid.ok_or_else(|| QueueError::Invalid {
             what: "cursor",
             reason: format!("`{text}` does not come from a page of this list"),
         })
     }
 
-    pub(crate) fn write(self) -> String {
+    pub(crate) fn to_text(self) -> String {
         format!("{}-{}-{}", self.state, self.partition, self.from)
     }
 
-    pub(crate) fn onward(self, partitions: usize) -> Self {
+    pub(crate) fn next_partition(self, partitions: usize) -> Self {
         match self.partition + 1 {
-            next if next == partitions => Self {
-                state: self.state + 1,
-                ..Self::default()
-            },
-            partition => Self {
-                state: self.state,
-                partition,
-                from: 0,
-            },
+            next if next == partitions => Self { state: self.state + 1, ..Self::default() },
+            partition => Self { state: self.state, partition, from: 0 },
         }
     }
 }

@@ -27,11 +27,8 @@ fn same(numbered: &CowPageMap<u32>, map: &BTreeMap<u64, u32>) {
     let all = map.iter().map(|(number, value)| (*number, *value));
     let found = numbered.iter().map(|(number, value)| (number, *value));
     assert_eq!(found.collect::<Vec<_>>(), all.collect::<Vec<_>>());
-    assert_eq!(
-        (numbered.len(), numbered.is_empty()),
-        (map.len(), map.is_empty())
-    );
-    let from = numbered.from(700).map(|(number, _)| number);
+    assert_eq!((numbered.len(), numbered.is_empty()), (map.len(), map.is_empty()));
+    let from = numbered.range_from(700).map(|(number, _)| number);
     assert!(from.eq(map.range(700..).map(|(number, _)| *number)));
 }
 

@@ -3,12 +3,7 @@
 use super::*;
 
 fn policy(backoff: Backoff, jitter: Jitter) -> RetryPolicy {
-    RetryPolicy {
-        backoff,
-        base_ms: 100,
-        max_ms: 1_000,
-        jitter,
-    }
+    RetryPolicy { backoff, base_ms: 100, max_ms: 1_000, jitter }
 }
 
 #[test]
@@ -18,10 +13,7 @@ fn delays_grow_as_named_and_stop_at_the_longest() {
     };
     assert_eq!(delays(Backoff::Fixed), [100; 6]);
     assert_eq!(delays(Backoff::Linear), [100, 200, 300, 500, 1_000, 1_000]);
-    assert_eq!(
-        delays(Backoff::Exponential),
-        [100, 200, 400, 1_000, 1_000, 1_000]
-    );
+    assert_eq!(delays(Backoff::Exponential), [100, 200, 400, 1_000, 1_000, 1_000]);
 }
 
 #[test]

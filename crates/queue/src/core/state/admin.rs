@@ -5,7 +5,7 @@ use super::ready_position::ReadyPosition;
 use super::rows::Queue;
 use crate::core::command::Refusal;
 use crate::core::entry::{TaskState, flag};
-use crate::core::slab::{NOWHERE, SlotIndex};
+use crate::core::slab::{NO_SLOT, SlotIndex};
 use crate::core::wheel::Links;
 use crate::model::{AttemptEnd, QueueSettings};
 
@@ -15,7 +15,7 @@ pub struct PurgeResult {
     /// Tasks that were deleted.
     pub tasks: u32,
     /// Whether more tasks match.
-    pub more: bool,
+    pub has_more: bool,
 }
 
 impl State {
@@ -23,44 +23,44 @@ impl State {
     pub fn put_queue(&mut self, id: u32, tenant: &str, name: &str, settings: &QueueSettings) {
         let Some(queue) = self.queues.get_mut(id) else {
             let mut queue = Queue::new(tenant, name, settings.clone(), self.now_ms);
-            queue.tenant_place = self.tenants.acquire(tenant);
+            queue.tenant_slot = self.tenants.acquire(tenant);
             self.next_queue = self.next_queue.max(id.saturating_add(1));
             return self.queues.insert(id, queue);
         };
-        let before = std::mem::replace(&mut queue.settings, settings.clone());
-        self.watch_ages(id);
-        self.note_crowded(id);
-        if before.key_concurrency != settings.key_concurrency {
-            self.reconsider_keys(id);
+        let previous = std::mem::replace(&mut queue.settings, settings.clone());
+        self.rebuild_retention_checks(id);
+        self.refresh_oversized_lists(id);
+        if previous.key_concurrency != settings.key_concurrency {
+            self.refresh_key_concurrency(id);
         }
     }
 
     /// After a change of `key_concurrency`: moves lanes into and out of their rings. Lanes enter in
     /// the order of their first tasks.
-    fn reconsider_keys(&mut self, queue: u32) {
-        let most = self.queues[queue].settings.key_concurrency;
-        let mut offered = Vec::new();
-        for flow in self.flows.places().flatten() {
+    fn refresh_key_concurrency(&mut self, queue: u32) {
+        let key_concurrency = self.queues[queue].settings.key_concurrency;
+        let mut lanes_to_offer = Vec::new();
+        for flow in self.flows.slots().flatten() {
             if flow.queue != queue || flow.key == 0 {
                 continue;
             }
-            let may_begin = most == 0 || flow.under_way < most;
-            let mut place = flow.lanes;
-            while place != NOWHERE {
-                let lane = self.lanes.get(place);
+            let has_capacity = key_concurrency == 0 || flow.in_flight < key_concurrency;
+            let mut slot = flow.first_lane;
+            while slot != NO_SLOT {
+                let lane = self.lanes.get(slot);
                 let rings = &mut self.queues.get_mut(queue).expect("found above").rings;
                 let sibling = lane.sibling;
-                if !may_begin {
-                    rings.leave(&mut self.lanes, place);
-                } else if !lane.in_ring && lane.head != NOWHERE {
-                    offered.push((self.entries.get(lane.head).number, place));
+                if !has_capacity {
+                    rings.remove_lane(&mut self.lanes, slot);
+                } else if !lane.in_ring && lane.head != NO_SLOT {
+                    lanes_to_offer.push((self.entries.get(lane.head).number, slot));
                 }
-                place = sibling;
+                slot = sibling;
             }
         }
-        offered.sort_unstable();
-        for (_, lane) in offered {
-            self.offer(lane);
+        lanes_to_offer.sort_unstable();
+        for (_, lane) in lanes_to_offer {
+            self.try_enter_ring(lane);
         }
     }
 
@@ -68,12 +68,17 @@ impl State {
     ///
     /// # Errors
     /// [`Refusal::QueueUnknown`].
-    pub fn set_flow(&mut self, id: u32, paused: bool, draining: bool) -> Result<(), Refusal> {
+    pub fn set_queue_flags(
+        &mut self,
+        id: u32,
+        paused: bool,
+        draining: bool,
+    ) -> Result<(), Refusal> {
         self.queue(id)?;
         let queue = self.queues.get_mut(id).expect("found above");
         (queue.paused, queue.draining) = (paused, draining);
-        if queue.has_turn() {
-            self.news.turned.push(id);
+        if queue.can_dispatch() {
+            self.events.readiness_changes.push(id);
         }
         Ok(())
     }
@@ -85,21 +90,21 @@ impl State {
     pub fn delete_queue(&mut self, id: u32) -> Result<(), Refusal> {
         self.queue(id)?;
         self.queues.get_mut(id).expect("found above").deleted = true;
-        self.leaving.insert(id);
-        self.news.turned.push(id);
+        self.deleted_queues.insert(id);
+        self.events.readiness_changes.push(id);
         Ok(())
     }
 
-    pub(super) fn forget_queue(&mut self, id: u32) {
+    pub(super) fn remove_queue(&mut self, id: u32) {
         // Keyed flows were removed with their tasks.
-        if let Some(flow) = self.flow_of(id, 0) {
-            self.forget_flow(flow);
+        if let Some(flow) = self.find_flow(id, 0) {
+            self.remove_flow(flow);
         }
-        self.release_tenant(self.queues[id].tenant_place);
+        self.release_tenant(self.queues[id].tenant_slot);
         self.queues.remove(id);
-        self.leaving.remove(&id);
-        self.retentions.retain(|(_, queue, _)| *queue != id);
-        self.crowded.retain(|(queue, _)| *queue != id);
+        self.deleted_queues.remove(&id);
+        self.retention_checks.retain(|(_, queue, _)| *queue != id);
+        self.oversized_lists.retain(|(queue, _)| *queue != id);
     }
 
     /// Cancels a task.
@@ -107,25 +112,25 @@ impl State {
     /// # Errors
     /// [`Refusal`] when there is no such task or it has ended.
     pub fn cancel(&mut self, number: u64) -> Result<(), Refusal> {
-        let place = self.place_of(number).ok_or(Refusal::TaskUnknown)?;
-        let state = self.entries.get(place).state;
+        let slot = self.slot_of(number).ok_or(Refusal::TaskUnknown)?;
+        let state = self.entries.get(slot).state;
         if state.has_ended() {
             return Err(Refusal::WrongState(state));
         }
-        self.cancel_at(place, 0);
+        self.cancel_task(slot, 0);
         Ok(())
     }
 
     /// Cancels a task; `reason` is the record that caused it, zero when a caller cancelled it.
-    pub(super) fn cancel_at(&mut self, place: SlotIndex, reason: u64) {
-        self.detach(place);
-        match self.entries.get(place).state {
-            TaskState::Leased => self.lose_lease(place, AttemptEnd::Cancelled),
-            TaskState::Waiting => self.stop_waiting(place),
+    pub(super) fn cancel_task(&mut self, slot: SlotIndex, reason: u64) {
+        self.leave_timer_or_lane(slot);
+        match self.entries.get(slot).state {
+            TaskState::Leased => self.lose_lease(slot, AttemptEnd::Cancelled),
+            TaskState::Waiting => self.remove_dependencies(slot),
             _ => {}
         }
-        self.exit(place);
-        self.end(place, TaskState::Cancelled, reason);
+        self.exit_state(slot);
+        self.end_task(slot, TaskState::Cancelled, reason);
     }
 
     /// Requeues a dead or cancelled task, with its ordering key's hash.
@@ -133,24 +138,24 @@ impl State {
     /// # Errors
     /// [`Refusal`] when there is no such task or it is in another state.
     pub fn requeue(&mut self, number: u64, key: u128) -> Result<(), Refusal> {
-        let place = self.place_of(number).ok_or(Refusal::TaskUnknown)?;
-        let entry = self.entries.get(place);
+        let slot = self.slot_of(number).ok_or(Refusal::TaskUnknown)?;
+        let entry = self.entries.get(slot);
         if !matches!(entry.state, TaskState::Dead | TaskState::Cancelled) {
             return Err(Refusal::WrongState(entry.state));
         }
         let (queue, priority) = (entry.queue, entry.priority);
         self.queue(queue)?;
-        self.exit(place);
-        let lane = self.lane_for(queue, key, priority);
-        let entry = self.entries.get_mut(place);
+        self.exit_state(slot);
+        let lane = self.acquire_lane(queue, key, priority);
+        let entry = self.entries.get_mut(slot);
         entry.links = Links::default();
         entry.lane = lane;
         entry.attempts = 0;
         entry.token = 0;
-        if entry.has(flag::CALLBACK) {
-            self.promise_callback(place);
+        if entry.has_flag(flag::CALLBACK) {
+            self.reserve_callback(slot);
         }
-        self.make_ready(place, ReadyPosition::Last);
+        self.make_ready(slot, ReadyPosition::Last);
         Ok(())
     }
 
@@ -159,11 +164,11 @@ impl State {
     /// # Errors
     /// [`Refusal`] when there is no such task or a worker holds it.
     pub fn delete(&mut self, number: u64) -> Result<(), Refusal> {
-        let place = self.place_of(number).ok_or(Refusal::TaskUnknown)?;
-        if self.entries.get(place).state == TaskState::Leased {
+        let slot = self.slot_of(number).ok_or(Refusal::TaskUnknown)?;
+        if self.entries.get(slot).state == TaskState::Leased {
             return Err(Refusal::WrongState(TaskState::Leased));
         }
-        self.remove_task(place);
+        self.remove_task(slot);
         Ok(())
     }
 
@@ -173,48 +178,49 @@ impl State {
     /// [`Refusal::QueueUnknown`].
     pub fn purge(&mut self, id: u32, states: u8, count: u32) -> Result<PurgeResult, Refusal> {
         self.queue(id)?;
-        let wanted = TaskState::ALL
+        let selected_states = TaskState::ALL
             .into_iter()
             .filter(|state| *state != TaskState::Leased && states >> *state as u8 & 1 == 1);
         let mut tasks = 0;
-        for state in wanted {
+        for state in selected_states {
             loop {
-                let place = self.queues[id].lists[state as usize].head;
-                if place == NOWHERE {
+                let slot = self.queues[id].lists[state as usize].head;
+                if slot == NO_SLOT {
                     break;
                 }
                 if tasks == count {
-                    return Ok(PurgeResult { tasks, more: true });
+                    return Ok(PurgeResult { tasks, has_more: true });
                 }
-                self.remove_task(place);
+                self.remove_task(slot);
                 tasks += 1;
             }
         }
-        Ok(PurgeResult { tasks, more: false })
+        Ok(PurgeResult { tasks, has_more: false })
     }
 
     /// Deletes a task with everything that refers to it. Tasks that wait for it are cancelled.
-    pub(super) fn remove_task(&mut self, place: SlotIndex) {
-        let entry = self.entries.get(place);
+    pub(super) fn remove_task(&mut self, slot: SlotIndex) {
+        let entry = self.entries.get(slot);
         let (state, lane) = (entry.state, entry.lane);
         if !state.has_ended() {
-            self.detach(place);
+            self.leave_timer_or_lane(slot);
             match state {
-                TaskState::Leased => self.lose_lease(place, AttemptEnd::Cancelled),
-                TaskState::Waiting => self.stop_waiting(place),
+                TaskState::Leased => self.lose_lease(slot, AttemptEnd::Cancelled),
+                TaskState::Waiting => self.remove_dependencies(slot),
                 _ => {}
             }
-            self.let_key_go(place);
+            self.release_key(slot);
             self.leave_flow(lane);
-            let entry = self.entries.get(place);
-            let (awaited, callback) = (entry.has(flag::AWAITED), entry.has(flag::CALLBACK));
-            if awaited {
-                self.tell_waiting(place, false);
+            let entry = self.entries.get(slot);
+            let (has_dependents, has_callback) =
+                (entry.has_flag(flag::AWAITED), entry.has_flag(flag::CALLBACK));
+            if has_dependents {
+                self.notify_dependents(slot, false);
             }
-            if callback {
-                self.withdraw_promise(place);
+            if has_callback {
+                self.release_reserved_callback(slot);
             }
         }
-        self.erase(place);
+        self.erase_task(slot);
     }
 }

@@ -10,13 +10,13 @@ pub struct AllocationCounts {
     pub keyed_flows: usize,
     pub lanes: usize,
     pub uniques: usize,
-    pub pasts: usize,
+    pub past_attempts: usize,
     pub options: usize,
     pub tags: usize,
     pub workers: usize,
     pub retentions: usize,
-    pub waiters: usize,
-    pub waits: usize,
+    pub dependents: usize,
+    pub dependencies: usize,
     pub callbacks: usize,
     pub shared_records: usize,
     pub tenants: usize,
@@ -26,22 +26,22 @@ pub struct AllocationCounts {
 impl State {
     /// Counts everything, one by one.
     #[doc(hidden)]
-    pub fn census(&self) -> AllocationCounts {
-        let flows = self.flows.places().flatten();
+    pub fn allocation_counts(&self) -> AllocationCounts {
+        let flows = self.flows.slots().flatten();
         AllocationCounts {
             queues: self.queues.iter().count(),
             keyed_flows: flows.filter(|flow| flow.key != 0).count(),
             lanes: self.lanes.len(),
             uniques: self.uniques.len(),
-            pasts: self.pasts.len(),
+            past_attempts: self.past_attempts.len(),
             options: self.options.values().iter().count(),
             tags: self.tags.values().iter().count(),
             workers: self.workers.values().iter().count(),
-            retentions: self.retentions.len(),
-            waiters: self.awaited.iter().map(|(_, waiters)| waiters.len()).sum(),
-            waits: self.waits.len(),
-            callbacks: self.callbacks.len(),
-            shared_records: self.shared.len(),
+            retentions: self.retention_checks.len(),
+            dependents: self.dependents.iter().map(|(_, waiters)| waiters.len()).sum(),
+            dependencies: self.dependencies.len(),
+            callbacks: self.callback_subjects.len(),
+            shared_records: self.shared_records.len(),
             tenants: self.tenants.len(),
             timers: self.timers.len(),
         }

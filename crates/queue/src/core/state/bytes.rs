@@ -15,12 +15,12 @@ use crate::model::TaskId;
 
 impl State {
     /// Adds bytes of records to a task.
-    pub(super) fn add_bytes(&mut self, place: SlotIndex, bytes: u32) {
+    pub(super) fn add_bytes(&mut self, slot: SlotIndex, bytes: u32) {
         if bytes == 0 {
             return;
         }
-        let tenant = self.tenant_at(place);
-        let entry = self.entries.get_mut(place);
+        let tenant = self.tenant_slot_of(slot);
+        let entry = self.entries.get_mut(slot);
         entry.bytes = entry.bytes.saturating_add(bytes);
         let queue = self.queues.get_mut(entry.queue);
         queue.expect("a task's queue stays").bytes += u64::from(bytes);
@@ -29,18 +29,18 @@ impl State {
     }
 
     /// Subtracts bytes of records from a task.
-    pub(super) fn take_bytes(&mut self, place: SlotIndex, bytes: u32) {
+    pub(super) fn subtract_bytes(&mut self, slot: SlotIndex, bytes: u32) {
         if bytes == 0 {
             return;
         }
-        let tenant = self.tenant_at(place);
-        let entry = self.entries.get_mut(place);
-        self.news.miscounts += u64::from(entry.bytes < bytes);
+        let tenant = self.tenant_slot_of(slot);
+        let entry = self.entries.get_mut(slot);
+        self.events.miscounts += u64::from(entry.bytes < bytes);
         entry.bytes = entry.bytes.saturating_sub(bytes);
         let queue = self.queues.get_mut(entry.queue);
         let queue = queue.expect("a task's queue stays");
-        subtract(&mut queue.bytes, u64::from(bytes), &mut self.news.miscounts);
-        self.discount_bytes(tenant, bytes);
+        subtract(&mut queue.bytes, u64::from(bytes), &mut self.events.miscounts);
+        self.subtract_tenant_bytes(tenant, bytes);
     }
 
     pub(super) fn add_schedule_bytes(&mut self, tenant: &str, bytes: u32) {
@@ -50,20 +50,20 @@ impl State {
     }
 
     /// Removes a schedule; tasks may still hold its record.
-    pub(super) fn forget_schedule(&mut self, tenant: &str, schedule: &Schedule) {
+    pub(super) fn release_schedule(&mut self, tenant: &str, schedule: &Schedule) {
         // `acquire` returns the slot and adds a reference: one for it and the schedule's own are
         // released.
         let tenant = self.tenants.acquire(tenant);
-        self.discount_bytes(tenant, schedule.bytes);
+        self.subtract_tenant_bytes(tenant, schedule.bytes);
         self.orphan_record(schedule.record, RecordOwner::Schedule);
         self.release_tenant(tenant);
         self.release_tenant(tenant);
     }
 
     /// The tenant of a task.
-    pub fn tenant_of(&self, id: TaskId) -> Option<&str> {
-        let place = self.find(id)?;
-        let queue = self.queues.get(self.entries.get(place).queue)?;
+    pub(crate) fn tenant_of_task(&self, id: TaskId) -> Option<&str> {
+        let slot = self.find_task(id)?;
+        let queue = self.queues.get(self.entries.get(slot).queue)?;
         Some(&queue.tenant)
     }
 }

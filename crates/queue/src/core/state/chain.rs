@@ -26,25 +26,19 @@ use crate::model::TaskId;
 pub const DEPENDENTS_MAX: usize = 100_000;
 
 impl State {
-    fn mark_of(&self, place: SlotIndex) -> u64 {
-        let queue = self.queues.get(self.entries.get(place).queue);
+    fn tenant_mark_of(&self, slot: SlotIndex) -> u64 {
+        let queue = self.queues.get(self.entries.get(slot).queue);
         queue.map_or(0, |queue| tenant_mark(&queue.tenant))
     }
 
     /// Applies the commands that partitions send each other.
     pub(super) fn apply_chain(&mut self, seq: u64, command: &Command<'_>) {
         match command {
-            Command::Await {
-                task,
-                waiting,
-                tenant,
-            } => self.await_task(*task, *waiting, *tenant),
-            Command::Resolve {
-                waiting,
-                task,
-                completed,
-            } => self.resolve(seq, *waiting, *task, *completed),
-            Command::Delivered { message } => self.delivered(*message),
+            Command::Await { task, waiting, tenant } => self.await_task(*task, *waiting, *tenant),
+            Command::Resolve { waiting, task, completed } => {
+                self.resolve(seq, *waiting, *task, *completed)
+            }
+            Command::Delivered { message } => self.remove_message(*message),
             others => unreachable!("{others:?} is not of a chain"),
         }
     }
@@ -56,7 +50,7 @@ impl State {
 
     /// Messages sent after the one with this number.
     pub(crate) fn messages_after(&self, number: u64) -> impl Iterator<Item = (u64, &Message)> {
-        self.messages.from(number + 1)
+        self.messages.range_from(number + 1)
     }
 
     /// How many messages have not arrived.
@@ -64,87 +58,79 @@ impl State {
         self.messages.len() as u64
     }
 
-    fn send(&mut self, message: Message) {
+    fn send_message(&mut self, message: Message) {
         self.messages.insert(self.next_message, message);
         self.next_message += 1;
     }
 
     /// Removes a delivered message.
-    pub(crate) fn delivered(&mut self, message: u64) {
+    pub(crate) fn remove_message(&mut self, message: u64) {
         self.messages.remove(message);
     }
 
     /// A new task waits for others: 16 bytes each.
-    pub(super) fn wait_for(&mut self, place: SlotIndex, after: &[u8]) {
+    pub(super) fn add_dependencies(&mut self, slot: SlotIndex, after: &[u8]) {
         let (chunks, _) = after.as_chunks::<16>();
         let mut tasks: Vec<TaskId> = chunks.iter().copied().map(TaskId::from_bytes).collect();
         tasks.sort_unstable();
         tasks.dedup();
-        let from = self.id_of(place);
-        let tenant = self.mark_of(place);
+        let from = self.id_at(slot);
+        let tenant = self.tenant_mark_of(slot);
         for to in &tasks {
             let kind = MessageKind::Await { tenant };
-            self.send(Message {
-                to: *to,
-                from,
-                kind,
-            });
+            self.send_message(Message { to: *to, from, kind });
         }
-        self.waits.insert(from.number(), tasks);
+        self.dependencies.insert(from.number(), tasks);
     }
 
-    pub(super) fn stop_waiting(&mut self, place: SlotIndex) {
-        let number = self.entries.get(place).number;
-        self.waits.remove(number);
+    pub(super) fn remove_dependencies(&mut self, slot: SlotIndex) {
+        let number = self.entries.get(slot).number;
+        self.dependencies.remove(number);
     }
 
     /// Sends the awaits of all waiting tasks again, except those that are still queued.
-    pub(super) fn ask_again(&mut self) {
-        let unasked: BTreeSet<(TaskId, TaskId)> = self
+    pub(super) fn resend_awaits(&mut self) {
+        let queued_awaits: BTreeSet<(TaskId, TaskId)> = self
             .messages
             .iter()
             .map(|(_, message)| message)
             .filter(|message| matches!(message.kind, MessageKind::Await { .. }))
             .map(|one| (one.from, one.to))
             .collect();
-        let asked = self.waits.iter().flat_map(|(number, tasks)| {
-            let place = self.place_of(number).expect("a task that waits is here");
-            let (from, tenant) = (self.id_of(place), self.mark_of(place));
+        let awaits = self.dependencies.iter().flat_map(|(number, tasks)| {
+            let slot = self.slot_of(number).expect("a task that waits is here");
+            let (from, tenant) = (self.id_at(slot), self.tenant_mark_of(slot));
             let kind = MessageKind::Await { tenant };
-            let tasks = tasks.iter().filter(|to| !unasked.contains(&(from, **to)));
-            tasks
-                .map(|to| Message {
-                    to: *to,
-                    from,
-                    kind,
-                })
-                .collect::<Vec<_>>()
+            let tasks = tasks.iter().filter(|to| !queued_awaits.contains(&(from, **to)));
+            tasks.map(|to| Message { to: *to, from, kind }).collect::<Vec<_>>()
         });
-        for message in asked.collect::<Vec<_>>() {
-            self.send(message);
+        for message in awaits.collect::<Vec<_>>() {
+            self.send_message(message);
         }
     }
 
     /// The tasks that the one with this number still waits for.
-    pub fn waits_for(&self, number: u64) -> &[TaskId] {
-        self.waits.get(number).map_or(&[], Vec::as_slice)
+    pub fn dependencies_of(&self, number: u64) -> &[TaskId] {
+        self.dependencies.get(number).map_or(&[], Vec::as_slice)
     }
 
     /// Registers a task, perhaps of another partition, that waits for one here.
     pub fn await_task(&mut self, task: TaskId, waiting: TaskId, tenant: u64) {
-        let found = self.find(task);
+        let slot = self.find_task(task);
         // A task of another tenant counts as unknown.
-        let found = found.filter(|place| self.mark_of(*place) == tenant);
+        let found = slot.filter(|place| self.tenant_mark_of(*place) == tenant);
         let state = found.map(|place| self.entries.get(place).state);
         match (found, state) {
-            (Some(place), Some(state)) if !state.has_ended() && self.may_wait(task, waiting) => {
-                self.entries.get_mut(place).set(flag::AWAITED);
-                let waiters = self.awaited.get_or_default(task.number());
+            (Some(place), Some(state))
+                if !state.has_ended() && self.can_add_dependent(task, waiting) =>
+            {
+                self.entries.get_mut(place).set_flag(flag::AWAITED);
+                let waiters = self.dependents.get_or_default(task.number());
                 waiters.insert(waiting);
             }
             _ => {
                 let completed = state == Some(TaskState::Completed);
-                self.send(Message {
+                self.send_message(Message {
                     to: waiting,
                     from: task,
                     kind: MessageKind::Ended { completed },
@@ -153,47 +139,47 @@ impl State {
         }
     }
 
-    fn may_wait(&self, task: TaskId, waiting: TaskId) -> bool {
-        let waiters = self.awaited.get(task.number());
+    fn can_add_dependent(&self, task: TaskId, waiting: TaskId) -> bool {
+        let waiters = self.dependents.get(task.number());
         waiters.is_none_or(|known| known.len() < DEPENDENTS_MAX || known.contains(&waiting))
     }
 
     /// Sends a message to all tasks that wait for one that has ended.
-    pub(super) fn tell_waiting(&mut self, place: SlotIndex, completed: bool) {
-        self.entries.get_mut(place).clear(flag::AWAITED);
-        let from = self.id_of(place);
-        for to in self.awaited.remove(from.number()).unwrap_or_default() {
+    pub(super) fn notify_dependents(&mut self, slot: SlotIndex, completed: bool) {
+        self.entries.get_mut(slot).clear_flag(flag::AWAITED);
+        let from = self.id_at(slot);
+        for to in self.dependents.remove(from.number()).unwrap_or_default() {
             let kind = MessageKind::Ended { completed };
-            self.send(Message { to, from, kind });
+            self.send_message(Message { to, from, kind });
         }
     }
 
     /// A task that one here waits for has ended. The last completion makes the waiting task ready;
     /// a failure cancels it, with record `seq` as the reason.
     pub fn resolve(&mut self, seq: u64, waiting: TaskId, task: TaskId, completed: bool) {
-        let Some(place) = self.find(waiting) else {
+        let Some(slot) = self.find_task(waiting) else {
             return;
         };
         let number = waiting.number();
-        let Some(tasks) = self.waits.get_mut(number) else {
+        let Some(tasks) = self.dependencies.get_mut(number) else {
             return;
         };
         let Some(position) = tasks.iter().position(|other| *other == task) else {
             return;
         };
         if !completed {
-            self.cancel_at(place, seq);
+            self.cancel_task(slot, seq);
             return;
         }
         tasks.remove(position);
         if !tasks.is_empty() {
             return;
         }
-        self.waits.remove(number);
-        self.exit(place);
-        match self.entries.get(place).at_ms {
-            at_ms if at_ms > self.now_ms => self.delay(place, at_ms),
-            _ => self.make_ready(place, ReadyPosition::Last),
+        self.dependencies.remove(number);
+        self.exit_state(slot);
+        match self.entries.get(slot).at_ms {
+            at_ms if at_ms > self.now_ms => self.delay_task(slot, at_ms),
+            _ => self.make_ready(slot, ReadyPosition::Last),
         }
     }
 }

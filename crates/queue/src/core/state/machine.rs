@@ -22,7 +22,7 @@ use crate::core::wheel::Wheel;
 use crate::model::{TaskId, TaskOptions};
 
 /// Past attempts kept of a task.
-pub(crate) const ATTEMPTS_KEPT: usize = 10;
+pub(crate) const PAST_ATTEMPTS_MAX: usize = 10;
 
 /// The state of a partition.
 #[derive(Clone, Debug)]
@@ -34,49 +34,49 @@ pub struct State {
     pub(super) grace_until_ms: u64,
     pub(super) next_number: u64,
     /// Leases given in this epoch.
-    pub(super) leases: u64,
+    pub(super) leases_given: u64,
     /// Bytes of the records of tasks and schedules.
     pub(super) bytes: u64,
     /// Callbacks that tasks which have not ended will cause.
-    pub(super) promised: u64,
+    pub(super) reserved_callbacks: u64,
     pub(super) next_message: u64,
     pub(super) entries: Slab<Entry>,
-    pub(super) numbers: TaskIndex,
+    pub(super) task_index: TaskIndex,
     pub(super) timers: Wheel,
     pub(super) queues: QueueTable,
     pub(super) flows: Slab<Flow>,
-    pub(super) flow_places: ShardedHashIndex,
+    pub(super) flow_index: ShardedHashIndex,
     pub(super) lanes: Slab<Lane>,
     pub(super) uniques: Slab<Unique>,
-    pub(super) unique_places: ShardedHashIndex,
+    pub(super) unique_index: ShardedHashIndex,
     pub(super) unique_timers: Wheel,
-    pub(super) pasts: Slab<PastAttempt>,
+    pub(super) past_attempts: Slab<PastAttempt>,
     pub(super) options: Interner<TaskOptions>,
     pub(super) tags: Interner<Box<[u8]>>,
     pub(super) workers: Interner<Box<str>>,
     /// One more than the highest id of any queue so far: ids are not reused.
     pub(super) next_queue: u32,
     /// Queues that are deleted and still have tasks, or are about to be removed.
-    pub(super) leaving: BTreeSet<u32>,
+    pub(super) deleted_queues: BTreeSet<u32>,
     /// Time of the next age check of a list of ended tasks: queue and state.
-    pub(super) retentions: BTreeSet<(u64, u32, TaskState)>,
+    pub(super) retention_checks: BTreeSet<(u64, u32, TaskState)>,
     /// Lists of ended tasks that exceed the retention of their queue, after that was lowered.
-    pub(super) crowded: BTreeSet<(u32, TaskState)>,
+    pub(super) oversized_lists: BTreeSet<(u32, TaskState)>,
     /// Tasks that wait for a task here, by its number.
-    pub(super) awaited: CowPageMap<BTreeSet<TaskId>>,
+    pub(super) dependents: CowPageMap<BTreeSet<TaskId>>,
     /// Tasks that a task here waits for, by its number.
-    pub(super) waits: CowPageMap<Vec<TaskId>>,
+    pub(super) dependencies: CowPageMap<Vec<TaskId>>,
     pub(super) messages: CowPageMap<Message>,
     pub(super) schedules: BTreeMap<ScheduleKey, Schedule>,
-    pub(super) ticks: TickQueue,
+    pub(super) upcoming_ticks: TickQueue,
     pub(super) waiting_ticks: WaitingTicks,
     /// Ended tasks that the callbacks here report, by the callback's number.
-    pub(super) callbacks: CowPageMap<EndedTask>,
+    pub(super) callback_subjects: CowPageMap<EndedTask>,
     /// Records that several tasks refer to, by sequence number.
-    pub(super) shared: CowPageMap<SharedRecord>,
+    pub(super) shared_records: CowPageMap<SharedRecord>,
     pub(super) tenants: Tenants,
     /// Events that the partition's driver has not taken yet.
-    pub news: StateEvents,
+    pub events: StateEvents,
 }
 
 impl Default for State {
@@ -88,38 +88,38 @@ impl Default for State {
             instance: 0,
             grace_until_ms: 0,
             next_number: 1,
-            leases: 0,
+            leases_given: 0,
             bytes: 0,
-            promised: 0,
+            reserved_callbacks: 0,
             next_message: 1,
             entries: Slab::default(),
-            numbers: TaskIndex::default(),
+            task_index: TaskIndex::default(),
             timers: Wheel::new(0),
             queues: QueueTable::default(),
             flows: Slab::default(),
-            flow_places: ShardedHashIndex::default(),
+            flow_index: ShardedHashIndex::default(),
             lanes: Slab::default(),
             uniques: Slab::default(),
-            unique_places: ShardedHashIndex::default(),
+            unique_index: ShardedHashIndex::default(),
             unique_timers: Wheel::new(0),
-            pasts: Slab::default(),
+            past_attempts: Slab::default(),
             options: Interner::default(),
             tags: Interner::default(),
             workers: Interner::default(),
             next_queue: 0,
-            leaving: BTreeSet::new(),
-            retentions: BTreeSet::new(),
-            crowded: BTreeSet::new(),
-            awaited: CowPageMap::default(),
-            waits: CowPageMap::default(),
+            deleted_queues: BTreeSet::new(),
+            retention_checks: BTreeSet::new(),
+            oversized_lists: BTreeSet::new(),
+            dependents: CowPageMap::default(),
+            dependencies: CowPageMap::default(),
             messages: CowPageMap::default(),
             schedules: BTreeMap::new(),
-            ticks: BTreeSet::new(),
+            upcoming_ticks: BTreeSet::new(),
             waiting_ticks: BTreeMap::new(),
-            callbacks: CowPageMap::default(),
-            shared: CowPageMap::default(),
+            callback_subjects: CowPageMap::default(),
+            shared_records: CowPageMap::default(),
             tenants: Tenants::default(),
-            news: StateEvents::default(),
+            events: StateEvents::default(),
         }
     }
 }
@@ -134,68 +134,45 @@ impl State {
         match command {
             Command::Clock { now_ms, seed } => self.set_clock(*now_ms, *seed),
             Command::Step { by_ms } => self.step_clock(*by_ms),
-            Command::Epoch {
-                epoch,
-                instance,
-                grace_ms,
-            } => self.begin_epoch(*epoch, *instance, *grace_ms),
-            Command::PutQueue {
-                queue,
-                tenant,
-                name,
-                settings,
-            } => self.put_queue(*queue, tenant, name, settings),
-            Command::SetFlow {
-                queue,
-                paused,
-                draining,
-            } => self.set_flow(*queue, *paused, *draining)?,
+            Command::Epoch { epoch, instance, grace_ms } => {
+                self.begin_epoch(*epoch, *instance, *grace_ms)
+            }
+            Command::PutQueue { queue, tenant, name, settings } => {
+                self.put_queue(*queue, tenant, name, settings)
+            }
+            Command::SetFlow { queue, paused, draining } => {
+                self.set_queue_flags(*queue, *paused, *draining)?
+            }
             Command::DeleteQueue { queue } => self.delete_queue(*queue)?,
             Command::Enqueue(task) => drop(self.enqueue(seq, task)?),
             // It frames records of the log and changes nothing by itself.
             Command::Chain { .. } => {}
-            Command::Claim {
-                queue,
-                worker,
-                count,
-                lease_ms,
-            } => self.claim(*queue, worker, *count, *lease_ms, &mut Vec::new()),
-            Command::Complete(held) => drop(self.complete(seq, held)?),
+            Command::Claim { queue, worker, count, lease_ms } => {
+                self.claim(*queue, worker, *count, *lease_ms, &mut Vec::new())
+            }
+            Command::Complete(report) => drop(self.complete(seq, report)?),
             Command::CompleteAttached(held) => drop(self.complete_attached(seq, held)?),
-            Command::Fail { held, permanent } => drop(self.fail(seq, held, *permanent)?),
-            Command::Defer {
-                held,
-                delay_ms,
-                how,
-            } => drop(self.defer(seq, held, *delay_ms, *how)?),
-            Command::Heartbeat { held, lease_ms } => drop(self.heartbeat(held, *lease_ms)?),
+            Command::Fail { report: held, permanent } => drop(self.fail(seq, held, *permanent)?),
+            Command::Defer { report: held, delay_ms, mode } => {
+                self.defer(seq, held, *delay_ms, *mode)?;
+            }
+            Command::Heartbeat { report: held, lease_ms } => drop(self.heartbeat(held, *lease_ms)?),
             Command::Cancel { number } => self.cancel(*number)?,
             Command::Requeue { number, key } => self.requeue(*number, *key)?,
             Command::Delete { number } => self.delete(*number)?,
-            Command::Purge {
-                queue,
-                states,
-                count,
-            } => drop(self.purge(*queue, *states, *count)?),
+            Command::Purge { queue, states, count } => drop(self.purge(*queue, *states, *count)?),
             Command::Advance { budget } => drop(self.advance(*budget)),
             Command::Await { .. } | Command::Resolve { .. } | Command::Delivered { .. } => {
                 self.apply_chain(seq, command);
             }
             Command::PutSchedule(schedule) => self.put_schedule(seq, schedule)?,
             Command::DeleteSchedule { tenant, name } => self.delete_schedule(tenant, name)?,
-            Command::PauseSchedule {
-                tenant,
-                name,
-                paused,
-                next_ms,
-            } => self.pause_schedule(tenant, name, *paused, *next_ms)?,
-            Command::Tick {
-                tenant,
-                name,
-                tick_ms,
-                next_ms,
-                tasks,
-            } => drop(self.tick(tenant, name, *tick_ms, *next_ms, *tasks)?),
+            Command::PauseSchedule { tenant, name, paused, next_ms } => {
+                self.pause_schedule(tenant, name, *paused, *next_ms)?
+            }
+            Command::Tick { tenant, name, tick_ms, next_ms, tasks } => {
+                self.tick(tenant, name, *tick_ms, *next_ms, *tasks)?;
+            }
         }
         Ok(())
     }
@@ -225,9 +202,9 @@ impl State {
         if self.epoch == 0 {
             self.instance = instance;
         }
-        (self.epoch, self.leases) = (epoch, 0);
+        (self.epoch, self.leases_given) = (epoch, 0);
         self.grace_until_ms = self.now_ms.saturating_add(grace_ms);
-        self.ask_again();
+        self.resend_awaits();
     }
 
     /// Checks that a queue accepts new tasks.
@@ -248,35 +225,37 @@ impl State {
     pub fn enqueue(&mut self, seq: u64, task: &Enqueue<'_>) -> Result<EnqueueOutcome, Refusal> {
         self.check_intake(task.queue)?;
         let keys = [task.origin, task.unique];
-        if let Some(first) = self.made_before(keys) {
-            return Ok(EnqueueOutcome::Replayed(first));
+        if let Some(first) = self.find_made_before(keys) {
+            return Ok(EnqueueOutcome::Duplicate(first));
         }
         for (hash, window_ms) in keys.into_iter().flatten() {
-            let task = self.next_task(task.shard);
-            self.remember(hash, task, window_ms);
+            let task = self.next_task_ref(task.shard);
+            self.insert_unique(hash, task, window_ms);
         }
-        Ok(EnqueueOutcome::Made(self.make(seq, task, 0, task.bytes())))
+        Ok(EnqueueOutcome::Created(self.create_task(seq, task, 0, task.bytes())))
     }
 
     /// The task that was created under the first of these keys that is remembered.
-    pub(crate) fn made_before(&self, keys: [Option<(u128, u64)>; 2]) -> Option<TaskRef> {
+    pub(crate) fn find_made_before(&self, keys: [Option<(u128, u64)>; 2]) -> Option<TaskRef> {
         let mut keys = keys.into_iter().flatten();
-        keys.find_map(|(hash, _)| self.remembered(hash))
+        keys.find_map(|(hash, _)| self.find_unique(hash))
     }
 
     /// Identity of the next task.
-    pub(super) fn next_task(&self, shard: u16) -> TaskRef {
-        TaskRef {
-            number: self.next_number,
-            created_ms: self.now_ms,
-            shard,
-        }
+    pub(super) fn next_task_ref(&self, shard: u16) -> TaskRef {
+        TaskRef { number: self.next_number, created_ms: self.now_ms, shard }
     }
 
     /// Creates a task with these flags and those that follow from it. `bytes` is its size in record
     /// `seq`: zero if it shares that record.
-    pub(super) fn make(&mut self, seq: u64, task: &Enqueue<'_>, flags: u16, bytes: u32) -> TaskRef {
-        let made = self.next_task(task.shard);
+    pub(super) fn create_task(
+        &mut self,
+        seq: u64,
+        task: &Enqueue<'_>,
+        flags: u16,
+        bytes: u32,
+    ) -> TaskRef {
+        let task_ref = self.next_task_ref(task.shard);
         self.next_number += 1;
         let options = if task.options == TaskOptions::default() {
             0
@@ -287,7 +266,7 @@ impl State {
             [] => 0,
             tags => self.tags.acquire(tags),
         };
-        let lane = self.lane_for(task.queue, task.key, task.priority);
+        let lane = self.acquire_lane(task.queue, task.key, task.priority);
         let mut flags = flags | flag::USED;
         if task.callback {
             flags |= flag::CALLBACK;
@@ -305,10 +284,10 @@ impl State {
             (true, true) => TaskState::Delayed,
             (true, false) => TaskState::Ready,
         };
-        let place = self.entries.insert(Entry {
-            number: made.number,
+        let slot = self.entries.insert(Entry {
+            number: task_ref.number,
             record: seq,
-            created_ms: made.created_ms.into(),
+            created_ms: task_ref.created_ms.into(),
             // Earliest start of a task that waits for others.
             at_ms: begin_ms,
             queue: task.queue,
@@ -322,16 +301,16 @@ impl State {
             state,
             ..Entry::default()
         });
-        self.numbers.insert(made.number, place);
-        self.count_task(place);
+        self.task_index.insert(task_ref.number, slot);
+        self.add_task_load(slot);
         match state {
             TaskState::Waiting => {
-                self.enter(place, state);
-                self.wait_for(place, task.after);
+                self.enter_state(slot, state);
+                self.add_dependencies(slot, task.after);
             }
-            TaskState::Delayed => self.delay(place, begin_ms),
-            _ => self.make_ready(place, ReadyPosition::Last),
+            TaskState::Delayed => self.delay_task(slot, begin_ms),
+            _ => self.make_ready(slot, ReadyPosition::Last),
         }
-        made
+        task_ref
     }
 }

@@ -1,48 +1,55 @@
 //! The attempts of a task that have ended.
 
-use super::machine::{ATTEMPTS_KEPT, State};
+use super::machine::{PAST_ATTEMPTS_MAX, State};
 use super::rows::PastAttempt;
-use crate::core::slab::{NOWHERE, SlotIndex};
+use crate::core::slab::{NO_SLOT, SlotIndex};
 use crate::model::AttemptEnd;
 
 impl State {
     /// Records an attempt that ended. The oldest ones beyond the maximum are removed.
-    pub(super) fn note_past(&mut self, place: SlotIndex, end: AttemptEnd, record: u64, bytes: u32) {
-        self.add_bytes(place, bytes);
-        let entry = self.entries.get(place);
-        let past = PastAttempt {
+    pub(super) fn record_past_attempt(
+        &mut self,
+        slot: SlotIndex,
+        end: AttemptEnd,
+        record: u64,
+        bytes: u32,
+    ) {
+        self.add_bytes(slot, bytes);
+        let entry = self.entries.get(slot);
+        let past_attempt = PastAttempt {
             started_ms: entry.started_ms.get(),
             ended_ms: self.now_ms,
             record,
             worker: entry.worker,
-            earlier: entry.past,
+            earlier: entry.past_attempts,
             bytes,
             attempt: entry.attempts,
             end,
             used: true,
         };
-        self.workers.hold(past.worker, 1);
-        let newest = self.pasts.insert(past);
-        self.entries.get_mut(place).past = newest;
-        let mut last = newest;
-        for _ in 1..ATTEMPTS_KEPT {
-            match self.pasts.get(last).earlier {
-                NOWHERE => return,
-                earlier => last = earlier,
+        self.workers.add_uses(past_attempt.worker, 1);
+        let newest = self.past_attempts.insert(past_attempt);
+        self.entries.get_mut(slot).past_attempts = newest;
+        let mut oldest = newest;
+        for _ in 1..PAST_ATTEMPTS_MAX {
+            match self.past_attempts.get(oldest).earlier {
+                NO_SLOT => return,
+                earlier => oldest = earlier,
             }
         }
-        if self.pasts.get(last).earlier != NOWHERE {
-            let forgotten = std::mem::replace(&mut self.pasts.get_mut(last).earlier, NOWHERE);
-            let bytes = self.erase_pasts(forgotten);
-            self.take_bytes(place, bytes);
+        if self.past_attempts.get(oldest).earlier != NO_SLOT {
+            let excess =
+                std::mem::replace(&mut self.past_attempts.get_mut(oldest).earlier, NO_SLOT);
+            let bytes = self.erase_past_attempts(excess);
+            self.subtract_bytes(slot, bytes);
         }
     }
 
     /// Removes a past attempt and those before it. Returns the size of their records.
-    pub(super) fn erase_pasts(&mut self, mut past: SlotIndex) -> u32 {
+    pub(super) fn erase_past_attempts(&mut self, mut past: SlotIndex) -> u32 {
         let mut bytes = 0;
-        while past != NOWHERE {
-            let erased = self.pasts.remove(past);
+        while past != NO_SLOT {
+            let erased = self.past_attempts.remove(past);
             self.workers.release(erased.worker, 1);
             bytes += erased.bytes;
             past = erased.earlier;

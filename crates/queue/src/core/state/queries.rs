@@ -6,7 +6,7 @@ use super::machine::State;
 use super::rows::{PastAttempt, Queue};
 use crate::core::entry::{Entry, TaskState};
 use crate::core::lanes::PRIORITY_DEFAULT;
-use crate::core::slab::{NOWHERE, SlotIndex};
+use crate::core::slab::{NO_SLOT, SlotIndex};
 
 /// Tasks of a queue by state, in the order of [`TaskState::ALL`].
 pub type StateCounts = [u64; 7];
@@ -18,7 +18,7 @@ const SCANNED_MAX: usize = 20_000;
 #[derive(Clone, Debug, Default)]
 pub struct SlotPage {
     /// Slots of the tasks.
-    pub places: Vec<SlotIndex>,
+    pub slots: Vec<SlotIndex>,
     /// The ordinal to go on from; `None` at the end.
     pub next: Option<u64>,
 }
@@ -32,15 +32,8 @@ impl State {
     /// Queues with a task of another than the default priority, including ended ones that may be
     /// requeued, or with a schedule of such tasks. Scans all tasks.
     pub fn queues_with_priorities(&self) -> BTreeSet<u32> {
-        let tasks = self
-            .entries
-            .places()
-            .flatten()
-            .map(|entry| (entry.queue, entry.priority));
-        let schedules = self
-            .schedules
-            .values()
-            .map(|schedule| (schedule.queue, schedule.priority));
+        let tasks = self.entries.slots().flatten().map(|entry| (entry.queue, entry.priority));
+        let schedules = self.schedules.values().map(|schedule| (schedule.queue, schedule.priority));
         let unusual = |(queue, priority)| (priority != PRIORITY_DEFAULT).then_some(queue);
         tasks.chain(schedules).filter_map(unusual).collect()
     }
@@ -54,9 +47,7 @@ impl State {
             return None;
         }
         let aging_ms = row.settings.aging_ms;
-        let lane = row
-            .rings
-            .front(&self.lanes, &self.entries, aging_ms, self.now_ms)?;
+        let lane = row.rings.front(&self.lanes, &self.entries, aging_ms, self.now_ms)?;
         let first = self.entries.get(self.lanes.get(lane).head);
         let priority = i64::from(first.priority);
         Some(match aging_ms {
@@ -71,13 +62,13 @@ impl State {
     }
 
     /// The queue with this id.
-    pub fn queue_with(&self, id: u32) -> Option<&Queue> {
+    pub fn queue_by_id(&self, id: u32) -> Option<&Queue> {
         self.queue(id).ok()
     }
 
     /// The entry in a slot.
-    pub fn entry(&self, place: SlotIndex) -> &Entry {
-        self.entries.get(place)
+    pub fn entry(&self, slot: SlotIndex) -> &Entry {
+        self.entries.get(slot)
     }
 
     /// Number of all tasks.
@@ -91,17 +82,17 @@ impl State {
     }
 
     /// A task's past attempts that did not complete it, the latest first.
-    pub fn pasts(&self, place: SlotIndex) -> impl Iterator<Item = &PastAttempt> {
-        let mut next = self.entries.get(place).past;
+    pub fn past_attempts(&self, slot: SlotIndex) -> impl Iterator<Item = &PastAttempt> {
+        let mut next = self.entries.get(slot).past_attempts;
         std::iter::from_fn(move || {
-            let past = (next != NOWHERE).then(|| self.pasts.get(next))?;
+            let past = (next != NO_SLOT).then(|| self.past_attempts.get(next))?;
             next = past.earlier;
             Some(past)
         })
     }
 
     /// The name of a worker by number.
-    pub fn worker(&self, number: u32) -> &str {
+    pub fn worker_name(&self, number: u32) -> &str {
         self.workers.get(number)
     }
 
@@ -112,32 +103,32 @@ impl State {
 
     /// Tasks of a queue in a state from the ordinal `from` on, in the order in which they entered
     /// it, if they pass the filter.
-    pub fn page(
+    pub fn list_page(
         &self,
         queue: u32,
         state: TaskState,
         from: u64,
         limit: usize,
-        keeps: impl Fn(&Entry) -> bool,
+        filter: impl Fn(&Entry) -> bool,
     ) -> SlotPage {
         let mut page = SlotPage::default();
-        let Some(row) = self.queue_with(queue) else {
+        let Some(row) = self.queue_by_id(queue) else {
             return page;
         };
         let list = &row.lists[state as usize];
-        let mut place = list.from(&self.entries, from);
+        let mut slot = list.seek(&self.entries, from);
         let mut scanned = 0;
-        while place != NOWHERE {
-            let entry = self.entries.get(place);
-            if page.places.len() == limit || scanned == SCANNED_MAX {
+        while slot != NO_SLOT {
+            let entry = self.entries.get(slot);
+            if page.slots.len() == limit || scanned == SCANNED_MAX {
                 page.next = Some(entry.ordinal);
                 break;
             }
-            if keeps(entry) {
-                page.places.push(place);
+            if filter(entry) {
+                page.slots.push(slot);
             }
             scanned += 1;
-            place = entry.list.next;
+            slot = entry.list_links.next;
         }
         page
     }
@@ -150,13 +141,13 @@ impl Queue {
     }
 
     /// Whether a task may be handed out.
-    pub fn has_turn(&self) -> bool {
+    pub fn can_dispatch(&self) -> bool {
         !self.paused && !self.deleted && self.rings.occupied != 0
     }
 
     /// Since when the first ready task has been ready, in Unix milliseconds.
     pub fn oldest_ready_ms(&self, state: &State) -> Option<u64> {
         let head = self.lists[TaskState::Ready as usize].head;
-        (head != NOWHERE).then(|| state.entries.get(head).at_ms)
+        (head != NO_SLOT).then(|| state.entries.get(head).at_ms)
     }
 }

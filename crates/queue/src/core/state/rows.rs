@@ -3,7 +3,7 @@
 use crate::core::entry::TaskState;
 use crate::core::lanes::Rings;
 use crate::core::list::List;
-use crate::core::slab::{NOWHERE, Row, SlotIndex};
+use crate::core::slab::{NO_SLOT, Row, SlotIndex};
 use crate::core::wheel::{Links, TimerRow};
 use crate::model::{AttemptEnd, QueueSettings};
 
@@ -13,7 +13,7 @@ pub struct Queue {
     /// Tenant that owns the queue.
     pub tenant: Box<str>,
     /// Slot of the tenant in [`Tenants`](super::tenants::Tenants).
-    pub(super) tenant_place: SlotIndex,
+    pub(super) tenant_slot: SlotIndex,
     /// Name of the queue, unique in its tenant.
     pub name: Box<str>,
     /// Current settings of the queue.
@@ -33,7 +33,7 @@ pub struct Queue {
     /// Lanes that are ready, by priority.
     pub rings: Rings,
     /// A bit for each state whose list of tasks has an age check.
-    pub(super) watched: u8,
+    pub(super) retention_bits: u8,
 }
 
 impl Queue {
@@ -41,7 +41,7 @@ impl Queue {
     pub fn new(tenant: &str, name: &str, settings: QueueSettings, created_ms: u64) -> Self {
         Self {
             tenant: tenant.into(),
-            tenant_place: NOWHERE,
+            tenant_slot: NO_SLOT,
             name: name.into(),
             settings,
             paused: false,
@@ -51,13 +51,13 @@ impl Queue {
             lists: Default::default(),
             bytes: 0,
             rings: Rings::default(),
-            watched: 0,
+            retention_bits: 0,
         }
     }
 
     /// Whether an age check is scheduled for the tasks that ended in this state.
-    pub(super) fn is_watched(&self, state: TaskState) -> bool {
-        self.watched >> state as u8 & 1 == 1
+    pub(super) fn has_retention_check(&self, state: TaskState) -> bool {
+        self.retention_bits >> state as u8 & 1 == 1
     }
 }
 
@@ -83,11 +83,11 @@ impl QueueTable {
 
     /// Inserts a queue under its id.
     pub fn insert(&mut self, id: u32, queue: Queue) {
-        let place = id as usize;
-        if self.0.len() <= place {
-            self.0.resize_with(place + 1, || None);
+        let index = id as usize;
+        if self.0.len() <= index {
+            self.0.resize_with(index + 1, || None);
         }
-        self.0[place] = Some(Box::new(queue));
+        self.0[index] = Some(Box::new(queue));
     }
 
     /// Removes the queue with this id.
@@ -197,7 +197,7 @@ impl Default for PastAttempt {
             ended_ms: 0,
             record: 0,
             worker: 0,
-            earlier: NOWHERE,
+            earlier: NO_SLOT,
             bytes: 0,
             attempt: 0,
             end: AttemptEnd::Failed,
@@ -240,15 +240,15 @@ pub struct LostLease {
 #[derive(Clone, Debug, Default)]
 pub struct StateEvents {
     /// Whether `changes` are collected.
-    pub wanted: bool,
+    pub wants_changes: bool,
     /// State changes, in the order in which they happened.
     pub changes: Vec<StateChange>,
     /// Lost leases, in the order in which they happened.
-    pub lost: Vec<LostLease>,
+    pub lost_leases: Vec<LostLease>,
     /// Queues of which a first task may now be handed out, or the last one no longer may.
-    pub turned: Vec<u32>,
+    pub readiness_changes: Vec<u32>,
     /// Deleted tasks whose attachments must be deleted.
-    pub detached: Vec<TaskRef>,
+    pub orphaned_attachments: Vec<TaskRef>,
     /// Number of sums, of a tenant, a queue or all, that were smaller than what was subtracted.
     pub miscounts: u64,
 }
@@ -257,7 +257,7 @@ pub struct StateEvents {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnqueueOutcome {
     /// A new task was created.
-    Made(TaskRef),
+    Created(TaskRef),
     /// There is a task with the same unique key. Nothing has changed, and nothing is logged.
-    Replayed(TaskRef),
+    Duplicate(TaskRef),
 }

@@ -13,7 +13,7 @@ pub fn callback_key(tenant: &str) -> u128 {
 }
 
 /// The queue of callbacks: the same in every partition; it belongs to no tenant.
-pub const CALLBACKS: u32 = 0;
+pub const CALLBACK_QUEUE: u32 = 0;
 
 /// Next tick of a schedule that has no further one, in Unix milliseconds: the end of time.
 pub const NEVER_MS: u64 = u64::MAX;
@@ -30,10 +30,7 @@ pub struct ScheduleKey {
 impl ScheduleKey {
     /// The key of a tenant's schedule.
     pub fn new(tenant: &str, name: &str) -> Self {
-        Self {
-            tenant: tenant.into(),
-            name: name.into(),
-        }
+        Self { tenant: tenant.into(), name: name.into() }
     }
 }
 
@@ -69,7 +66,7 @@ pub struct Schedule {
     /// The previous tick; zero: none.
     pub last_ms: u64,
     /// The task of the previous tick.
-    pub last: TaskRef,
+    pub last_task: TaskRef,
     /// Bytes of the record's content.
     pub bytes: u32,
 }
@@ -83,7 +80,7 @@ impl Schedule {
     }
 
     /// Whether it has a next tick.
-    pub(super) fn is_awake(&self) -> bool {
+    pub(super) fn is_active(&self) -> bool {
         !self.paused && self.next_ms != NEVER_MS
     }
 }

@@ -13,9 +13,9 @@ use crate::core::slab::SlotIndex;
 
 impl State {
     /// Counts so many tasks as holders of a schedule's record.
-    pub(super) fn share_schedule(&mut self, tenant: &str, schedule: &Schedule, tasks: u32) {
+    pub(super) fn hold_schedule_record(&mut self, tenant: &str, schedule: &Schedule, tasks: u32) {
         let tasks = u64::from(tasks);
-        if let Some(shared) = self.shared.get_mut(schedule.record) {
+        if let Some(shared) = self.shared_records.get_mut(schedule.record) {
             shared.holders += tasks;
             return;
         }
@@ -25,40 +25,40 @@ impl State {
             bytes: schedule.bytes,
             holders: tasks,
         };
-        self.shared.insert(schedule.record, shared);
+        self.shared_records.insert(schedule.record, shared);
     }
 
     /// Counts a callback as a holder of the record of the task that it reports.
-    pub(super) fn share_record(&mut self, place: SlotIndex) {
-        let entry = self.entries.get(place);
+    pub(super) fn hold_record(&mut self, slot: SlotIndex) {
+        let entry = self.entries.get(slot);
         let (record, number, bytes) = (entry.record, entry.number, entry.bytes);
         let queue = entry.queue;
-        if let Some(shared) = self.shared.get_mut(record) {
+        if let Some(shared) = self.shared_records.get_mut(record) {
             shared.holders += 1;
             return;
         }
-        let words: u32 = self.pasts(place).map(|past| past.bytes).sum();
+        let attempt_bytes: u32 = self.past_attempts(slot).map(|past| past.bytes).sum();
         let shared = SharedRecord {
-            tenant: self.tenants.hold(self.queues[queue].tenant_place),
+            tenant: self.tenants.add_reference(self.queues[queue].tenant_slot),
             owner: RecordOwner::Task(number),
-            bytes: bytes.saturating_sub(words),
+            bytes: bytes.saturating_sub(attempt_bytes),
             holders: 1,
         };
-        self.shared.insert(record, shared);
+        self.shared_records.insert(record, shared);
     }
 
     /// Removes a holder of a record.
     pub(super) fn release_record(&mut self, record: u64) {
-        let shared = self.shared.get_mut(record);
+        let shared = self.shared_records.get_mut(record);
         let shared = shared.expect("a record is shared while it is held");
-        subtract(&mut shared.holders, 1, &mut self.news.miscounts);
+        subtract(&mut shared.holders, 1, &mut self.events.miscounts);
         if shared.holders > 0 {
             return;
         }
         let shared = *shared;
-        self.shared.remove(record);
+        self.shared_records.remove(record);
         if shared.owner == RecordOwner::None {
-            self.discount_bytes(shared.tenant, shared.bytes);
+            self.subtract_tenant_bytes(shared.tenant, shared.bytes);
         }
         self.release_tenant(shared.tenant);
     }
@@ -66,7 +66,7 @@ impl State {
     /// Removes the owner of a record, and its bytes. While the record has holders, they count for
     /// the tenant.
     pub(super) fn orphan_record(&mut self, record: u64, owner: RecordOwner) {
-        let shared = self.shared.get_mut(record);
+        let shared = self.shared_records.get_mut(record);
         let Some(shared) = shared.filter(|shared| shared.owner == owner) else {
             return;
         };
@@ -76,8 +76,8 @@ impl State {
     }
 
     /// Bytes that deleting a schedule would free: none while its tasks exist.
-    pub(crate) fn bytes_freed_with(&self, schedule: &Schedule) -> u64 {
-        match self.shared.get(schedule.record) {
+    pub(crate) fn freeable_schedule_bytes(&self, schedule: &Schedule) -> u64 {
+        match self.shared_records.get(schedule.record) {
             Some(_) => 0,
             None => u64::from(schedule.bytes),
         }
@@ -85,13 +85,13 @@ impl State {
 
     /// Shared records by sequence number, with how many tasks hold each besides its owner.
     pub fn shared_records(&self) -> impl Iterator<Item = (u64, u64)> {
-        let records = self.shared.iter();
+        let records = self.shared_records.iter();
         records.map(|(record, shared)| (record, shared.holders))
     }
 
     /// The tenant of a shared record.
-    pub(crate) fn tenant_of_shared(&self, record: u64) -> Option<&str> {
-        let shared = self.shared.get(record)?;
+    pub(crate) fn tenant_of_shared_record(&self, record: u64) -> Option<&str> {
+        let shared = self.shared_records.get(record)?;
         Some(self.tenants.name(shared.tenant))
     }
 }

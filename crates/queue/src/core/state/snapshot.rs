@@ -32,7 +32,7 @@ pub struct StateSnapshot {
     /// Number of the next task.
     pub next_number: u64,
     /// Leases given in this epoch.
-    pub leases: u64,
+    pub leases_given: u64,
     /// Number of the next message.
     pub next_message: u64,
     /// Entries of all tasks.
@@ -50,7 +50,7 @@ pub struct StateSnapshot {
     /// Timers of the unique keys.
     pub unique_timers: Wheel,
     /// Past attempts of all tasks.
-    pub pasts: Slab<PastAttempt>,
+    pub past_attempts: Slab<PastAttempt>,
     /// Options of tasks, by number.
     pub options: Values<TaskOptions>,
     /// Sets of tags, by number.
@@ -60,33 +60,33 @@ pub struct StateSnapshot {
     /// Id of the next queue.
     pub next_queue: u32,
     /// Time of the next age check of a list of ended tasks: queue and state.
-    pub retentions: BTreeSet<(u64, u32, TaskState)>,
+    pub retention_checks: BTreeSet<(u64, u32, TaskState)>,
     /// Tasks that wait for a task of this partition, by its number.
-    pub awaited: CowPageMap<BTreeSet<TaskId>>,
+    pub dependents: CowPageMap<BTreeSet<TaskId>>,
     /// Tasks that a task of this partition waits for, by its number.
-    pub waits: CowPageMap<Vec<TaskId>>,
+    pub dependencies: CowPageMap<Vec<TaskId>>,
     /// Messages that are not delivered yet.
     pub messages: CowPageMap<Message>,
     /// Schedules by tenant and name.
     pub schedules: BTreeMap<ScheduleKey, Schedule>,
     /// Tasks whose end the callbacks here report.
-    pub callbacks: CowPageMap<EndedTask>,
+    pub callback_subjects: CowPageMap<EndedTask>,
     /// Records that several tasks refer to, by sequence number.
-    pub shared: CowPageMap<SharedRecord>,
+    pub shared_records: CowPageMap<SharedRecord>,
     /// Load of each tenant.
     pub tenants: Tenants,
 }
 
 impl State {
     /// Takes a snapshot of the present state.
-    pub fn image(&mut self) -> StateSnapshot {
+    pub fn take_snapshot(&mut self) -> StateSnapshot {
         StateSnapshot {
             now_ms: self.now_ms,
             epoch: self.epoch,
             instance: self.instance,
             grace_until_ms: self.grace_until_ms,
             next_number: self.next_number,
-            leases: self.leases,
+            leases_given: self.leases_given,
             next_message: self.next_message,
             entries: self.entries.share(),
             timers: self.timers.clone(),
@@ -95,80 +95,81 @@ impl State {
             lanes: self.lanes.share(),
             uniques: self.uniques.share(),
             unique_timers: self.unique_timers.clone(),
-            pasts: self.pasts.share(),
+            past_attempts: self.past_attempts.share(),
             options: self.options.values().clone(),
             tags: self.tags.values().clone(),
             workers: self.workers.values().clone(),
             next_queue: self.next_queue,
-            retentions: self.retentions.clone(),
-            awaited: self.awaited.clone(),
-            waits: self.waits.clone(),
+            retention_checks: self.retention_checks.clone(),
+            dependents: self.dependents.clone(),
+            dependencies: self.dependencies.clone(),
             messages: self.messages.clone(),
             schedules: self.schedules.clone(),
-            callbacks: self.callbacks.clone(),
-            shared: self.shared.clone(),
+            callback_subjects: self.callback_subjects.clone(),
+            shared_records: self.shared_records.clone(),
             tenants: self.tenants.share(),
         }
     }
 
     /// The state of a snapshot, which behaves exactly as the one that it was taken from.
-    pub fn restore(image: StateSnapshot) -> Self {
+    pub fn restore(snapshot: StateSnapshot) -> Self {
         let mut state = Self {
-            now_ms: image.now_ms,
-            epoch: image.epoch,
-            instance: image.instance,
-            grace_until_ms: image.grace_until_ms,
-            next_number: image.next_number,
-            leases: image.leases,
-            next_message: image.next_message,
-            entries: image.entries,
-            timers: image.timers,
-            queues: image.queues,
-            flows: image.flows,
-            lanes: image.lanes,
-            uniques: image.uniques,
-            unique_timers: image.unique_timers,
-            pasts: image.pasts,
-            options: Interner::new(image.options),
-            tags: Interner::new(image.tags),
-            workers: Interner::new(image.workers),
-            next_queue: image.next_queue,
-            retentions: image.retentions,
-            awaited: image.awaited,
-            waits: image.waits,
-            messages: image.messages,
-            schedules: image.schedules,
-            callbacks: image.callbacks,
-            shared: image.shared,
-            tenants: image.tenants,
+            now_ms: snapshot.now_ms,
+            epoch: snapshot.epoch,
+            instance: snapshot.instance,
+            grace_until_ms: snapshot.grace_until_ms,
+            next_number: snapshot.next_number,
+            leases_given: snapshot.leases_given,
+            next_message: snapshot.next_message,
+            entries: snapshot.entries,
+            timers: snapshot.timers,
+            queues: snapshot.queues,
+            flows: snapshot.flows,
+            lanes: snapshot.lanes,
+            uniques: snapshot.uniques,
+            unique_timers: snapshot.unique_timers,
+            past_attempts: snapshot.past_attempts,
+            options: Interner::new(snapshot.options),
+            tags: Interner::new(snapshot.tags),
+            workers: Interner::new(snapshot.workers),
+            next_queue: snapshot.next_queue,
+            retention_checks: snapshot.retention_checks,
+            dependents: snapshot.dependents,
+            dependencies: snapshot.dependencies,
+            messages: snapshot.messages,
+            schedules: snapshot.schedules,
+            callback_subjects: snapshot.callback_subjects,
+            shared_records: snapshot.shared_records,
+            tenants: snapshot.tenants,
             ..Self::default()
         };
-        state.index_all();
-        state.index_ticks();
-        state.count_load();
+        state.rebuild_indexes();
+        state.rebuild_ticks();
+        state.rebuild_loads();
         state
     }
 
     /// Rebuilds all indexes from the tasks.
-    fn index_all(&mut self) {
-        for (_, queue, state) in self.retentions.clone() {
-            self.note_watched(queue, state, true);
+    fn rebuild_indexes(&mut self) {
+        for (_, queue, state) in self.retention_checks.clone() {
+            self.set_retention_bit(queue, state, true);
         }
         let ids: Vec<u32> = self.queues.iter().map(|(id, _)| id).collect();
-        ids.into_iter().for_each(|id| self.note_crowded(id));
-        let leaving = self.queues.iter().filter(|(_, queue)| queue.deleted);
-        self.leaving = leaving.map(|(id, _)| id).collect();
-        let entries = (0..self.entries.extent()).zip(self.entries.places());
-        self.numbers =
-            TaskIndex::of(entries.filter_map(|(place, entry)| Some((entry?.number, place))));
+        ids.into_iter().for_each(|id| self.refresh_oversized_lists(id));
+        let deleted = self.queues.iter().filter(|(_, queue)| queue.deleted);
+        self.deleted_queues = deleted.map(|(id, _)| id).collect();
+        let entries = (0..self.entries.extent()).zip(self.entries.slots());
+        self.task_index = TaskIndex::from_numbers(
+            entries.filter_map(|(slot, entry)| Some((entry?.number, slot))),
+        );
         for place in 0..self.flows.extent() {
             if !self.flows.get(place).is_free() {
-                self.note_flow(place);
+                self.index_flow(place);
             }
         }
         for place in 0..self.uniques.extent() {
             if !self.uniques.get(place).is_free() {
-                self.note_unique(place);
+                self.index_unique(place);
             }
         }
     }

@@ -12,31 +12,31 @@ use crate::core::slab::SlotIndex;
 
 impl State {
     /// The tenant whose load includes a task: for a callback, that of the task it reports.
-    pub(super) fn tenant_at(&self, place: SlotIndex) -> SlotIndex {
-        tenant_of_entry(self.entries.get(place), &self.queues, &self.shared)
+    pub(super) fn tenant_slot_of(&self, slot: SlotIndex) -> SlotIndex {
+        tenant_of_entry(self.entries.get(slot), &self.queues, &self.shared_records)
     }
 
     /// Adds a new task with its bytes, and the callback that it may cause.
-    pub(super) fn count_task(&mut self, place: SlotIndex) {
-        let tenant = self.tenant_at(place);
-        let entry = self.entries.get(place);
+    pub(super) fn add_task_load(&mut self, slot: SlotIndex) {
+        let tenant = self.tenant_slot_of(slot);
+        let entry = self.entries.get(slot);
         let bytes = u64::from(entry.bytes);
-        let promises = u64::from(entry.has(flag::CALLBACK));
+        let reserved = u64::from(entry.has_flag(flag::CALLBACK));
         let queue = self.queues.get_mut(entry.queue);
         queue.expect("a task's queue stays").bytes += bytes;
         let load = self.tenants.load_mut(tenant);
-        load.tasks += 1 + promises;
+        load.tasks += 1 + reserved;
         load.bytes += bytes;
-        self.promised += promises;
+        self.reserved_callbacks += reserved;
         self.bytes += bytes;
     }
 
     /// Subtracts a task and the bytes of its records.
-    pub(super) fn discount_task(&mut self, place: SlotIndex) {
-        let tenant = self.tenant_at(place);
-        let entry = self.entries.get(place);
+    pub(super) fn subtract_task_load(&mut self, slot: SlotIndex) {
+        let tenant = self.tenant_slot_of(slot);
+        let entry = self.entries.get(slot);
         let bytes = u64::from(entry.bytes);
-        let miscounts = &mut self.news.miscounts;
+        let miscounts = &mut self.events.miscounts;
         let queue = self.queues.get_mut(entry.queue);
         let queue = queue.expect("a task's queue stays");
         subtract(&mut queue.bytes, bytes, miscounts);
@@ -47,94 +47,89 @@ impl State {
     }
 
     /// Counts the callback that a task will cause when it ends.
-    pub(super) fn promise_callback(&mut self, place: SlotIndex) {
-        let tenant = self.tenant_at(place);
+    pub(super) fn reserve_callback(&mut self, slot: SlotIndex) {
+        let tenant = self.tenant_slot_of(slot);
         self.tenants.load_mut(tenant).tasks += 1;
-        self.promised += 1;
+        self.reserved_callbacks += 1;
     }
 
     /// Subtracts the callback of a task that has ended or is deleted.
-    pub(super) fn withdraw_promise(&mut self, place: SlotIndex) {
-        let tenant = self.tenant_at(place);
+    pub(super) fn release_reserved_callback(&mut self, slot: SlotIndex) {
+        let tenant = self.tenant_slot_of(slot);
         let tasks = &mut self.tenants.load_mut(tenant).tasks;
-        subtract(tasks, 1, &mut self.news.miscounts);
-        subtract(&mut self.promised, 1, &mut self.news.miscounts);
+        subtract(tasks, 1, &mut self.events.miscounts);
+        subtract(&mut self.reserved_callbacks, 1, &mut self.events.miscounts);
     }
 
     /// Subtracts bytes from a tenant's sum and from the total.
-    pub(super) fn discount_bytes(&mut self, tenant: SlotIndex, bytes: u32) {
-        let own = &mut self.tenants.load_mut(tenant).bytes;
-        subtract(own, u64::from(bytes), &mut self.news.miscounts);
-        subtract(&mut self.bytes, u64::from(bytes), &mut self.news.miscounts);
+    pub(super) fn subtract_tenant_bytes(&mut self, tenant: SlotIndex, bytes: u32) {
+        let tenant_bytes = &mut self.tenants.load_mut(tenant).bytes;
+        subtract(tenant_bytes, u64::from(bytes), &mut self.events.miscounts);
+        subtract(&mut self.bytes, u64::from(bytes), &mut self.events.miscounts);
     }
 
     /// Releases a reference to a tenant.
     pub(super) fn release_tenant(&mut self, tenant: SlotIndex) {
-        let is_wrong = self.tenants.release(tenant);
-        self.news.miscounts += u64::from(is_wrong);
+        let is_miscounted = self.tenants.release(tenant);
+        self.events.miscounts += u64::from(is_miscounted);
     }
 
     /// Total load of all tenants.
-    pub fn load(&self) -> TaskLoad {
-        TaskLoad {
-            tasks: self.len() as u64 + self.promised,
-            bytes: self.bytes,
-        }
+    pub fn total_load(&self) -> TaskLoad {
+        TaskLoad { tasks: self.len() as u64 + self.reserved_callbacks, bytes: self.bytes }
     }
 
     /// Load of the tenant of this name.
-    pub fn load_of(&self, tenant: &str) -> TaskLoad {
-        let place = self.tenants.place(tenant);
-        place.map_or_else(TaskLoad::default, |place| self.tenants.load(place))
+    pub fn tenant_load(&self, tenant: &str) -> TaskLoad {
+        let slot = self.tenants.find_slot(tenant);
+        slot.map_or_else(TaskLoad::default, |place| self.tenants.load(place))
     }
 
     /// Load of the tenant of a queue.
-    pub fn load_of_queue(&self, queue: u32) -> TaskLoad {
+    pub fn queue_tenant_load(&self, queue: u32) -> TaskLoad {
         let queue = self.queues.get(queue);
-        queue.map_or_else(TaskLoad::default, |queue| {
-            self.tenants.load(queue.tenant_place)
-        })
+        queue.map_or_else(TaskLoad::default, |queue| self.tenants.load(queue.tenant_slot))
     }
 
     /// Rebuilds the loads from the rows of a snapshot.
-    pub(super) fn count_load(&mut self) {
-        let former = std::mem::take(&mut self.tenants);
-        let shared = std::mem::take(&mut self.shared);
-        self.shared = shared
+    pub(super) fn rebuild_loads(&mut self) {
+        let previous_tenants = std::mem::take(&mut self.tenants);
+        let shared = std::mem::take(&mut self.shared_records);
+        self.shared_records = shared
             .iter()
             .map(|(record, shared)| {
-                let tenant = self.tenants.acquire(former.name(shared.tenant));
+                let tenant = self.tenants.acquire(previous_tenants.name(shared.tenant));
                 (record, SharedRecord { tenant, ..*shared })
             })
             .collect();
         let mut by_queue: BTreeMap<u32, u64> = BTreeMap::new();
-        for entry in self.entries.places().flatten() {
+        for entry in self.entries.slots().flatten() {
             *by_queue.entry(entry.queue).or_default() += u64::from(entry.bytes);
         }
         let ids: Vec<u32> = self.queues.iter().map(|(id, _)| id).collect();
         for id in ids {
             let queue = self.queues.get_mut(id).expect("just listed");
-            queue.tenant_place = self.tenants.acquire(&queue.tenant);
+            queue.tenant_slot = self.tenants.acquire(&queue.tenant);
             queue.bytes = by_queue.get(&id).copied().unwrap_or(0);
         }
         for (key, schedule) in &self.schedules {
-            let place = self.tenants.acquire(&key.tenant);
-            self.tenants.load_mut(place).bytes += u64::from(schedule.bytes);
+            let slot = self.tenants.acquire(&key.tenant);
+            self.tenants.load_mut(slot).bytes += u64::from(schedule.bytes);
             self.bytes += u64::from(schedule.bytes);
         }
-        for (_, shared) in self.shared.iter() {
+        for (_, shared) in self.shared_records.iter() {
             if shared.owner == RecordOwner::None {
                 self.tenants.load_mut(shared.tenant).bytes += u64::from(shared.bytes);
                 self.bytes += u64::from(shared.bytes);
             }
         }
-        for entry in self.entries.places().flatten() {
-            let promised = entry.has(flag::CALLBACK) && !entry.state.has_ended();
-            let tenant = tenant_of_entry(entry, &self.queues, &self.shared);
+        for entry in self.entries.slots().flatten() {
+            let has_reserved_callback = entry.has_flag(flag::CALLBACK) && !entry.state.has_ended();
+            let tenant = tenant_of_entry(entry, &self.queues, &self.shared_records);
             let load = self.tenants.load_mut(tenant);
-            load.tasks += 1 + u64::from(promised);
+            load.tasks += 1 + u64::from(has_reserved_callback);
             load.bytes += u64::from(entry.bytes);
-            self.promised += u64::from(promised);
+            self.reserved_callbacks += u64::from(has_reserved_callback);
             self.bytes += u64::from(entry.bytes);
         }
     }
@@ -147,9 +142,9 @@ fn tenant_of_entry(
     queues: &QueueTable,
     shared: &CowPageMap<SharedRecord>,
 ) -> SlotIndex {
-    if entry.has(flag::IS_CALLBACK) && entry.has(flag::SHARES_RECORD) {
+    if entry.has_flag(flag::IS_CALLBACK) && entry.has_flag(flag::SHARES_RECORD) {
         let shared = shared.get(entry.record);
         return shared.expect("a callback holds its record").tenant;
     }
-    queues[entry.queue].tenant_place
+    queues[entry.queue].tenant_slot
 }

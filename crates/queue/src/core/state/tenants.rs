@@ -44,80 +44,74 @@ impl Row for Tenant {
 #[derive(Clone, Debug, Default)]
 pub struct Tenants {
     rows: Slab<Tenant>,
-    places: BTreeMap<Box<str>, SlotIndex>,
+    slots_by_name: BTreeMap<Box<str>, SlotIndex>,
 }
 
 impl Tenants {
     /// The slot of a tenant, with one more reference.
     pub fn acquire(&mut self, name: &str) -> SlotIndex {
-        if let Some(place) = self.places.get(name).copied() {
-            self.rows.get_mut(place).uses += 1;
-            return place;
+        if let Some(slot) = self.slots_by_name.get(name).copied() {
+            self.rows.get_mut(slot).uses += 1;
+            return slot;
         }
-        let place = self.rows.insert(Tenant {
-            name: name.into(),
-            uses: 1,
-            load: TaskLoad::default(),
-        });
-        self.places.insert(name.into(), place);
+        let place =
+            self.rows.insert(Tenant { name: name.into(), uses: 1, load: TaskLoad::default() });
+        self.slots_by_name.insert(name.into(), place);
         place
     }
 
     /// Adds a reference to a tenant that has some.
-    pub(super) fn hold(&mut self, place: SlotIndex) -> SlotIndex {
-        self.rows.get_mut(place).uses += 1;
-        place
+    pub(super) fn add_reference(&mut self, slot: SlotIndex) -> SlotIndex {
+        self.rows.get_mut(slot).uses += 1;
+        slot
     }
 
     /// Releases a reference; a tenant without references is removed. Returns whether it was counted
     /// wrongly: it had no reference, or is removed with a load, which nothing subtracts any more.
     #[must_use]
-    pub(super) fn release(&mut self, place: SlotIndex) -> bool {
-        let tenant = self.rows.get_mut(place);
+    pub(super) fn release(&mut self, slot: SlotIndex) -> bool {
+        let tenant = self.rows.get_mut(slot);
         let was_unused = tenant.uses == 0;
         tenant.uses = tenant.uses.saturating_sub(1);
         if tenant.uses > 0 {
             return false;
         }
-        let tenant = self.rows.remove(place);
-        self.places.remove(&tenant.name);
+        let tenant = self.rows.remove(slot);
+        self.slots_by_name.remove(&tenant.name);
         was_unused || tenant.load != TaskLoad::default()
     }
 
     /// The name of a tenant.
-    pub fn name(&self, place: SlotIndex) -> &str {
-        &self.rows.get(place).name
+    pub fn name(&self, slot: SlotIndex) -> &str {
+        &self.rows.get(slot).name
     }
 
     pub(super) fn len(&self) -> usize {
-        self.places.len()
+        self.slots_by_name.len()
     }
 
     /// The slot of a tenant that has references.
-    pub(super) fn place(&self, name: &str) -> Option<SlotIndex> {
-        self.places.get(name).copied()
+    pub(super) fn find_slot(&self, name: &str) -> Option<SlotIndex> {
+        self.slots_by_name.get(name).copied()
     }
 
-    pub(super) fn load(&self, place: SlotIndex) -> TaskLoad {
-        self.rows.get(place).load
+    pub(super) fn load(&self, slot: SlotIndex) -> TaskLoad {
+        self.rows.get(slot).load
     }
 
-    pub(super) fn load_mut(&mut self, place: SlotIndex) -> &mut TaskLoad {
-        &mut self.rows.get_mut(place).load
+    pub(super) fn load_mut(&mut self, slot: SlotIndex) -> &mut TaskLoad {
+        &mut self.rows.get_mut(slot).load
     }
 
     /// The names by slot, for a snapshot, which finds none by name.
     pub(super) fn share(&mut self) -> Self {
-        Self {
-            rows: self.rows.share(),
-            places: BTreeMap::new(),
-        }
+        Self { rows: self.rows.share(), slots_by_name: BTreeMap::new() }
     }
 }
 
 /// Subtracts from a sum. A sum that is smaller was counted wrongly: it becomes zero, and the error
 /// is counted. A wrapped sum would lock its tenant out.
-pub(super) fn subtract(sum: &mut u64, less: u64, miscounts: &mut u64) {
-    *miscounts += u64::from(*sum < less);
-    *sum = sum.saturating_sub(less);
+pub(super) fn subtract(sum: &mut u64, amount: u64, miscounts: &mut u64) {
+    *miscounts += u64::from(*sum < amount);
+    *sum = sum.saturating_sub(amount);
 }

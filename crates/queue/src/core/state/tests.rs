@@ -5,7 +5,7 @@ use super::lease;
 use super::machine::State;
 use super::message::{Message, MessageKind, tenant_mark};
 use super::rows::EnqueueOutcome;
-use super::schedule::CALLBACKS;
+use super::schedule::CALLBACK_QUEUE;
 use super::shared_record::{RecordOwner, SharedRecord};
 use super::tenants::TaskLoad;
 use crate::core::command::{Defer, Enqueue, Refusal, TaskReport};
@@ -26,17 +26,13 @@ fn partition(settings: QueueSettings) -> State {
 
 /// Makes a task of an ordering key, or of none.
 fn enqueue(state: &mut State, key: u128) -> u64 {
-    let task = Enqueue {
-        queue: 1,
-        key,
-        ..Enqueue::default()
-    };
-    made(state, &task)
+    let task = Enqueue { queue: 1, key, ..Enqueue::default() };
+    enqueue_task(state, &task)
 }
 
-fn made(state: &mut State, task: &Enqueue<'_>) -> u64 {
+fn enqueue_task(state: &mut State, task: &Enqueue<'_>) -> u64 {
     match state.enqueue(1, task) {
-        Ok(EnqueueOutcome::Made(task)) => task.number,
+        Ok(EnqueueOutcome::Created(task)) => task.number,
         other => panic!("no new task: {other:?}"),
     }
 }
@@ -49,22 +45,18 @@ fn claim(state: &mut State, count: u32) -> Vec<(u64, u64)> {
     leases.collect()
 }
 
-fn held(number: u64, token: u64) -> TaskReport<'static> {
-    TaskReport {
-        number,
-        token,
-        content: b"",
-    }
+fn report(number: u64, token: u64) -> TaskReport<'static> {
+    TaskReport { number, token, content: b"" }
 }
 
 /// Lets time pass and does what is due then.
-fn pass(state: &mut State, passed_ms: u64) {
+fn advance_time(state: &mut State, passed_ms: u64) {
     state.set_clock(state.now_ms + passed_ms, 1);
     while state.advance(100) {}
 }
 
 fn state_of(state: &State, number: u64) -> TaskState {
-    let place = state.place_of(number).unwrap();
+    let place = state.slot_of(number).unwrap();
     state.entry(place).state
 }
 
@@ -72,12 +64,12 @@ fn state_of(state: &State, number: u64) -> TaskState {
 fn no_lease_is_not_a_lease() {
     let mut state = partition(QueueSettings::default());
     let number = enqueue(&mut state, 0);
-    let nobody = held(number, 0);
+    let nobody = report(number, 0);
     assert_eq!(state.fail(2, &nobody, false), Err(Refusal::LeaseLost));
     let deferred = state.defer(2, &nobody, 0, Defer::Nack);
     assert_eq!(deferred, Err(Refusal::LeaseLost));
     let (number, _) = claim(&mut state, 1)[0];
-    assert_eq!(state.complete(2, &held(number, 0)), Err(Refusal::LeaseLost));
+    assert_eq!(state.complete(2, &report(number, 0)), Err(Refusal::LeaseLost));
 }
 
 /// Leases of two epochs may have the same count: a report is repeated only with the whole token.
@@ -87,15 +79,12 @@ fn a_lease_of_another_epoch_is_another() {
     enqueue(&mut state, 0);
     let (number, stale) = claim(&mut state, 1)[0];
     state.begin_epoch(2, 7, 0);
-    pass(&mut state, 2_000);
+    advance_time(&mut state, 2_000);
     let (_, token) = claim(&mut state, 1)[0];
     assert_eq!(stale as u32, token as u32);
-    assert_eq!(state.complete(2, &held(number, token)), Ok(true));
-    assert_eq!(
-        state.complete(3, &held(number, stale)),
-        Err(Refusal::LeaseLost)
-    );
-    assert_eq!(state.complete(3, &held(number, token)), Ok(false));
+    assert_eq!(state.complete(2, &report(number, token)), Ok(true));
+    assert_eq!(state.complete(3, &report(number, stale)), Err(Refusal::LeaseLost));
+    assert_eq!(state.complete(3, &report(number, token)), Ok(false));
 }
 
 #[test]
@@ -110,7 +99,7 @@ fn leases_differ_whatever_becomes_of_epochs() {
     let (_, second) = claim(&mut state, 1)[0];
     assert_ne!(first, second);
     // As after a trillion leases.
-    state.leases = (1 << lease::LEASE_BITS) - 1;
+    state.leases_given = (1 << lease::LEASE_BITS) - 1;
     let (_, third) = claim(&mut state, 1)[0];
     assert_eq!((third >> lease::LEASE_BITS, state.epoch), (2, 2));
     state.begin_epoch(state.epoch + 1, 7, 0);
@@ -120,18 +109,15 @@ fn leases_differ_whatever_becomes_of_epochs() {
 
 #[test]
 fn grace_is_not_for_timeouts() {
-    let settings = QueueSettings {
-        timeout_ms: 3_000,
-        ..QueueSettings::default()
-    };
+    let settings = QueueSettings { timeout_ms: 3_000, ..QueueSettings::default() };
     let mut state = partition(settings);
     enqueue(&mut state, 0);
     let (number, _) = claim(&mut state, 1)[0];
     state.begin_epoch(2, 7, 10_000);
-    pass(&mut state, 2_000);
+    advance_time(&mut state, 2_000);
     assert_eq!(state_of(&state, number), TaskState::Leased);
-    pass(&mut state, 1_000);
-    assert_eq!(state.news.lost[0].end, AttemptEnd::TimedOut);
+    advance_time(&mut state, 1_000);
+    assert_eq!(state.events.lost_leases[0].end, AttemptEnd::TimedOut);
 }
 
 /// What is not logged must not be seen in what comes after it.
@@ -142,8 +128,8 @@ fn a_claim_that_gets_nothing_leaves_no_trace() {
     state.claim(1, "somebody", 5, 1_000, &mut claimed);
     enqueue(&mut state, 0);
     state.claim(1, "else", 5, 1_000, &mut claimed);
-    let worker = state.entry(state.place_of(1).unwrap()).worker;
-    assert_eq!((worker, state.worker(worker)), (1, "else"));
+    let worker = state.entry(state.slot_of(1).unwrap()).worker;
+    assert_eq!((worker, state.worker_name(worker)), (1, "else"));
 }
 
 #[test]
@@ -151,20 +137,16 @@ fn tasks_put_off_until_the_same_time_keep_their_order() {
     let mut state = partition(QueueSettings::default());
     let numbers: Vec<u64> = (0..5)
         .map(|_| {
-            let task = Enqueue {
-                queue: 1,
-                key: 9,
-                run_at_ms: BEGIN_MS + 100_000,
-                ..Enqueue::default()
-            };
-            made(&mut state, &task)
+            let task =
+                Enqueue { queue: 1, key: 9, run_at_ms: BEGIN_MS + 100_000, ..Enqueue::default() };
+            enqueue_task(&mut state, &task)
         })
         .collect();
-    pass(&mut state, 100_000);
+    advance_time(&mut state, 100_000);
     for number in numbers {
         let (claimed, token) = claim(&mut state, 5)[0];
         assert_eq!(claimed, number);
-        state.complete(2, &held(number, token)).unwrap();
+        state.complete(2, &report(number, token)).unwrap();
     }
 }
 
@@ -175,7 +157,7 @@ fn tasks_of_a_worker_that_died_keep_their_order() {
         enqueue(&mut state, 0);
     }
     let before = claim(&mut state, 5);
-    pass(&mut state, 100_000);
+    advance_time(&mut state, 100_000);
     let after = claim(&mut state, 10);
     assert!(before.iter().map(|one| one.0).eq(1..=5));
     assert!(after.iter().map(|one| one.0).eq(1..=10));
@@ -184,11 +166,11 @@ fn tasks_of_a_worker_that_died_keep_their_order() {
 #[test]
 fn a_queue_that_is_resumed_has_its_turn() {
     let mut state = partition(QueueSettings::default());
-    state.set_flow(1, true, false).unwrap();
+    state.set_queue_flags(1, true, false).unwrap();
     enqueue(&mut state, 0);
-    state.news.turned.clear();
-    state.set_flow(1, false, false).unwrap();
-    assert_eq!(state.news.turned, [1]);
+    state.events.readiness_changes.clear();
+    state.set_queue_flags(1, false, false).unwrap();
+    assert_eq!(state.events.readiness_changes, [1]);
 }
 
 /// Also when each task that ends is deleted at once, so that each is the first of its list.
@@ -196,10 +178,7 @@ fn a_queue_that_is_resumed_has_its_turn() {
 fn one_note_is_kept_of_the_age_of_a_list() {
     let day_ms = 86_400_000;
     let settings = QueueSettings {
-        completed: Retention {
-            age_ms: day_ms,
-            count: 0,
-        },
+        completed: Retention { age_ms: day_ms, count: 0 },
         ..QueueSettings::default()
     };
     let mut state = partition(settings);
@@ -207,17 +186,17 @@ fn one_note_is_kept_of_the_age_of_a_list() {
         state.set_clock(BEGIN_MS + round, 1);
         enqueue(&mut state, 0);
         let (number, token) = claim(&mut state, 1)[0];
-        state.complete(2, &held(number, token)).unwrap();
+        state.complete(2, &report(number, token)).unwrap();
         if round < 99 {
             state.delete(number).unwrap();
         }
     }
-    assert_eq!(state.retentions.len(), 1);
-    state = State::restore(state.image());
-    pass(&mut state, day_ms - 1);
-    assert_eq!((state.len(), state.retentions.len()), (1, 1));
-    pass(&mut state, 1);
-    assert_eq!((state.len(), state.retentions.len()), (0, 0));
+    assert_eq!(state.retention_checks.len(), 1);
+    state = State::restore(state.take_snapshot());
+    advance_time(&mut state, day_ms - 1);
+    assert_eq!((state.len(), state.retention_checks.len()), (1, 1));
+    advance_time(&mut state, 1);
+    assert_eq!((state.len(), state.retention_checks.len()), (0, 0));
 }
 
 #[test]
@@ -235,10 +214,7 @@ fn keys_that_may_begin_after_a_change_come_in_the_order_of_their_tasks() {
     }
     claim(&mut state, 5);
     assert_eq!(claim(&mut state, 5), []);
-    let two_at_a_time = QueueSettings {
-        key_concurrency: 2,
-        ..one_at_a_time
-    };
+    let two_at_a_time = QueueSettings { key_concurrency: 2, ..one_at_a_time };
     state.put_queue(1, "t", "q", &two_at_a_time);
     let numbers = claim(&mut state, 5).into_iter().map(|one| one.0);
     assert!(numbers.eq([7, 9, 11, 13, 15]));
@@ -250,24 +226,20 @@ fn ids_of_queues_are_not_used_again() {
     state.put_queue(5, "t", "r", &QueueSettings::default());
     state.delete_queue(5).unwrap();
     assert_eq!(state.next_due_ms(), Some(BEGIN_MS));
-    pass(&mut state, 0);
+    advance_time(&mut state, 0);
     assert_eq!((state.next_queue_id(), state.next_due_ms()), (6, None));
-    assert_eq!(State::restore(state.image()).next_queue_id(), 6);
+    assert_eq!(State::restore(state.take_snapshot()).next_queue_id(), 6);
 }
 
 #[test]
 fn callbacks_are_not_made_in_a_queue_that_goes() {
     let mut state = partition(QueueSettings::default());
-    state.put_queue(CALLBACKS, "", "callbacks", &QueueSettings::default());
-    state.delete_queue(CALLBACKS).unwrap();
-    let task = Enqueue {
-        queue: 1,
-        callback: true,
-        ..Enqueue::default()
-    };
-    let number = made(&mut state, &task);
+    state.put_queue(CALLBACK_QUEUE, "", "callbacks", &QueueSettings::default());
+    state.delete_queue(CALLBACK_QUEUE).unwrap();
+    let task = Enqueue { queue: 1, callback: true, ..Enqueue::default() };
+    let number = enqueue_task(&mut state, &task);
     state.cancel(number).unwrap();
-    assert_eq!((state.len(), state.callbacks.len()), (1, 0));
+    assert_eq!((state.len(), state.callback_subjects.len()), (1, 0));
 }
 
 /// A task may be waited for by very many: each message that asks for it costs the same.
@@ -275,7 +247,7 @@ fn callbacks_are_not_made_in_a_queue_that_goes() {
 fn a_task_that_many_wait_for_knows_each_once() {
     let mut state = partition(QueueSettings::default());
     let number = enqueue(&mut state, 0);
-    let id = state.id_of(state.place_of(number).unwrap());
+    let id = state.id_at(state.slot_of(number).unwrap());
     let whose = tenant_mark("t");
     for waiting in 0..20_000 {
         state.await_task(id, TaskId::new(1, 1, 1, waiting % 10_000), whose);
@@ -288,19 +260,15 @@ fn a_task_that_many_wait_for_knows_each_once() {
 fn a_question_that_the_power_took_is_asked_again() {
     let mut partition = partition(QueueSettings::default());
     let first = enqueue(&mut partition, 0);
-    let first = partition.id_of(partition.place_of(first).unwrap());
+    let first = partition.id_at(partition.slot_of(first).unwrap());
     let after = first.to_bytes();
-    let task = Enqueue {
-        queue: 1,
-        after: &after,
-        ..Enqueue::default()
-    };
-    let second = made(&mut partition, &task);
+    let task = Enqueue { queue: 1, after: &after, ..Enqueue::default() };
+    let second = enqueue_task(&mut partition, &task);
     // It was noted as delivered, and what it was delivered to lost it.
     let lost = partition.messages().next().map(|(number, _)| number);
-    partition.delivered(lost.unwrap());
+    partition.remove_message(lost.unwrap());
     let (number, token) = claim(&mut partition, 1)[0];
-    partition.complete(1, &held(number, token)).unwrap();
+    partition.complete(1, &report(number, token)).unwrap();
     assert_eq!(partition.messages().count(), 0);
     for epoch in 2..4 {
         partition.begin_epoch(epoch, 7, 0);
@@ -313,7 +281,7 @@ fn a_question_that_the_power_took_is_asked_again() {
             MessageKind::Await { tenant } => partition.await_task(to, from, tenant),
             MessageKind::Ended { completed } => partition.resolve(9, to, from, completed),
         }
-        partition.delivered(number);
+        partition.remove_message(number);
     }
     assert_eq!(state_of(&partition, second), TaskState::Ready);
 }
@@ -325,20 +293,15 @@ fn a_number_that_was_lowered_is_reached_step_by_step_without_anybody_ending() {
         enqueue(&mut state, 0);
     }
     for (number, token) in claim(&mut state, 100) {
-        assert_eq!(state.complete(2, &held(number, token)), Ok(true));
+        assert_eq!(state.complete(2, &report(number, token)), Ok(true));
     }
     assert!(!state.advance(10));
-    let few = QueueSettings {
-        completed: Retention {
-            age_ms: 0,
-            count: 5,
-        },
-        ..QueueSettings::default()
-    };
+    let few =
+        QueueSettings { completed: Retention { age_ms: 0, count: 5 }, ..QueueSettings::default() };
     state.put_queue(1, "t", "q", &few);
     assert_eq!(state.next_due_ms(), Some(state.now_ms));
     // Also when it goes on from a snapshot.
-    let mut state = State::restore(state.image());
+    let mut state = State::restore(state.take_snapshot());
     for left in [90, 80, 70] {
         assert!(state.advance(10));
         assert_eq!(state.len(), left);
@@ -346,7 +309,7 @@ fn a_number_that_was_lowered_is_reached_step_by_step_without_anybody_ending() {
     while state.advance(10) {}
     assert_eq!((state.len(), state.next_due_ms()), (5, None));
     assert_eq!(state_of(&state, 100), TaskState::Completed);
-    assert_eq!(state.place_of(95), None);
+    assert_eq!(state.slot_of(95), None);
 }
 
 /// A message that comes again, after what it asks about is gone, does not undo the answer that came
@@ -355,20 +318,16 @@ fn a_number_that_was_lowered_is_reached_step_by_step_without_anybody_ending() {
 fn to_ask_again_about_a_task_that_is_gone_cancels_nobody() {
     let mut state = partition(QueueSettings::default());
     let first = enqueue(&mut state, 0);
-    let first_id = state.id_of(state.place_of(first).unwrap());
-    let second = made(
+    let first_id = state.id_at(state.slot_of(first).unwrap());
+    let second = enqueue_task(
         &mut state,
-        &Enqueue {
-            queue: 1,
-            after: &first_id.to_bytes(),
-            ..Enqueue::default()
-        },
+        &Enqueue { queue: 1, after: &first_id.to_bytes(), ..Enqueue::default() },
     );
-    let second_id = state.id_of(state.place_of(second).unwrap());
+    let second_id = state.id_at(state.slot_of(second).unwrap());
     let leases = claim(&mut state, 2);
     assert_eq!(leases.len(), 1);
     state.await_task(first_id, second_id, tenant_mark("t"));
-    state.complete(9, &held(first, leases[0].1)).unwrap();
+    state.complete(9, &report(first, leases[0].1)).unwrap();
     state.delete(first).unwrap();
     state.await_task(first_id, second_id, tenant_mark("t"));
     let told: Vec<Message> = state.messages().map(|(_, message)| *message).collect();
@@ -390,7 +349,7 @@ fn to_ask_again_about_a_task_that_is_gone_cancels_nobody() {
 fn so_many_may_wait_for_a_task_and_no_more() {
     let mut state = partition(QueueSettings::default());
     let number = enqueue(&mut state, 0);
-    let id = state.id_of(state.place_of(number).unwrap());
+    let id = state.id_at(state.slot_of(number).unwrap());
     let waiting = |number: u64| TaskId::new(BEGIN_MS, 1, 9, number);
     for number in 0..DEPENDENTS_MAX as u64 {
         state.await_task(id, waiting(number), tenant_mark("t"));
@@ -410,11 +369,11 @@ fn so_many_may_wait_for_a_task_and_no_more() {
 fn a_sum_that_was_counted_wrongly_ends_at_zero() {
     let mut state = partition(QueueSettings::default());
     let number = enqueue(&mut state, 0);
-    let tenant = state.queues[1].tenant_place;
+    let tenant = state.queues[1].tenant_slot;
     state.tenants.load_mut(tenant).tasks = 0;
     assert_eq!(state.delete(number), Ok(()));
-    assert_eq!(state.load_of("t"), TaskLoad::default());
-    assert_eq!(state.news.miscounts, 1);
+    assert_eq!(state.tenant_load("t"), TaskLoad::default());
+    assert_eq!(state.events.miscounts, 1);
 }
 
 #[test]
@@ -426,8 +385,8 @@ fn a_record_that_is_given_back_without_a_holder_was_counted_wrongly() {
         bytes: 0,
         holders: 0,
     };
-    state.shared.insert(77, shared);
+    state.shared_records.insert(77, shared);
     state.release_record(77);
-    assert_eq!(state.news.miscounts, 1);
+    assert_eq!(state.events.miscounts, 1);
     assert_eq!(state.shared_records().count(), 0);
 }

@@ -2,7 +2,7 @@
 
 use super::machine::State;
 use super::rows::EndedTask;
-use super::schedule::{CALLBACKS, Schedule, ScheduleKey, callback_key};
+use super::schedule::{CALLBACK_QUEUE, Schedule, ScheduleKey, callback_key};
 use crate::core::command::{Enqueue, PutSchedule, Refusal};
 use crate::core::entry::flag;
 use crate::core::slab::SlotIndex;
@@ -16,7 +16,7 @@ impl State {
         self.queue(put.task.queue)?;
         let key = ScheduleKey::new(put.tenant, put.name);
         let known = self.schedules.get(&key);
-        let (last_ms, last) = known.map_or_else(Default::default, |it| (it.last_ms, it.last));
+        let (last_ms, last) = known.map_or_else(Default::default, |it| (it.last_ms, it.last_task));
         let schedule = Schedule {
             record: seq,
             queue: put.task.queue,
@@ -29,15 +29,15 @@ impl State {
             paused: put.paused,
             next_ms: put.next_ms,
             last_ms,
-            last,
+            last_task: last,
             bytes: put.task.bytes(),
         };
-        self.forget_tick(&key);
+        self.remove_tick(&key);
         self.add_schedule_bytes(put.tenant, schedule.bytes);
-        if let Some(former) = self.schedules.insert(key.clone(), schedule) {
-            self.forget_schedule(put.tenant, &former);
+        if let Some(previous) = self.schedules.insert(key.clone(), schedule) {
+            self.release_schedule(put.tenant, &previous);
         }
-        self.note_tick(&key);
+        self.insert_tick(&key);
         Ok(())
     }
 
@@ -47,12 +47,9 @@ impl State {
     /// [`Refusal::ScheduleUnknown`].
     pub fn delete_schedule(&mut self, tenant: &str, name: &str) -> Result<(), Refusal> {
         let key = ScheduleKey::new(tenant, name);
-        self.forget_tick(&key);
-        let removed = self
-            .schedules
-            .remove(&key)
-            .ok_or(Refusal::ScheduleUnknown)?;
-        self.forget_schedule(tenant, &removed);
+        self.remove_tick(&key);
+        let removed = self.schedules.remove(&key).ok_or(Refusal::ScheduleUnknown)?;
+        self.release_schedule(tenant, &removed);
         Ok(())
     }
 
@@ -68,13 +65,10 @@ impl State {
         next_ms: u64,
     ) -> Result<(), Refusal> {
         let key = ScheduleKey::new(tenant, name);
-        self.forget_tick(&key);
-        let schedule = self
-            .schedules
-            .get_mut(&key)
-            .ok_or(Refusal::ScheduleUnknown)?;
+        self.remove_tick(&key);
+        let schedule = self.schedules.get_mut(&key).ok_or(Refusal::ScheduleUnknown)?;
         (schedule.paused, schedule.next_ms) = (paused, next_ms);
-        self.note_tick(&key);
+        self.insert_tick(&key);
         Ok(())
     }
 
@@ -97,16 +91,13 @@ impl State {
         if schedule.paused || schedule.next_ms != tick_ms {
             return Ok(0);
         }
-        self.forget_tick(&key);
+        self.remove_tick(&key);
         let schedule = self.schedules.get_mut(&key).expect("just found");
         schedule.next_ms = next_ms;
         schedule.last_ms = tick_ms;
         let schedule = schedule.clone();
-        self.note_tick(&key);
-        if self
-            .queue(schedule.queue)
-            .map_or(true, |queue| queue.draining)
-        {
+        self.insert_tick(&key);
+        if self.queue(schedule.queue).map_or(true, |queue| queue.draining) {
             return Ok(0);
         }
         let task = Enqueue {
@@ -120,22 +111,22 @@ impl State {
             ..Enqueue::default()
         };
         if tasks > 0 {
-            self.share_schedule(tenant, &schedule, tasks);
+            self.hold_schedule_record(tenant, &schedule, tasks);
         }
-        let mut last = schedule.last;
+        let mut last = schedule.last_task;
         for _ in 0..tasks {
-            last = self.make(schedule.record, &task, flag::SHARES_RECORD, 0);
+            last = self.create_task(schedule.record, &task, flag::SHARES_RECORD, 0);
         }
         if let Some(schedule) = self.schedules.get_mut(&key) {
-            schedule.last = last;
+            schedule.last_task = last;
         }
         Ok(tasks)
     }
 
     /// Adds the tick of an active schedule to the upcoming ones, or to those that wait for room.
-    fn note_tick(&mut self, key: &ScheduleKey) {
+    fn insert_tick(&mut self, key: &ScheduleKey) {
         let schedule = self.schedules.get(key);
-        let Some(schedule) = schedule.filter(|it| it.is_awake()) else {
+        let Some(schedule) = schedule.filter(|it| it.is_active()) else {
             return;
         };
         let tick = (schedule.next_ms, key.clone());
@@ -143,16 +134,16 @@ impl State {
             let waiting = self.waiting_ticks.entry(key.tenant.clone());
             waiting.or_default().insert(tick);
         } else {
-            self.ticks.insert(tick);
+            self.upcoming_ticks.insert(tick);
         }
     }
 
-    fn forget_tick(&mut self, key: &ScheduleKey) {
+    fn remove_tick(&mut self, key: &ScheduleKey) {
         let Some(schedule) = self.schedules.get(key) else {
             return;
         };
         let tick = (schedule.next_ms, key.clone());
-        self.ticks.remove(&tick);
+        self.upcoming_ticks.remove(&tick);
         if let Some(waiting) = self.waiting_ticks.get_mut(&key.tenant) {
             waiting.remove(&tick);
             if waiting.is_empty() {
@@ -161,15 +152,15 @@ impl State {
         }
     }
 
-    pub(super) fn index_ticks(&mut self) {
+    pub(super) fn rebuild_ticks(&mut self) {
         let keys: Vec<_> = self.schedules.keys().cloned().collect();
-        keys.iter().for_each(|key| self.note_tick(key));
+        keys.iter().for_each(|key| self.insert_tick(key));
     }
 
     /// Every active schedule with an upcoming tick, with its tenant and name, in the order of these
     /// ticks.
-    pub fn ticks(&self) -> impl Iterator<Item = (&str, &str, &Schedule)> {
-        let to_come = self.ticks.iter();
+    pub fn schedules_by_tick(&self) -> impl Iterator<Item = (&str, &str, &Schedule)> {
+        let to_come = self.upcoming_ticks.iter();
         to_come.map(|(_, key)| (&*key.tenant, &*key.name, &self.schedules[key]))
     }
 
@@ -180,7 +171,7 @@ impl State {
 
     /// A tenant's schedules whose due tick waits for room, with their names, in the order of these
     /// ticks.
-    pub fn waiting_ticks(&self, tenant: &str) -> impl Iterator<Item = (&str, &Schedule)> {
+    pub fn waiting_schedules(&self, tenant: &str) -> impl Iterator<Item = (&str, &Schedule)> {
         let waiting = self.waiting_ticks.get(tenant).into_iter().flatten();
         waiting.map(|(_, key)| (&*key.name, &self.schedules[key]))
     }
@@ -197,33 +188,30 @@ impl State {
     }
 
     /// Creates the callback of an ended task, which is a task itself.
-    pub(super) fn make_callback(&mut self, place: SlotIndex) {
-        if self.queue(CALLBACKS).is_err() {
+    pub(super) fn make_callback(&mut self, slot: SlotIndex) {
+        if self.queue(CALLBACK_QUEUE).is_err() {
             return;
         }
-        self.share_record(place);
-        let entry = self.entries.get(place);
+        self.hold_record(slot);
+        let entry = self.entries.get(slot);
         let (record, shard) = (entry.record, entry.shard);
-        let about = EndedTask {
-            task: Self::reference(entry),
-            queue: entry.queue,
-            state: entry.state,
-        };
-        let tenant = self.queues.get(about.queue).map(|queue| &*queue.tenant);
+        let ended_task =
+            EndedTask { task: Self::task_ref(entry), queue: entry.queue, state: entry.state };
+        let tenant = self.queues.get(ended_task.queue).map(|queue| &*queue.tenant);
         let task = Enqueue {
-            queue: CALLBACKS,
+            queue: CALLBACK_QUEUE,
             shard,
             priority: 5,
             key: tenant.map_or(0, callback_key),
             ..Enqueue::default()
         };
         let flags = flag::IS_CALLBACK | flag::SHARES_RECORD;
-        let made = self.make(record, &task, flags, 0);
-        self.callbacks.insert(made.number, about);
+        let callback = self.create_task(record, &task, flags, 0);
+        self.callback_subjects.insert(callback.number, ended_task);
     }
 
     /// The ended task that a callback reports.
-    pub fn callback_about(&self, number: u64) -> Option<EndedTask> {
-        self.callbacks.get(number).copied()
+    pub fn callback_subject(&self, number: u64) -> Option<EndedTask> {
+        self.callback_subjects.get(number).copied()
     }
 }

@@ -49,13 +49,13 @@ proptest! {
                 }
                 IndexOperation::Restart => {
                     let pairs = model.iter().map(|(number, place)| (*number, *place));
-                    places = TaskIndex::of(pairs.rev());
+                    places = TaskIndex::from_numbers(pairs.rev());
                 }
             }
             let kept = places.pages.iter().filter(|page| page.tasks < PAGE_TASKS_MIN);
             prop_assert!(kept.count() <= 1, "a page with few tasks is freed");
             let is_past = |number: &u64| Some(number >> PAGE_BITS) < places.latest;
-            prop_assert!(places.few.keys().all(is_past), "the latest page is not a map");
+            prop_assert!(places.sparse.keys().all(is_past), "the latest page is not a map");
         }
         for number in 0..next + 2 {
             prop_assert_eq!(places.get(number), model.get(&number).copied());

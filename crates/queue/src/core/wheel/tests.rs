@@ -52,12 +52,7 @@ fn compare(seed: u64, spread_ms: u64) {
         match draw(&entropy, 10) {
             0..=5 => {
                 let due = (now + draw(&entropy, spread_ms)).saturating_sub(draw(&entropy, 3));
-                let place = rows.insert(Timer {
-                    due,
-                    turn,
-                    used: true,
-                    ..Timer::default()
-                });
+                let place = rows.insert(Timer { due, turn, used: true, ..Timer::default() });
                 wheel.insert(&mut rows, place);
                 model.insert((due, turn, place));
             }
@@ -119,11 +114,7 @@ fn everything_comes_out_when_it_is_due() {
 fn timers_of_a_slot_come_in_the_order_of_their_times() {
     let (mut rows, mut wheel) = (Slab::<Timer>::default(), Wheel::new(0));
     for due in [5_000, 4_097, 4_100, 4_096, 5_001] {
-        let place = rows.insert(Timer {
-            due,
-            used: true,
-            ..Timer::default()
-        });
+        let place = rows.insert(Timer { due, used: true, ..Timer::default() });
         wheel.insert(&mut rows, place);
     }
     let mut seen = Vec::new();
@@ -143,17 +134,8 @@ fn timers_of_a_slot_come_in_the_order_of_their_times() {
 fn timers_of_one_time_come_in_the_order_of_their_insertion() {
     let (mut rows, mut wheel) = (Slab::<Timer>::default(), Wheel::new(0));
     let insert = |rows: &mut Slab<Timer>, wheel: &mut Wheel, turn, is_first: bool| {
-        let place = rows.insert(Timer {
-            due: 300_000,
-            turn,
-            used: true,
-            ..Timer::default()
-        });
-        if !is_first {
-            wheel.insert(rows, place)
-        } else {
-            wheel.insert_first(rows, place)
-        }
+        let place = rows.insert(Timer { due: 300_000, turn, used: true, ..Timer::default() });
+        if !is_first { wheel.insert(rows, place) } else { wheel.insert_first(rows, place) }
     };
     for turn in 1..6 {
         insert(&mut rows, &mut wheel, turn, false);

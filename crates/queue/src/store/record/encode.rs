@@ -9,11 +9,7 @@ use egret_base::codec::{put_bytes, put_varint};
 /// Appends a command as a record.
 pub fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
     match command {
-        Command::Epoch {
-            epoch,
-            instance,
-            grace_ms,
-        } => {
+        Command::Epoch { epoch, instance, grace_ms } => {
             out.push(kind::EPOCH);
             out.extend_from_slice(&epoch.to_le_bytes());
             out.extend_from_slice(&instance.to_le_bytes());
@@ -24,43 +20,34 @@ pub fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
             out.push(kind::CHAIN);
             put_varint(out, u64::from(*tasks));
         }
-        Command::Claim {
-            queue,
-            worker,
-            count,
-            lease_ms,
-        } => {
+        Command::Claim { queue, worker, count, lease_ms } => {
             out.push(kind::CLAIM);
             put_varint(out, u64::from(*queue));
             put_bytes(out, worker.as_bytes());
             put_varint(out, u64::from(*count));
             put_varint(out, *lease_ms);
         }
-        Command::Complete(held) => {
+        Command::Complete(report) => {
             out.push(kind::COMPLETE);
-            put_held(out, held);
+            put_report(out, report);
         }
         Command::CompleteAttached(held) => {
             out.push(kind::COMPLETE_ATTACHED);
-            put_held(out, held);
+            put_report(out, held);
         }
-        Command::Fail { held, permanent } => {
+        Command::Fail { report: held, permanent } => {
             out.extend_from_slice(&[kind::FAIL, u8::from(*permanent)]);
-            put_held(out, held);
+            put_report(out, held);
         }
-        Command::Defer {
-            held,
-            delay_ms,
-            how,
-        } => {
-            out.extend_from_slice(&[kind::DEFER, *how as u8]);
+        Command::Defer { report: held, delay_ms, mode } => {
+            out.extend_from_slice(&[kind::DEFER, *mode as u8]);
             put_varint(out, *delay_ms);
-            put_held(out, held);
+            put_report(out, held);
         }
-        Command::Heartbeat { held, lease_ms } => {
+        Command::Heartbeat { report: held, lease_ms } => {
             out.push(kind::HEARTBEAT);
             put_varint(out, *lease_ms);
-            put_held(out, held);
+            put_report(out, held);
         }
         Command::Advance { budget } => {
             out.push(kind::ADVANCE);
@@ -90,21 +77,13 @@ fn encode_time(command: &Command<'_>, out: &mut Vec<u8>) {
 /// Encodes the commands that partitions send each other.
 fn encode_chain(command: &Command<'_>, out: &mut Vec<u8>) {
     match command {
-        Command::Await {
-            task,
-            waiting,
-            tenant,
-        } => {
+        Command::Await { task, waiting, tenant } => {
             out.push(kind::AWAIT);
             out.extend_from_slice(&task.to_bytes());
             out.extend_from_slice(&waiting.to_bytes());
             out.extend_from_slice(&tenant.to_le_bytes());
         }
-        Command::Resolve {
-            waiting,
-            task,
-            completed,
-        } => {
+        Command::Resolve { waiting, task, completed } => {
             out.extend_from_slice(&[kind::RESOLVE, u8::from(*completed)]);
             out.extend_from_slice(&waiting.to_bytes());
             out.extend_from_slice(&task.to_bytes());
@@ -113,7 +92,7 @@ fn encode_chain(command: &Command<'_>, out: &mut Vec<u8>) {
             out.push(kind::DELIVERED);
             put_varint(out, *message);
         }
-        others => encode_asked(others, out),
+        others => encode_admin(others, out),
     }
 }
 
@@ -124,25 +103,16 @@ pub fn encode_enqueue(task: &Enqueue<'_>, out: &mut Vec<u8>) {
 }
 
 /// Encodes the commands that operators cause, which are rare.
-fn encode_asked(command: &Command<'_>, out: &mut Vec<u8>) {
+fn encode_admin(command: &Command<'_>, out: &mut Vec<u8>) {
     match command {
-        Command::PutQueue {
-            queue,
-            tenant,
-            name,
-            settings,
-        } => {
+        Command::PutQueue { queue, tenant, name, settings } => {
             out.push(kind::PUT_QUEUE);
             put_varint(out, u64::from(*queue));
             put_bytes(out, tenant.as_bytes());
             put_bytes(out, name.as_bytes());
-            settings::put(out, settings);
+            settings::encode(out, settings);
         }
-        Command::SetFlow {
-            queue,
-            paused,
-            draining,
-        } => {
+        Command::SetFlow { queue, paused, draining } => {
             out.extend_from_slice(&[kind::SET_FLOW, u8::from(*paused), u8::from(*draining)]);
             put_varint(out, u64::from(*queue));
         }
@@ -163,11 +133,7 @@ fn encode_asked(command: &Command<'_>, out: &mut Vec<u8>) {
             out.push(kind::DELETE);
             put_varint(out, *number);
         }
-        Command::Purge {
-            queue,
-            states,
-            count,
-        } => {
+        Command::Purge { queue, states, count } => {
             out.extend_from_slice(&[kind::PURGE, *states]);
             put_varint(out, u64::from(*queue));
             put_varint(out, u64::from(*count));
@@ -191,24 +157,13 @@ fn encode_schedule(command: &Command<'_>, out: &mut Vec<u8>) {
             put_bytes(out, tenant.as_bytes());
             put_bytes(out, name.as_bytes());
         }
-        Command::PauseSchedule {
-            tenant,
-            name,
-            paused,
-            next_ms,
-        } => {
+        Command::PauseSchedule { tenant, name, paused, next_ms } => {
             out.extend_from_slice(&[kind::PAUSE_SCHEDULE, u8::from(*paused)]);
             put_bytes(out, tenant.as_bytes());
             put_bytes(out, name.as_bytes());
             put_varint(out, *next_ms);
         }
-        Command::Tick {
-            tenant,
-            name,
-            tick_ms,
-            next_ms,
-            tasks,
-        } => {
+        Command::Tick { tenant, name, tick_ms, next_ms, tasks } => {
             out.push(kind::TICK);
             put_bytes(out, tenant.as_bytes());
             put_bytes(out, name.as_bytes());
@@ -222,17 +177,17 @@ fn encode_schedule(command: &Command<'_>, out: &mut Vec<u8>) {
 
 fn put_task(out: &mut Vec<u8>, task: &Enqueue<'_>) {
     let mut parts = 0;
-    let mut note = |bit: u64, there: bool| parts |= if there { bit } else { 0 };
+    let mut set_part = |bit: u64, is_present: bool| parts |= if is_present { bit } else { 0 };
     let has_options = task.options != TaskOptions::default();
-    note(part::RUN_AT, task.run_at_ms > 0);
-    note(part::DELAY, task.delay_ms > 0);
-    note(part::KEY, task.key != 0);
-    note(part::UNIQUE, task.unique.is_some());
-    note(part::ORIGIN, task.origin.is_some());
-    note(part::OPTIONS, has_options);
-    note(part::TAGS, !task.tags.is_empty());
-    note(part::CALLBACK, task.callback);
-    note(part::AFTER, !task.after.is_empty());
+    set_part(part::RUN_AT, task.run_at_ms > 0);
+    set_part(part::DELAY, task.delay_ms > 0);
+    set_part(part::KEY, task.key != 0);
+    set_part(part::UNIQUE, task.unique.is_some());
+    set_part(part::ORIGIN, task.origin.is_some());
+    set_part(part::OPTIONS, has_options);
+    set_part(part::TAGS, !task.tags.is_empty());
+    set_part(part::CALLBACK, task.callback);
+    set_part(part::AFTER, !task.after.is_empty());
     put_varint(out, parts);
     out.push(task.priority);
     out.extend_from_slice(&task.shard.to_le_bytes());
@@ -264,10 +219,10 @@ fn put_task(out: &mut Vec<u8>, task: &Enqueue<'_>) {
 
 /// Encodes the options in which a task differs from its queue.
 pub fn put_options(out: &mut Vec<u8>, options: &TaskOptions) {
-    let there = u8::from(options.max_attempts.is_some())
+    let present = u8::from(options.max_attempts.is_some())
         | u8::from(options.retry.is_some()) << 1
         | u8::from(options.timeout_ms.is_some()) << 2;
-    out.push(there);
+    out.push(present);
     if let Some(max_attempts) = options.max_attempts {
         put_varint(out, u64::from(max_attempts));
     }
@@ -279,8 +234,8 @@ pub fn put_options(out: &mut Vec<u8>, options: &TaskOptions) {
     }
 }
 
-fn put_held(out: &mut Vec<u8>, held: &TaskReport<'_>) {
-    put_varint(out, held.number);
-    out.extend_from_slice(&held.token.to_le_bytes());
-    out.extend_from_slice(held.content);
+fn put_report(out: &mut Vec<u8>, report: &TaskReport<'_>) {
+    put_varint(out, report.number);
+    out.extend_from_slice(&report.token.to_le_bytes());
+    out.extend_from_slice(report.content);
 }

@@ -11,35 +11,32 @@ use egret_base::codec::{DecodeError, Reader, put_varint};
 
 /// A row that a snapshot keeps.
 pub(super) trait SnapshotRow: Sized {
-    fn put(&self, out: &mut Vec<u8>);
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError>;
+    fn encode(&self, out: &mut Vec<u8>);
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError>;
 }
 
-pub(super) fn put_place(out: &mut Vec<u8>, place: SlotIndex) {
-    put_varint(out, u64::from(place.wrapping_add(1)));
+pub(super) fn put_slot(out: &mut Vec<u8>, slot: SlotIndex) {
+    put_varint(out, u64::from(slot.wrapping_add(1)));
 }
 
-pub(super) fn take_place(from: &mut Reader<'_>) -> Result<SlotIndex, DecodeError> {
-    Ok(from.small::<u32>()?.wrapping_sub(1))
+pub(super) fn take_slot(from: &mut Reader<'_>) -> Result<SlotIndex, DecodeError> {
+    Ok(from.varint_as::<u32>()?.wrapping_sub(1))
 }
 
 fn put_links(out: &mut Vec<u8>, links: Links) {
-    put_place(out, links.next);
-    put_place(out, links.prev);
+    put_slot(out, links.next);
+    put_slot(out, links.prev);
 }
 
 fn take_links(from: &mut Reader<'_>) -> Result<Links, DecodeError> {
-    Ok(Links {
-        next: take_place(from)?,
-        prev: take_place(from)?,
-    })
+    Ok(Links { next: take_slot(from)?, prev: take_slot(from)? })
 }
 
 /// The first snapshots did not store it.
-pub(super) fn take_bytes(from: &mut Reader<'_>) -> Result<u32, DecodeError> {
+pub(super) fn take_byte_count(from: &mut Reader<'_>) -> Result<u32, DecodeError> {
     match from.rest() {
         [] => Ok(0),
-        _ => from.small(),
+        _ => from.varint_as(),
     }
 }
 
@@ -49,7 +46,7 @@ pub(super) fn take_state(from: &mut Reader<'_>) -> Result<TaskState, DecodeError
 }
 
 impl SnapshotRow for Entry {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         let [flags, more_flags] = self.flags.to_le_bytes();
         out.extend_from_slice(&[self.state as u8, flags, self.priority]);
         out.extend_from_slice(&self.shard.to_le_bytes());
@@ -69,15 +66,15 @@ impl SnapshotRow for Entry {
         ] {
             put_varint(out, number);
         }
-        put_links(out, self.list);
+        put_links(out, self.list_links);
         put_links(out, self.links);
-        put_place(out, self.lane);
-        put_place(out, self.past);
+        put_slot(out, self.lane);
+        put_slot(out, self.past_attempts);
         put_varint(out, u64::from(self.bytes));
         out.push(more_flags);
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut entry = Entry {
             state: take_state(from)?,
             flags: from.u8()?.into(),
@@ -90,16 +87,16 @@ impl SnapshotRow for Entry {
             started_ms: from.varint()?.into(),
             created_ms: from.varint()?.into(),
             ordinal: from.varint()?,
-            queue: from.small()?,
-            options: from.small()?,
-            tags: from.small()?,
-            worker: from.small()?,
-            attempts: from.small()?,
-            list: take_links(from)?,
+            queue: from.varint_as()?,
+            options: from.varint_as()?,
+            tags: from.varint_as()?,
+            worker: from.varint_as()?,
+            attempts: from.varint_as()?,
+            list_links: take_links(from)?,
             links: take_links(from)?,
-            lane: take_place(from)?,
-            past: take_place(from)?,
-            bytes: take_bytes(from)?,
+            lane: take_slot(from)?,
+            past_attempts: take_slot(from)?,
+            bytes: take_byte_count(from)?,
         };
         // The first snapshots had no more than eight.
         if !from.rest().is_empty() {
@@ -110,41 +107,41 @@ impl SnapshotRow for Entry {
 }
 
 impl SnapshotRow for Flow {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.key.to_le_bytes());
         put_varint(out, u64::from(self.queue));
-        put_varint(out, u64::from(self.under_way));
+        put_varint(out, u64::from(self.in_flight));
         put_varint(out, u64::from(self.tasks));
-        put_place(out, self.lanes);
+        put_slot(out, self.first_lane);
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let key = from.u128()?;
-        let mut flow = Flow::new(from.small()?, key);
-        flow.under_way = from.small()?;
-        flow.tasks = from.small()?;
-        flow.lanes = take_place(from)?;
+        let mut flow = Flow::new(from.varint_as()?, key);
+        flow.in_flight = from.varint_as()?;
+        flow.tasks = from.varint_as()?;
+        flow.first_lane = take_slot(from)?;
         Ok(flow)
     }
 }
 
 impl SnapshotRow for Lane {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[self.priority, u8::from(self.in_ring)]);
-        for place in [self.flow, self.head, self.tail, self.sibling] {
-            put_place(out, place);
+        for slot in [self.flow, self.head, self.tail, self.sibling] {
+            put_slot(out, slot);
         }
         put_links(out, self.ring);
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Lane {
             priority: from.u8()?,
             in_ring: from.bool()?,
-            flow: take_place(from)?,
-            head: take_place(from)?,
-            tail: take_place(from)?,
-            sibling: take_place(from)?,
+            flow: take_slot(from)?,
+            head: take_slot(from)?,
+            tail: take_slot(from)?,
+            sibling: take_slot(from)?,
             ring: take_links(from)?,
         })
     }
@@ -157,22 +154,18 @@ pub(super) fn put_task(out: &mut Vec<u8>, task: &TaskRef) {
 }
 
 pub(super) fn take_task(from: &mut Reader<'_>) -> Result<TaskRef, DecodeError> {
-    Ok(TaskRef {
-        number: from.varint()?,
-        created_ms: from.varint()?,
-        shard: from.small()?,
-    })
+    Ok(TaskRef { number: from.varint()?, created_ms: from.varint()?, shard: from.varint_as()? })
 }
 
 impl SnapshotRow for Unique {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.hash.to_le_bytes());
         put_task(out, &self.task);
         put_varint(out, self.until_ms);
         put_links(out, self.links);
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Unique {
             hash: from.u128()?,
             task: take_task(from)?,
@@ -184,7 +177,7 @@ impl SnapshotRow for Unique {
 }
 
 impl SnapshotRow for PastAttempt {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         out.push(self.end as u8);
         for number in [
             self.started_ms,
@@ -195,21 +188,21 @@ impl SnapshotRow for PastAttempt {
         ] {
             put_varint(out, number);
         }
-        put_place(out, self.earlier);
+        put_slot(out, self.earlier);
         put_varint(out, u64::from(self.bytes));
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let end = AttemptEnd::from_number(from.u8()?);
         Ok(PastAttempt {
             end: end.ok_or_else(|| from.malformed())?,
             started_ms: from.varint()?,
             ended_ms: from.varint()?,
             record: from.varint()?,
-            worker: from.small()?,
-            attempt: from.small()?,
-            earlier: take_place(from)?,
-            bytes: take_bytes(from)?,
+            worker: from.varint_as()?,
+            attempt: from.varint_as()?,
+            earlier: take_slot(from)?,
+            bytes: take_byte_count(from)?,
             used: true,
         })
     }

@@ -10,23 +10,8 @@ fn busy() -> (State, usize) {
     let run = |state: &mut State, seq: u64, command: Command<'_>| {
         state.apply(seq, &command).unwrap();
     };
-    run(
-        &mut state,
-        1,
-        Command::Clock {
-            now_ms: 1_000,
-            seed: 7,
-        },
-    );
-    run(
-        &mut state,
-        2,
-        Command::Epoch {
-            epoch: 1,
-            instance: 99,
-            grace_ms: 0,
-        },
-    );
+    run(&mut state, 1, Command::Clock { now_ms: 1_000, seed: 7 });
+    run(&mut state, 2, Command::Epoch { epoch: 1, instance: 99, grace_ms: 0 });
     run(
         &mut state,
         3,
@@ -58,11 +43,7 @@ fn busy() -> (State, usize) {
     state.claim(1, "w", 300, 60_000, &mut claimed);
     let mut reports = 0;
     for (at, one) in claimed.iter().enumerate() {
-        let held = TaskReport {
-            number: one.task.number,
-            token: one.token,
-            content: b"\0r",
-        };
+        let held = TaskReport { number: one.task.number, token: one.token, content: b"\0r" };
         reports += usize::from(at % 3 < 2);
         match at % 3 {
             0 => assert!(state.complete(5_000 + at as u64, &held).unwrap()),
@@ -82,15 +63,14 @@ fn a_state_comes_back_as_it_was() {
     let directory = directory();
     let (mut state, reports) = busy();
     let mut held = Vec::new();
-    let written = write(directory.path(), Seq(77), &state.image(), &mut |seq| {
-        held.push(seq)
-    });
+    let written =
+        write(directory.path(), Seq(77), &state.take_snapshot(), &mut |seq| held.push(seq));
     let (seq, mut again, file_bytes) = read(directory.path()).unwrap().unwrap();
     assert_eq!((seq, file_bytes), (Seq(77), written.unwrap().file_bytes));
     assert_eq!(held.len(), 3_000 + reports);
     let other = self::directory();
-    write(other.path(), Seq(77), &again.image(), &mut |_| {}).unwrap();
-    let bytes = |directory: &Path| std::fs::read(path_of(directory, Seq(77))).unwrap();
+    write(other.path(), Seq(77), &again.take_snapshot(), &mut |_| {}).unwrap();
+    let bytes = |directory: &Path| std::fs::read(snapshot_path(directory, Seq(77))).unwrap();
     assert_eq!(bytes(directory.path()), bytes(other.path()));
 }
 
@@ -98,7 +78,7 @@ fn a_state_comes_back_as_it_was() {
 #[test]
 fn one_that_is_not_written_leaves_nothing() {
     let directory = directory();
-    let image = busy().0.image();
+    let image = busy().0.take_snapshot();
     write(directory.path(), Seq(5), &image, &mut |_| {}).unwrap();
     std::os::unix::fs::symlink("/dev/full", directory.path().join("snapshot.new")).unwrap();
     let failed = write(directory.path(), Seq(9), &image, &mut |_| {});
@@ -111,12 +91,12 @@ fn one_that_is_not_written_leaves_nothing() {
 fn older_ones_go_and_damaged_ones_are_refused() {
     let directory = directory();
     assert!(read(directory.path()).unwrap().is_none());
-    let image = busy().0.image();
+    let image = busy().0.take_snapshot();
     for seq in [5, 9] {
         write(directory.path(), Seq(seq), &image, &mut |_| {}).unwrap();
     }
     assert_eq!(list(directory.path()).unwrap().len(), 1);
-    let path = path_of(directory.path(), Seq(9));
+    let path = snapshot_path(directory.path(), Seq(9));
     let whole = std::fs::read(&path).unwrap();
     for at in (0..whole.len()).step_by(997) {
         let mut damaged = whole.clone();
@@ -131,32 +111,23 @@ fn older_ones_go_and_damaged_ones_are_refused() {
 /// What a later version adds to the end of an item is passed over.
 #[test]
 fn what_is_added_to_an_item_is_passed_over() {
-    let mut to = BlockWriter {
-        to: Vec::new(),
-        block: Vec::new(),
-        item: Vec::new(),
-        written: 0,
-    };
+    let mut to =
+        BlockWriter { output: Vec::new(), block: Vec::new(), item: Vec::new(), bytes_written: 0 };
     for number in [5_u8, 6] {
-        to.sized(|out| out.extend_from_slice(&[number, 99, 98]))
-            .unwrap();
+        to.write_sized_item(|out| out.extend_from_slice(&[number, 99, 98])).unwrap();
     }
     to.flush().unwrap();
-    let mut from = BlockReader {
-        from: &to.to[..],
-        block: Vec::new(),
-        at: 0,
-        path: PathBuf::new(),
-    };
-    assert_eq!(from.sized(|reader| reader.u8()).unwrap(), 5);
-    assert_eq!(from.sized(|reader| reader.u8()).unwrap(), 6);
+    let mut from =
+        BlockReader { input: &to.output[..], block: Vec::new(), offset: 0, path: PathBuf::new() };
+    assert_eq!(from.read_sized_item(|reader| reader.u8()).unwrap(), 5);
+    assert_eq!(from.read_sized_item(|reader| reader.u8()).unwrap(), 6);
 }
 
 #[test]
 fn another_version_is_named() {
     let mut bytes = Vec::new();
-    put(&mut bytes, Seq(77), &busy().0.image(), &mut |_| {}).unwrap();
+    write_to(&mut bytes, Seq(77), &busy().0.take_snapshot(), &mut |_| {}).unwrap();
     bytes[8] = 9;
-    let error = take(&bytes[..], PathBuf::new()).unwrap_err().to_string();
+    let error = read_from(&bytes[..], PathBuf::new()).unwrap_err().to_string();
     assert!(error.contains("version 9"), "{error}");
 }

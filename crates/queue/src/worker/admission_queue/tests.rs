@@ -11,7 +11,7 @@ use crate::worker::submission::{EnqueueBatch, Grouping, Item};
 struct DiscardingProduceSink;
 
 impl ProduceSink for DiscardingProduceSink {
-    fn outcomes(&self, _: &[(u64, Result<EnqueueReceipt, QueueError>)]) {}
+    fn deliver_receipts(&self, _: &[(u64, Result<EnqueueReceipt, QueueError>)]) {}
 }
 
 fn batch(tenant: u32, items: usize) -> Submission {
@@ -62,10 +62,7 @@ fn a_large_submission_lengthens_no_turn_of_several_tenants() {
     waiting.push(batch(8, 1));
     waiting.push(batch(7, 1_000));
     assert!(waiting.is_contested());
-    assert!(
-        waiting.fits(0, 256),
-        "what is larger than a turn has its own"
-    );
+    assert!(waiting.fits(0, 256), "what is larger than a turn has its own");
     assert!(!waiting.fits(1, 256));
 }
 
@@ -87,17 +84,13 @@ fn large_tasks_of_one_tenant_do_not_hold_another_up() {
 #[test]
 fn a_tenant_may_take_as_much_as_is_left_for_others() {
     let shares = TenantBufferQuota::new(1_000);
-    let taken_by = |tenant| {
-        (0..)
-            .take_while(|_| shares.take(tenant, 10).is_ok())
-            .count()
-    };
+    let taken_by = |tenant| (0..).take_while(|_| shares.reserve(tenant, 10).is_ok()).count();
     assert_eq!(taken_by(1), 50);
     assert_eq!(taken_by(2), 25);
     // What waits alone is taken, however large.
-    shares.take(3, 5_000).unwrap();
-    shares.take(3, 1).unwrap_err();
-    shares.give_back(3, 5_000);
-    shares.give_back(1, 500);
+    shares.reserve(3, 5_000).unwrap();
+    shares.reserve(3, 1).unwrap_err();
+    shares.release(3, 5_000);
+    shares.release(1, 500);
     assert_eq!(taken_by(1), 38);
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 /// Callbacks that one lane holds; more are returned to the queue.
-const LANE_MAX: usize = 64;
+const LANE_CALLBACKS_MAX: usize = 64;
 
 /// Callbacks that all lanes hold together.
 const WAITING_MAX: usize = 1_024;
@@ -22,20 +22,16 @@ pub(super) struct CallbackLanes<C> {
     lanes: BTreeMap<LaneKey, CallbackLane<C>>,
     waiting: usize,
     /// The lane that was served last.
-    last: Option<LaneKey>,
+    last_served: Option<LaneKey>,
 }
 
 impl<C> CallbackLanes<C> {
     pub(crate) fn new() -> Self {
-        Self {
-            lanes: BTreeMap::new(),
-            waiting: 0,
-            last: None,
-        }
+        Self { lanes: BTreeMap::new(), waiting: 0, last_served: None }
     }
 
     /// Whether callbacks wait in a lane: a new one must not overtake them.
-    pub(crate) fn is_waiting(&self, key: &LaneKey) -> bool {
+    pub(crate) fn has_waiting(&self, key: &LaneKey) -> bool {
         self.lanes.contains_key(key)
     }
 
@@ -49,15 +45,12 @@ impl<C> CallbackLanes<C> {
             if is_full {
                 return Err((callback, 0));
             }
-            let lane = CallbackLane {
-                waiting: VecDeque::from([callback]),
-                returned: 0,
-            };
+            let lane = CallbackLane { waiting: VecDeque::from([callback]), returned: 0 };
             self.lanes.insert(key.clone(), lane);
             self.waiting += 1;
             return Ok(());
         };
-        if is_full || lane.waiting.len() >= LANE_MAX {
+        if is_full || lane.waiting.len() >= LANE_CALLBACKS_MAX {
             lane.returned += 1;
             return Err((callback, lane.returned - 1));
         }
@@ -72,7 +65,7 @@ impl<C> CallbackLanes<C> {
         &mut self,
         mut take_slot: impl FnMut(&LaneKey) -> bool,
     ) -> Option<(LaneKey, C)> {
-        let is_later = |key: &LaneKey| self.last.as_ref().is_none_or(|last| key > last);
+        let is_later = |key: &LaneKey| self.last_served.as_ref().is_none_or(|last| key > last);
         let (later, earlier): (Vec<_>, Vec<_>) = self.lanes.keys().partition(|key| is_later(key));
         let mut keys = later.into_iter().chain(earlier);
         let key = keys.find(|key| take_slot(key))?.clone();
@@ -82,7 +75,7 @@ impl<C> CallbackLanes<C> {
             self.lanes.remove(&key);
         }
         self.waiting -= 1;
-        self.last = Some(key.clone());
+        self.last_served = Some(key.clone());
         Some((key, callback))
     }
 
@@ -118,24 +111,23 @@ mod tests {
         for (tenant, number) in [("a", 1), ("a", 2), ("a", 3), ("b", 4), ("b", 5)] {
             lanes.push(&key(tenant, "x"), number).unwrap();
         }
-        let order: Vec<i32> = std::iter::from_fn(|| lanes.pop(|_| true))
-            .map(|(_, number)| number)
-            .collect();
+        let order: Vec<i32> =
+            std::iter::from_fn(|| lanes.pop(|_| true)).map(|(_, number)| number).collect();
         assert_eq!(order, [1, 4, 2, 5, 3]);
         assert_eq!(lanes.len(), 0);
-        assert!(!lanes.is_waiting(&key("a", "x")));
+        assert!(!lanes.has_waiting(&key("a", "x")));
     }
 
     #[test]
     fn a_full_lane_leaves_room_to_others() {
         let mut lanes = CallbackLanes::new();
         let refused = (0..100).filter(|at| lanes.push(&key("a", "dead"), *at).is_err());
-        assert_eq!(refused.count(), 100 - LANE_MAX);
+        assert_eq!(refused.count(), 100 - LANE_CALLBACKS_MAX);
         assert_eq!(lanes.push(&key("a", "dead"), 100), Err((100, 36)));
         lanes.push(&key("a", "alive"), 101).unwrap();
         let next = lanes.pop(|(_, receiver)| receiver == "alive");
         assert_eq!(next, Some((key("a", "alive"), 101)));
-        assert_eq!(lanes.drain(&key("a", "dead")).len(), LANE_MAX);
+        assert_eq!(lanes.drain(&key("a", "dead")).len(), LANE_CALLBACKS_MAX);
         assert_eq!(lanes.len(), 0);
     }
 }

@@ -16,14 +16,14 @@ use crate::worker::submission::ReportKind;
 
 /// How often the leases of callbacks that wait for a slot are renewed: several times before they
 /// end.
-const RENEWAL: Duration = Duration::from_secs(8);
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(8);
 
 /// The delay of a callback for which its lane has no room, in milliseconds: one step more for each
 /// lane full of callbacks before it.
 const RETURN_STEP_MS: u64 = 5_000;
 
 /// The longest such delay.
-const RETURN_MAX_MS: u64 = 300_000;
+const RETURN_DELAY_MAX_MS: u64 = 300_000;
 
 /// Callbacks that are returned within one step.
 const RETURNED_PER_STEP: u64 = 64;
@@ -38,28 +38,28 @@ pub(super) struct SendResult {
 
 /// Sends callbacks as they come from the partitions, until there are no more.
 pub(super) async fn send_all(
-    post: Arc<CallbackSender>,
+    sender: Arc<CallbackSender>,
     mut receiver: mpsc::UnboundedReceiver<Callback>,
 ) {
-    let config = post.queues.config();
+    let config = sender.queues.config();
     let mut dispatch = Dispatch {
         slots: Slots::new(
             config.callback_concurrency as usize,
             config.callback_concurrency_per_host as usize,
         ),
-        post,
+        sender,
         lanes: CallbackLanes::new(),
         sending: JoinSet::new(),
-        began: Instant::now(),
+        started_at: Instant::now(),
     };
-    let mut renewal = tokio::time::interval(RENEWAL);
+    let mut renewal = tokio::time::interval(RENEWAL_INTERVAL);
     loop {
         let frees_credit = tokio::select! {
             callback = receiver.recv() => match callback {
                 Some(callback) => dispatch.admit(callback),
                 None => return,
             },
-            Some(sent) = dispatch.sending.join_next() => match sent {
+            Some(result) = dispatch.sending.join_next() => match result {
                 Ok(sent) => dispatch.finish(sent),
                 // Only the end of the program cancels one; a panic has been logged, and ends this
                 // task.
@@ -70,32 +70,32 @@ pub(super) async fn send_all(
             },
             _ = renewal.tick() => {
                 for callback in dispatch.lanes.iter() {
-                    dispatch.post.note(callback, ReportKind::Heartbeat { lease_ms: 0 }, "");
+                    dispatch.sender.record_outcome(callback, ReportKind::Heartbeat { lease_ms: 0 }, "");
                 }
                 false
             }
         };
         dispatch.send_waiting();
-        dispatch.observe();
+        dispatch.update_metrics();
         if frees_credit {
-            let added = dispatch.post.worker.add_credits(1);
+            let added = dispatch.sender.worker.add_credits(1);
             debug_assert!(added.is_ok(), "as many as there were");
         }
     }
 }
 
 struct Dispatch {
-    post: Arc<CallbackSender>,
+    sender: Arc<CallbackSender>,
     slots: Slots,
     lanes: CallbackLanes<Callback>,
     sending: JoinSet<SendResult>,
-    began: Instant,
+    started_at: Instant,
 }
 
 impl Dispatch {
     /// Elapsed time: a wall clock that jumps lengthens no pause.
     fn now_ms(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Sends a callback, queues it in its lane, or returns it to its queue. Returns whether the
@@ -103,10 +103,10 @@ impl Dispatch {
     fn admit(&mut self, callback: Callback) -> bool {
         let key = (callback.tenant.clone(), receiver_of(&callback.url));
         let now_ms = self.now_ms();
-        let admission = if self.lanes.is_waiting(&key) {
+        let admission = if self.lanes.has_waiting(&key) {
             Admission::Busy
         } else {
-            self.slots.take(&key.1, &key.0, now_ms)
+            self.slots.acquire(&key.1, &key.0, now_ms)
         };
         match admission {
             Admission::Granted => {
@@ -114,12 +114,11 @@ impl Dispatch {
                 return false;
             }
             Admission::Busy => {
-                if let Err((callback, before)) = self.lanes.push(&key, callback) {
-                    let steps = 1 + before as u64 / RETURNED_PER_STEP;
-                    let delay_ms = (RETURN_STEP_MS * steps).min(RETURN_MAX_MS);
-                    let how = Defer::Snooze;
-                    self.post
-                        .note(&callback, ReportKind::Defer { delay_ms, how }, "");
+                if let Err((callback, returned_before)) = self.lanes.push(&key, callback) {
+                    let steps = 1 + returned_before as u64 / RETURNED_PER_STEP;
+                    let delay_ms = (RETURN_STEP_MS * steps).min(RETURN_DELAY_MAX_MS);
+                    let mode = Defer::Snooze;
+                    self.sender.record_outcome(&callback, ReportKind::Defer { delay_ms, mode }, "");
                 }
             }
             Admission::Unreachable(reason) => self.postpone(&callback, &reason),
@@ -130,24 +129,19 @@ impl Dispatch {
     /// Counts an attempt that is not made, as the receiver does not answer: the next one comes
     /// later, and a receiver that never answers is given up.
     fn postpone(&self, callback: &Callback, reason: &str) {
-        self.post.count(CallbackOutcome::Postponed);
+        self.sender.count(CallbackOutcome::Postponed);
         let text = format!("not sent, as the receiver does not answer: {reason}");
-        self.post
-            .note(callback, ReportKind::Fail { permanent: false }, &text);
+        self.sender.record_outcome(callback, ReportKind::Fail { permanent: false }, &text);
     }
 
-    fn finish(&mut self, sent: SendResult) -> bool {
-        let SendResult {
-            key,
-            delivery,
-            keeps_credit,
-        } = sent;
+    fn finish(&mut self, result: SendResult) -> bool {
+        let SendResult { key, delivery, keeps_credit } = result;
         let reason = match &delivery {
             Delivery::Answered(_) => String::new(),
             Delivery::Unanswered(reason) => reason.clone(),
         };
         let now_ms = self.now_ms();
-        if self.slots.give_back(&key.1, &key.0, delivery, now_ms) {
+        if self.slots.release(&key.1, &key.0, delivery, now_ms) {
             for callback in self.lanes.drain(&key) {
                 self.postpone(&callback, &reason);
             }
@@ -159,9 +153,8 @@ impl Dispatch {
         let now_ms = self.now_ms();
         while self.lanes.len() > 0 && self.slots.has_room() {
             let slots = &mut self.slots;
-            let next = self
-                .lanes
-                .pop(|key| slots.take(&key.1, &key.0, now_ms) == Admission::Granted);
+            let next =
+                self.lanes.pop(|key| slots.acquire(&key.1, &key.0, now_ms) == Admission::Granted);
             let Some((key, callback)) = next else {
                 return;
             };
@@ -170,21 +163,17 @@ impl Dispatch {
     }
 
     fn spawn(&mut self, key: LaneKey, callback: Callback, keeps_credit: bool) {
-        let post = self.post.clone();
+        let sender = self.sender.clone();
         self.sending.spawn(async move {
-            let delivery = post.send(&callback).await;
-            SendResult {
-                key,
-                delivery,
-                keeps_credit,
-            }
+            let delivery = sender.send(&callback).await;
+            SendResult { key, delivery, keeps_credit }
         });
     }
 
-    fn observe(&self) {
-        let metrics = &self.post.queues.inner.metrics.callbacks;
+    fn update_metrics(&self) {
+        let metrics = &self.sender.queues.inner.metrics.callbacks;
         metrics.in_progress.set(self.slots.in_progress() as i64);
         metrics.waiting.set(self.lanes.len() as i64);
-        metrics.unreachable.set(self.slots.unreachable() as i64);
+        metrics.unreachable.set(self.slots.unreachable_count() as i64);
     }
 }

@@ -17,8 +17,8 @@ fn a_signature_is_that_of_time_and_body() {
 #[test]
 fn a_key_is_made_once_and_a_damaged_one_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let made = key(directory.path(), &SeededEntropy::new(1)).unwrap();
-    assert_eq!(key(directory.path(), &SeededEntropy::new(2)).unwrap(), made);
+    let made = load_or_create_key(directory.path(), &SeededEntropy::new(1)).unwrap();
+    assert_eq!(load_or_create_key(directory.path(), &SeededEntropy::new(2)).unwrap(), made);
     std::fs::write(directory.path().join("callback.key"), "short").unwrap();
-    assert!(key(directory.path(), &SeededEntropy::new(3)).is_err());
+    assert!(load_or_create_key(directory.path(), &SeededEntropy::new(3)).is_err());
 }

@@ -6,7 +6,7 @@ use crate::worker::chain::ChainTask;
 
 /// Refuses a chain that is too large: its tasks are kept in memory and written together.
 pub(super) fn check_size(tasks: &[ChainTask<'_>], max_bytes: u64) -> Result<(), QueueError> {
-    let bytes_of = |member: &ChainTask<'_>| {
+    let member_bytes = |member: &ChainTask<'_>| {
         let task = &member.task;
         let tags = task.tags.iter().map(String::len);
         let metadata = task.metadata.iter();
@@ -22,7 +22,7 @@ pub(super) fn check_size(tasks: &[ChainTask<'_>], max_bytes: u64) -> Result<(), 
             + metadata.sum::<usize>()
             + waits * size_of::<TaskId>()
     };
-    let size_bytes = tasks.iter().map(bytes_of).sum::<usize>() as u64;
+    let size_bytes = tasks.iter().map(member_bytes).sum::<usize>() as u64;
     if size_bytes > max_bytes {
         return Err(QueueError::TooLarge {
             what: "the chain",
@@ -38,15 +38,15 @@ pub(super) fn check_size(tasks: &[ChainTask<'_>], max_bytes: u64) -> Result<(), 
 pub(super) fn sort_by_links(tasks: &[ChainTask<'_>]) -> Result<Vec<usize>, QueueError> {
     let mut missing: Vec<usize> = tasks.iter().map(|task| task.links.len()).collect();
     let mut followers = vec![Vec::new(); tasks.len()];
-    for (place, task) in tasks.iter().enumerate() {
+    for (index, task) in tasks.iter().enumerate() {
         for link in &task.links {
-            followers[*link].push(place);
+            followers[*link].push(index);
         }
     }
     let mut order: Vec<usize> = (0..tasks.len()).filter(|at| missing[*at] == 0).collect();
-    let mut done = 0;
-    while let Some(place) = order.get(done).copied() {
-        done += 1;
+    let mut visited = 0;
+    while let Some(place) = order.get(visited).copied() {
+        visited += 1;
         for follower in &followers[place] {
             missing[*follower] -= 1;
             if missing[*follower] == 0 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use egret_log::{LogError, LogReader};
 
 use super::{ClaimedTask, Dispatcher, Push, State};
-use crate::worker::deliver::{Budget, PushResult, lease, push};
+use crate::worker::deliver::{Budget, PushResult, lease_of, push_tasks};
 
 impl Dispatcher {
     /// Pushes committed claims to their workers. The rest of a worker that can take no more waits
@@ -19,69 +19,61 @@ impl Dispatcher {
         claimed: &[ClaimedTask],
     ) {
         let budget = Budget::new(reader);
-        let mut stuck = None;
-        for Push {
-            session,
-            claimed: range,
-        } in pushes.drain(..)
-        {
+        let mut read_error = None;
+        for Push { session, claimed: range } in pushes.drain(..) {
             let claimed = &claimed[range];
-            let before = self
-                .late
-                .iter_mut()
-                .find(|(one, _)| Arc::ptr_eq(one, &session));
-            if let Some((_, waiting)) = before {
+            let undelivered =
+                self.undelivered.iter_mut().find(|(one, _)| Arc::ptr_eq(one, &session));
+            if let Some((_, waiting)) = undelivered {
                 waiting.extend(claimed);
                 continue;
             }
-            let pushed = if session.alone || !budget.is_spent(reader) {
-                push(state, reader, &session, claimed, &budget)
+            let pushed = if session.is_claim || !budget.is_spent(reader) {
+                push_tasks(state, reader, &session, claimed, &budget)
             } else {
                 PushResult::default()
             };
-            stuck = stuck.or(pushed.stuck);
-            let left = &claimed[pushed.count..];
-            if session.alone {
-                session.sink.not_taken(&mut left.iter().map(lease));
-            } else if !left.is_empty() {
-                self.late.push((session, left.iter().copied().collect()));
+            read_error = read_error.or(pushed.read_error);
+            let remaining = &claimed[pushed.count..];
+            if session.is_claim {
+                session.sink.return_leases(&mut remaining.iter().map(lease_of));
+            } else if !remaining.is_empty() {
+                self.undelivered.push((session, remaining.iter().copied().collect()));
             }
         }
-        let stuck = stuck.or(self.deliver_late(state, reader));
+        let stuck = read_error.or(self.deliver_undelivered(state, reader));
         match stuck {
             Some(error) => {
                 let message = "cannot read the contents of tasks; retrying";
-                self.unreadable.fail(error, message);
+                self.read_condition.fail(error, message);
             }
-            None => self
-                .unreadable
-                .recover("contents of tasks can be read again"),
+            None => self.read_condition.recover("contents of tasks can be read again"),
         }
     }
 
     /// Delivers waiting tasks. Returns the error if a content could not be read.
-    fn deliver_late(&mut self, state: &State, reader: &impl LogReader) -> Option<LogError> {
-        let mut stuck = None;
+    fn deliver_undelivered(&mut self, state: &State, reader: &impl LogReader) -> Option<LogError> {
+        let mut read_error = None;
         let budget = Budget::new(reader);
-        self.cut_short = false;
+        self.has_readable_undelivered = false;
         let mut served = 0;
-        for (session, waiting) in &mut self.late {
+        for (session, waiting) in &mut self.undelivered {
             if served > 0 && budget.is_spent(reader) {
-                self.cut_short = true;
+                self.has_readable_undelivered = true;
                 break;
             }
             served += 1;
             let waiting_now = waiting.make_contiguous();
-            let pushed = push(state, reader, session, waiting_now, &budget);
+            let pushed = push_tasks(state, reader, session, waiting_now, &budget);
             waiting.drain(..pushed.count);
             // A content that cannot be read is tried again in the next turn that has other work.
-            self.cut_short |=
-                !waiting.is_empty() && pushed.stuck.is_none() && !session.sink.is_full();
-            stuck = stuck.or(pushed.stuck);
+            self.has_readable_undelivered |=
+                !waiting.is_empty() && pushed.read_error.is_none() && !session.sink.is_full();
+            read_error = read_error.or(pushed.read_error);
         }
         // The next turn goes on where this one stopped.
-        self.late.rotate_left(served);
-        self.late.retain(|(_, waiting)| !waiting.is_empty());
-        stuck
+        self.undelivered.rotate_left(served);
+        self.undelivered.retain(|(_, waiting)| !waiting.is_empty());
+        read_error
     }
 }

@@ -14,8 +14,8 @@ fn clock() -> Arc<ManualClock> {
 }
 
 /// Milliseconds since the beginning.
-fn told(steady: &mut MonotonicClock) -> u64 {
-    steady.now().as_millis_unsigned() - BEGIN_MS
+fn elapsed_ms(clock: &mut MonotonicClock) -> u64 {
+    clock.now().as_millis_unsigned() - BEGIN_MS
 }
 
 #[test]
@@ -23,12 +23,12 @@ fn a_clock_that_is_a_little_behind_is_waited_for_without_standing_still() {
     let clock = clock();
     let mut steady = MonotonicClock::new(clock.clone(), BEGIN_MS);
     clock.advance(Duration::from_millis(800));
-    assert_eq!(told(&mut steady), 800);
+    assert_eq!(elapsed_ms(&mut steady), 800);
     clock.set_back(Duration::from_millis(100));
     clock.advance(Duration::from_millis(80));
-    assert_eq!(told(&mut steady), 870);
+    assert_eq!(elapsed_ms(&mut steady), 870);
     clock.advance(Duration::from_secs(10));
-    assert_eq!(told(&mut steady), 10_780);
+    assert_eq!(elapsed_ms(&mut steady), 10_780);
     assert!(!steady.is_step_due());
 }
 
@@ -39,7 +39,7 @@ fn another_time_in_either_direction_is_one_step() {
     let year_ms = YEAR.as_millis() as i64;
     clock.set_forward(YEAR);
     clock.advance(Duration::from_millis(500));
-    assert_eq!(told(&mut steady), 500);
+    assert_eq!(elapsed_ms(&mut steady), 500);
     let step = steady.take_step().expect("it is due");
     assert_eq!((step.by_ms, step.now), (year_ms, clock.now()));
     assert_eq!(steady.now(), clock.now());
@@ -49,7 +49,7 @@ fn another_time_in_either_direction_is_one_step() {
     steady.now();
     let step = steady.take_step().expect("it is due");
     assert_eq!((step.by_ms, step.now), (-year_ms, clock.now()));
-    assert_eq!(told(&mut steady), 1_000);
+    assert_eq!(elapsed_ms(&mut steady), 1_000);
 }
 
 #[test]
@@ -60,5 +60,5 @@ fn nothing_is_lost_of_many_short_times() {
         clock.advance(Duration::from_micros(1));
         steady.now();
     }
-    assert_eq!(told(&mut steady), 907);
+    assert_eq!(elapsed_ms(&mut steady), 907);
 }

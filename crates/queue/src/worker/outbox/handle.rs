@@ -49,7 +49,7 @@ pub(crate) struct OutboxState {
     /// Finds databases that have an outbox.
     pub watch: DatabaseWatch,
     /// Notified when an outbox may have been installed or removed.
-    pub changed: Notify,
+    pub outboxes_changed: Notify,
     pub stopping: watch::Sender<bool>,
     pub watcher: Mutex<Option<JoinHandle<()>>>,
 }
@@ -78,7 +78,7 @@ impl Outbox {
                 steps,
                 readers: Mutex::default(),
                 watch,
-                changed: Notify::new(),
+                outboxes_changed: Notify::new(),
                 stopping: watch::Sender::new(false),
                 watcher: Mutex::default(),
             }),
@@ -88,19 +88,17 @@ impl Outbox {
     /// The names of the existing queues of the outbox tenant.
     pub(crate) fn queue_names(&self) -> Vec<String> {
         let queues = &self.inner.queues.inner;
-        let known = read_lock(&queues.queues);
-        let own = known.get(queues.config.outbox_tenant.as_str());
-        own.map_or_else(Vec::new, |own| {
-            own.keys().map(ToString::to_string).collect()
-        })
+        let queues_by_tenant = read_lock(&queues.queues);
+        let tenant_queues = queues_by_tenant.get(queues.config.outbox_tenant.as_str());
+        tenant_queues.map_or_else(Vec::new, |own| own.keys().map(ToString::to_string).collect())
     }
 
     /// The number of these queues.
     pub(crate) fn queue_count(&self) -> usize {
         let queues = &self.inner.queues.inner;
-        let known = read_lock(&queues.queues);
-        let own = known.get(queues.config.outbox_tenant.as_str());
-        own.map_or(0, |own| own.len())
+        let queues_by_tenant = read_lock(&queues.queues);
+        let tenant_queues = queues_by_tenant.get(queues.config.outbox_tenant.as_str());
+        tenant_queues.map_or(0, |own| own.len())
     }
 
     pub(crate) fn size_limits(&self) -> SizeLimits {

@@ -13,7 +13,7 @@ use crate::error::QueueError;
 use crate::store::outbox::{HeldRows, OutboxRow};
 
 /// Delays before the rows of a held queue or role are tried again.
-const LEFT_ALONE: Policy = Policy {
+const HOLD_POLICY: Policy = Policy {
     attempts: u32::MAX,
     first_wait: Duration::from_millis(100),
     longest_wait: Duration::from_secs(10),
@@ -21,7 +21,7 @@ const LEFT_ALONE: Policy = Policy {
 
 /// Missing queues held at a time for one role. A role that writes rows makes up their names, as
 /// many as there are rows, while existing ones are bounded by `queue.queues_max`.
-const MISSING_HELD_MAX: usize = 100;
+const MISSING_QUEUES_HELD_MAX: usize = 100;
 
 /// Whether a queue exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(super) enum Presence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RowDecision {
     /// It waits in the outbox.
-    Waits,
+    Waiting,
     /// It is rejected: its role has too many missing queues, and a limit forbids to create them.
     Rejected,
 }
@@ -52,7 +52,7 @@ struct Pause {
     until: Instant,
     refusals: u32,
     reason: String,
-    waiting: Condition,
+    waiting_condition: Condition,
 }
 
 struct QueueHold {
@@ -68,20 +68,20 @@ impl Pause {
             until: Instant::now(),
             refusals: 0,
             reason: String::new(),
-            waiting: Condition::new("outbox_rows_waiting", subject),
+            waiting_condition: Condition::new("outbox_rows_waiting", subject),
         }
     }
 
-    fn lasts(&self, now: Instant) -> bool {
+    fn is_active(&self, now: Instant) -> bool {
         self.until > now
     }
 
-    fn prolong(&mut self, subject: &str, error: &QueueError) {
+    fn extend(&mut self, subject: &str, error: &QueueError) {
         self.refusals += 1;
-        self.until = Instant::now() + LEFT_ALONE.wait(self.refusals);
+        self.until = Instant::now() + HOLD_POLICY.wait_after(self.refusals);
         self.reason = error.to_string();
         // A queue that accepts nothing at present is no fault of the outbox.
-        if self.waiting.begin(error) {
+        if self.waiting_condition.begin(error) {
             let condition = "outbox_rows_waiting";
             tracing::info!(condition, subject, %error, "rows of the outbox wait");
         }
@@ -90,11 +90,7 @@ impl Pause {
 
 impl HoldTable {
     pub(crate) fn new(database: &str) -> Self {
-        Self {
-            database: database.to_owned(),
-            by_queue: HashMap::new(),
-            by_role: HashMap::new(),
-        }
+        Self { database: database.to_owned(), by_queue: HashMap::new(), by_role: HashMap::new() }
     }
 
     /// Number of queues that are held, or were and have not been tried again.
@@ -104,43 +100,39 @@ impl HoldTable {
 
     /// What is not read now, where `existing` lists the existing queues and `existing_count` is
     /// their number. The query returns `rows_max` rows.
-    pub(crate) fn held(
+    pub(crate) fn held_rows(
         &self,
         rows_max: usize,
-        count: usize,
+        existing_count: usize,
         existing: impl FnOnce() -> Vec<String>,
     ) -> HeldRows {
         let now = Instant::now();
         let queues: Vec<String> = self
             .by_queue
             .iter()
-            .filter(|(_, hold)| hold.pause.lasts(now))
+            .filter(|(_, hold)| hold.pause.is_active(now))
             .map(|(name, _)| name.clone())
             .collect();
         let roles: Vec<String> = self
             .by_role
             .iter()
-            .filter(|(_, pause)| pause.lasts(now))
+            .filter(|(_, pause)| pause.is_active(now))
             .map(|(role, _)| role.clone())
             .collect();
         // There may be a queue for each row of a role. Of one that has more than these, at least
         // `rows_max` neither exist nor are held: their rows fill batches until they are tasks,
         // rejected or held, and then the next look comes further.
-        let role_queues_max = count + queues.len() + rows_max;
+        let role_queues_max = existing_count + queues.len() + rows_max;
         HeldRows {
             queues,
-            existing: if roles.is_empty() {
-                Vec::new()
-            } else {
-                existing()
-            },
+            existing: if roles.is_empty() { Vec::new() } else { existing() },
             roles,
             role_queues_max: i64::try_from(role_queues_max).unwrap_or(i64::MAX),
         }
     }
 
     /// Removes the holds of queues and roles that were read and have no rows.
-    pub(crate) fn keep(&mut self, held: &HeldRows) {
+    pub(crate) fn retain_held(&mut self, held: &HeldRows) {
         self.by_queue.retain(|name, hold| {
             let was_passed_over =
                 hold.presence == Presence::Missing && held.roles.contains(&hold.role);
@@ -152,8 +144,7 @@ impl HoldTable {
     /// The queues held, with the reason.
     pub(crate) fn reasons(&self) -> BTreeMap<String, String> {
         let held = self.by_queue.iter();
-        held.map(|(name, hold)| (name.clone(), hold.pause.reason.clone()))
-            .collect()
+        held.map(|(name, hold)| (name.clone(), hold.pause.reason.clone())).collect()
     }
 
     /// The first role with rows for missing queues that are not held, with the reason.
@@ -171,28 +162,33 @@ impl HoldTable {
     ) -> RowDecision {
         let (queue, role) = (&row.queue, &row.enqueued_by);
         let is_known = self.by_queue.contains_key(queue);
-        if !is_known && presence == Presence::Missing && self.missing_of(role) >= MISSING_HELD_MAX {
+        if !is_known
+            && presence == Presence::Missing
+            && self.missing_queue_count(role) >= MISSING_QUEUES_HELD_MAX
+        {
             // Any other reason than a limit may pass.
             if matches!(error, QueueError::Limit(_)) {
                 return RowDecision::Rejected;
             }
             self.hold_role(role, error);
-            return RowDecision::Waits;
+            return RowDecision::Waiting;
         }
         let (now, subject) = (Instant::now(), format!("{}, queue {queue}", self.database));
         let hold = match self.by_queue.entry(queue.clone()) {
             // The other rows of the same batch.
-            Entry::Occupied(known) if known.get().pause.lasts(now) => return RowDecision::Waits,
+            Entry::Occupied(occupied) if occupied.get().pause.is_active(now) => {
+                return RowDecision::Waiting;
+            }
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(free) => free.insert(QueueHold {
+            Entry::Vacant(vacant) => vacant.insert(QueueHold {
                 pause: Pause::new(&subject),
                 presence,
                 role: role.clone(),
             }),
         };
-        hold.pause.prolong(&subject, error);
+        hold.pause.extend(&subject, error);
         hold.presence = presence;
-        RowDecision::Waits
+        RowDecision::Waiting
     }
 
     fn hold_role(&mut self, role: &str, error: &QueueError) {
@@ -200,42 +196,36 @@ impl HoldTable {
         let pause = self.by_role.entry(role.to_owned());
         let pause = pause.or_insert_with(|| Pause::new(&subject));
         // The other rows of the same batch.
-        if !pause.lasts(Instant::now()) {
-            pause.prolong(&subject, error);
+        if !pause.is_active(Instant::now()) {
+            pause.extend(&subject, error);
         }
     }
 
-    fn missing_of(&self, role: &str) -> usize {
+    fn missing_queue_count(&self, role: &str) -> usize {
         let held = self.by_queue.values();
-        held.filter(|hold| hold.presence == Presence::Missing && hold.role == role)
-            .count()
+        held.filter(|hold| hold.presence == Presence::Missing && hold.role == role).count()
     }
 
     /// Removes the hold of a queue of which a row was accepted.
     pub(crate) fn release(&mut self, queue: &str) {
         let now = Instant::now();
         // Another row of the same batch may have been refused.
-        if self
-            .by_queue
-            .get(queue)
-            .is_some_and(|hold| !hold.pause.lasts(now))
+        if self.by_queue.get(queue).is_some_and(|hold| !hold.pause.is_active(now))
             && let Some(hold) = self.by_queue.remove(queue)
         {
-            let waiting = hold.pause.waiting;
-            waiting.recover("the queue takes rows of the outbox again");
+            let waiting_condition = hold.pause.waiting_condition;
+            waiting_condition.recover("the queue takes rows of the outbox again");
         }
     }
 
     /// Time until a hold ends.
-    pub(crate) fn wait(&self) -> Duration {
-        let next = self.next_trial();
-        next.map_or(Duration::MAX, |at| {
-            at.saturating_duration_since(Instant::now())
-        })
+    pub(crate) fn next_retry_delay(&self) -> Duration {
+        let next = self.next_retry_at();
+        next.map_or(Duration::MAX, |instant| instant.saturating_duration_since(Instant::now()))
     }
 
     /// When the next hold ends.
-    fn next_trial(&self) -> Option<Instant> {
+    fn next_retry_at(&self) -> Option<Instant> {
         let queues = self.by_queue.values().map(|hold| {
             let role = match hold.presence {
                 Presence::Existing => None,

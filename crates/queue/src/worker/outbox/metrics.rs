@@ -55,7 +55,7 @@ impl OutboxMetrics {
         counter.inc_by(rows as u64);
     }
 
-    pub(crate) fn interrupted(&self) {
+    pub(crate) fn count_interruption(&self) {
         self.interruptions.inc();
     }
 }

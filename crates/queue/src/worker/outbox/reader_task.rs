@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 /// The reader of one database.
 pub(crate) struct ReaderTask {
     pub task: JoinHandle<()>,
-    pub(super) told: Arc<Mutex<ReaderStatus>>,
+    pub(super) status: Arc<Mutex<ReaderStatus>>,
 }
 
 /// Status that a reader reports of itself.
@@ -20,8 +20,8 @@ pub(super) struct ReaderStatus {
 
 impl ReaderTask {
     /// What the reader does, and the queues that it holds with the reasons.
-    pub(crate) fn told(&self) -> (String, BTreeMap<String, String>) {
-        let told = lock(&self.told);
-        (told.doing.clone(), told.held.clone())
+    pub(crate) fn status(&self) -> (String, BTreeMap<String, String>) {
+        let status = lock(&self.status);
+        (status.doing.clone(), status.held.clone())
     }
 }

@@ -26,21 +26,21 @@ const TENANT: u32 = 1;
 /// A partition on a simulated disk, driven turn by turn.
 pub struct DrivenPartition {
     partition: Partition<FileLog<SimulatedDisk>>,
-    dead: bool,
+    has_ended: bool,
 }
 
 /// A worker of such a partition.
 pub struct DrivenWorker(Arc<WorkSession>);
 
 /// Makes the thread of a partition panic in its next turn.
-pub fn end_by_a_panic(queues: &crate::worker::queues::Queues, partition: usize) {
-    let ask = Box::new(|_: &mut BatchTurn<'_>| -> OnCommit { panic!("asked to") });
+pub fn panic_in_turn(queues: &crate::worker::queues::Queues, partition: usize) {
+    let job = Box::new(|_: &mut BatchTurn<'_>| -> OnCommit { panic!("asked to") });
     // A partition that has ended already needs no panic.
-    let _ = queues.inner.submit(partition, Submission::Ask(ask));
+    let _ = queues.inner.submit(partition, Submission::Job(job));
 }
 
 /// Appends bytes to those of a batch.
-fn lay_out(bytes: &mut Vec<u8>, part: &[u8]) -> std::ops::Range<u32> {
+fn append_span(bytes: &mut Vec<u8>, part: &[u8]) -> std::ops::Range<u32> {
     let start = bytes.len() as u32;
     bytes.extend_from_slice(part);
     start..bytes.len() as u32
@@ -63,37 +63,37 @@ impl DrivenPartition {
         recovery::replay(&log, Seq::FIRST, 0, &mut state)?;
         recovery::begin_epoch(&mut log, &mut state, &*clock, &*entropy, grace_ms)?;
         let reader = log.reader();
-        let shared = Arc::new(PartitionHandle {
-            shares: TenantBufferQuota::new(usize::MAX),
+        let handle = Arc::new(PartitionHandle {
+            tenant_quota: TenantBufferQuota::new(usize::MAX),
             inbox: Inbox::new(InboxLimits {
                 items_name: "queue.waiting_max",
                 items_max: 1_000,
                 bytes_name: "queue.waiting_bytes_max",
                 bytes_max: 1 << 20,
             }),
-            ready: Arc::default(),
-            read: Box::new(move |seq| reader.read(seq)),
+            ready_queues: Arc::default(),
+            read_record: Box::new(move |seq| reader.read(seq)),
             failure: std::sync::OnceLock::new(),
         });
-        let ready = shared.ready.clone();
+        let ready = handle.ready_queues.clone();
         let no_attachments = TenantShare::new(
             Limit::new("queue.attachments_bytes_total_max", 0),
             Limit::new("queue.tenant_attachments_bytes_max", 0),
         );
-        let shelf = Arc::new(AttachmentStore::new(Path::new(""), no_attachments));
-        let peers = Arc::new(std::sync::OnceLock::from(vec![shared.clone()]));
+        let attachments = Arc::new(AttachmentStore::new(Path::new(""), no_attachments));
+        let peers = Arc::new(std::sync::OnceLock::from(vec![handle.clone()]));
         Ok(Self {
             partition: Partition::new(PartitionParts {
                 // Snapshots have a real disk of their own: none is due.
-                upkeep: Upkeep::new(PathBuf::new(), shared.clone(), u64::MAX, 0),
-                shared,
+                upkeep: Upkeep::new(PathBuf::new(), handle.clone(), u64::MAX, 0),
+                handle,
                 state,
                 log,
                 clock,
                 entropy,
                 dispatcher: Dispatcher::new(0, Arc::default(), Arc::default(), ready),
-                metrics: Arc::new(Metrics::register(&mut Registry::default(), shelf.clone())),
-                post: PartitionMailer::new(peers, 0),
+                metrics: Arc::new(Metrics::register(&mut Registry::default(), attachments.clone())),
+                mailer: PartitionMailer::new(peers, 0),
                 partition: 0,
                 reserve_bytes: config.segment_bytes,
                 task_shares: TaskShares {
@@ -106,10 +106,10 @@ impl DrivenPartition {
                         Limit::new("queue.tenant_tasks_bytes_max", 0),
                     ),
                 },
-                shelf,
+                attachments,
                 chain_messages_max: CHAIN_MESSAGES_MAX,
             }),
-            dead: false,
+            has_ended: false,
         })
     }
 
@@ -117,7 +117,7 @@ impl DrivenPartition {
     ///
     /// # Errors
     /// What a start of Egret would fail with.
-    pub fn replayed(&self) -> Result<State, QueueError> {
+    pub fn replay_log(&self) -> Result<State, QueueError> {
         let mut state = State::default();
         recovery::replay(&self.partition.log, Seq::FIRST, 0, &mut state)?;
         Ok(state)
@@ -129,19 +129,12 @@ impl DrivenPartition {
     /// Why it was not committed.
     pub fn put_queue(&mut self, id: u32, settings: &QueueSettings) -> Result<(), LogError> {
         let settings = Box::new(settings.clone());
-        self.push(Submission::Ask(Box::new(
-            move |turn: &mut BatchTurn<'_>| {
-                let put = turn.run(&Command::PutQueue {
-                    queue: id,
-                    tenant: "t",
-                    name: "q",
-                    settings,
-                });
-                assert_eq!(put, Ok(()));
-                Box::new(|_| {})
-            },
-        )));
-        self.turn()
+        self.push(Submission::Job(Box::new(move |turn: &mut BatchTurn<'_>| {
+            let put = turn.run(&Command::PutQueue { queue: id, tenant: "t", name: "q", settings });
+            assert_eq!(put, Ok(()));
+            Box::new(|_| {})
+        })));
+        self.run_turn()
     }
 
     /// Makes everything before survive a loss of power, in a turn of its own.
@@ -150,13 +143,13 @@ impl DrivenPartition {
     /// Why it would not.
     pub fn make_durable(&mut self) -> Result<(), LogError> {
         self.push(Submission::Sync(Box::new(|_| {})));
-        self.turn()
+        self.run_turn()
     }
 
     fn push(&mut self, submission: Submission) {
-        let (tenant, bytes) = (submission.tenant(), submission.held_bytes());
-        let taken = self.partition.shared.shares.take(tenant, bytes);
-        assert_eq!(taken, Ok(()), "the share has no end");
+        let (tenant, bytes) = (submission.tenant(), submission.memory_bytes());
+        let reserved = self.partition.handle.tenant_quota.reserve(tenant, bytes);
+        assert_eq!(reserved, Ok(()), "the share has no end");
         self.partition.waiting.push(submission);
     }
 
@@ -197,9 +190,9 @@ impl DrivenPartition {
                 unique: task.unique,
                 origin: task.origin,
                 options: task.options,
-                tags: lay_out(&mut bytes, task.tags),
-                after: lay_out(&mut bytes, task.after),
-                content: lay_out(&mut bytes, task.content),
+                tags: append_span(&mut bytes, task.tags),
+                after: append_span(&mut bytes, task.after),
+                content: append_span(&mut bytes, task.content),
             })
             .collect();
         self.push(Submission::Enqueue(EnqueueBatch {
@@ -223,9 +216,9 @@ impl DrivenPartition {
             .map(|(number, lease, said, content)| Report {
                 number: *number,
                 lease: *lease,
-                said: *said,
+                kind: *said,
                 attached: false,
-                content: lay_out(&mut bytes, content),
+                content: append_span(&mut bytes, content),
             })
             .collect();
         self.push(Submission::Report(ReportBatch {
@@ -239,17 +232,19 @@ impl DrivenPartition {
     }
 
     /// A worker of a queue, without credits.
-    pub fn attach(&mut self, queue: u32, lease_ms: u64, sink: Arc<dyn WorkSink>) -> DrivenWorker {
+    pub fn new_worker(
+        &mut self,
+        queue: u32,
+        lease_ms: u64,
+        sink: Arc<dyn WorkSink>,
+    ) -> DrivenWorker {
         let session = WorkSession::new("w", vec![(queue, lease_ms)], sink, 1);
         DrivenWorker(Arc::new(session))
     }
 
     /// Adds credits to a worker.
     pub fn add_credits(&mut self, worker: &DrivenWorker, count: u32) {
-        assert!(
-            worker.0.add_credits(count),
-            "more credits than a worker may have"
-        );
+        assert!(worker.0.add_credits(count), "more credits than a worker may have");
         if worker.0.register_with(0) {
             self.push(Submission::Credits(worker.0.clone()));
         }
@@ -260,28 +255,28 @@ impl DrivenPartition {
     ///
     /// # Errors
     /// Why the partition cannot go on.
-    pub fn turn(&mut self) -> Result<(), LogError> {
-        assert!(!self.dead, "the partition has ended");
-        let mut taken = Vec::new();
-        let inbox = &self.partition.shared.inbox;
-        inbox.take_all(&mut taken, Some(Duration::ZERO));
-        taken.into_iter().for_each(|one| self.push(one));
-        let ended = self.partition.turn();
-        if let Err(error) = &ended {
-            self.dead = true;
-            self.partition.refuse_all(&QueueError::Log(error.clone()));
+    pub fn run_turn(&mut self) -> Result<(), LogError> {
+        assert!(!self.has_ended, "the partition has ended");
+        let mut submissions = Vec::new();
+        let inbox = &self.partition.handle.inbox;
+        inbox.take_all(&mut submissions, Some(Duration::ZERO));
+        submissions.into_iter().for_each(|submission| self.push(submission));
+        let result = self.partition.run_turn();
+        if let Err(error) = &result {
+            self.has_ended = true;
+            self.partition.reject_waiting(&QueueError::Log(error.clone()));
         }
-        ended
+        result
     }
 
     /// Whether nothing waits for a turn, or for the log to take the last one.
     pub fn is_idle(&self) -> bool {
-        self.partition.waiting.is_empty() && !self.is_held_back()
+        self.partition.waiting.is_empty() && !self.is_commit_pending()
     }
 
     /// Whether the log has not taken the last turn yet.
-    pub fn is_held_back(&self) -> bool {
-        self.partition.held_back.is_some()
+    pub fn is_commit_pending(&self) -> bool {
+        self.partition.commit_error.is_some()
     }
 
     /// Makes room in the log, as its thread would.

@@ -16,19 +16,19 @@ use crate::worker::task_shares::TaskShares;
 use crate::worker::turn::BatchTurn;
 
 /// Applies new tasks, within the limits on tasks and on messages between dependent ones.
-pub(super) fn enqueue(
+pub(super) fn apply_enqueues(
     turn: &mut BatchTurn<'_>,
     batch: EnqueueBatch,
     limits: &IntakeLimits,
 ) -> PendingReply {
-    let unanswered = ReplyGuard(Some(batch));
-    let batch = unanswered.get();
+    let guard = ReplyGuard(Some(batch));
+    let batch = guard.get();
     let outcomes = match &batch.grouping {
         Grouping::Separate => enqueue_separately(turn, batch, Some(limits)),
         Grouping::Promised => enqueue_separately(turn, batch, None),
         Grouping::Chain(links) => enqueue_chain(turn, batch, links, limits),
     };
-    PendingReply::Produced(unanswered.answered().sink, outcomes)
+    PendingReply::Produced(guard.disarm().sink, outcomes)
 }
 
 type Outcomes = Vec<(u64, Result<Outcome, QueueError>)>;
@@ -43,16 +43,15 @@ fn enqueue_separately(
         let messages = u64::from(!item.after.is_empty());
         // A task that was made before takes no room: a caller that repeats a call at a limit gets
         // the first reply.
-        let limits = limits.filter(|_| !is_known(turn.state, item));
-        let room = limits.map_or(Ok(()), |limits| {
-            limits.check(turn.state, item.queue, item.load(), messages)
-        });
-        if let Err(exceeded) = room {
+        let limits = limits.filter(|_| !is_duplicate(turn.state, item));
+        let admitted = limits
+            .map_or(Ok(()), |limits| limits.check(turn.state, item.queue, item.load(), messages));
+        if let Err(exceeded) = admitted {
             outcomes.push((item.number, Err(exceeded.into())));
             continue;
         }
-        let enqueued = turn.enqueue(&item.command(&batch.bytes));
-        let outcome = enqueued.map(|enqueued| outcome_of(turn.state, enqueued));
+        let enqueued = turn.enqueue(&item.as_command(&batch.bytes));
+        let outcome = enqueued.map(|enqueued| receipt_of(turn.state, enqueued));
         outcomes.push((item.number, outcome.map_err(QueueError::from)));
     }
     outcomes
@@ -68,9 +67,7 @@ fn enqueue_chain(
 ) -> Outcomes {
     let items = batch.items.iter();
     if let Err(error) = check_chain(turn.state, batch, links, limits) {
-        return items
-            .map(|item| (item.number, Err(error.clone())))
-            .collect();
+        return items.map(|item| (item.number, Err(error.clone()))).collect();
     }
     let tasks = u32::try_from(batch.items.len()).expect("a batch has few tasks");
     let framed = turn.run(&Command::Chain { tasks });
@@ -78,15 +75,12 @@ fn enqueue_chain(
     let mut outcomes: Outcomes = Vec::with_capacity(batch.items.len());
     let mut ids: Vec<TaskId> = Vec::with_capacity(batch.items.len());
     for (item, links) in items.zip(links) {
-        let command = item.command(&batch.bytes);
+        let command = item.as_command(&batch.bytes);
         let mut after = command.after.to_vec();
-        after.extend(links.iter().flat_map(|at| ids[*at as usize].to_bytes()));
-        let command = Enqueue {
-            after: &after,
-            ..command
-        };
+        after.extend(links.iter().flat_map(|link| ids[*link as usize].to_bytes()));
+        let command = Enqueue { after: &after, ..command };
         let enqueued = turn.enqueue_member(&command);
-        let outcome = outcome_of(turn.state, enqueued.expect("its queue was checked"));
+        let outcome = receipt_of(turn.state, enqueued.expect("its queue was checked"));
         ids.push(outcome.id);
         outcomes.push((item.number, Ok(outcome)));
     }
@@ -101,16 +95,16 @@ fn check_chain(
 ) -> Result<(), QueueError> {
     let members = batch.items.iter().zip(links);
     // Tasks that were made before take no room.
-    let new: Vec<(&Item, &Vec<u32>)> = members.filter(|(item, _)| !is_known(state, item)).collect();
-    let messages = new
-        .iter()
-        .map(|(item, links)| item.after.len() / 16 + links.len())
-        .sum::<usize>() as u64;
-    let mut more: TaskLoad = new.iter().map(|(item, _)| item.load()).sum();
-    let links = new.iter().map(|(_, links)| links.len()).sum::<usize>();
-    more.bytes += (links * size_of::<TaskId>()) as u64;
-    if more.tasks > 0 {
-        limits.check(state, batch.items[0].queue, more, messages)?;
+    let new_items: Vec<(&Item, &Vec<u32>)> =
+        members.filter(|(item, _)| !is_duplicate(state, item)).collect();
+    let messages =
+        new_items.iter().map(|(item, links)| item.after.len() / 16 + links.len()).sum::<usize>()
+            as u64;
+    let mut added_load: TaskLoad = new_items.iter().map(|(item, _)| item.load()).sum();
+    let links = new_items.iter().map(|(_, links)| links.len()).sum::<usize>();
+    added_load.bytes += (links * size_of::<TaskId>()) as u64;
+    if added_load.tasks > 0 {
+        limits.check(state, batch.items[0].queue, added_load, messages)?;
     }
     for item in &batch.items {
         state.check_intake(item.queue)?;
@@ -118,8 +112,8 @@ fn check_chain(
     Ok(())
 }
 
-fn is_known(state: &State, item: &Item) -> bool {
-    state.made_before([item.origin, item.unique]).is_some()
+fn is_duplicate(state: &State, item: &Item) -> bool {
+    state.find_made_before([item.origin, item.unique]).is_some()
 }
 
 /// Limits on new tasks.
@@ -135,10 +129,10 @@ impl IntakeLimits {
         &self,
         state: &State,
         queue: u32,
-        more: TaskLoad,
+        added_load: TaskLoad,
         messages: u64,
     ) -> Result<(), LimitExceeded> {
-        self.shares.check(state, queue, more)?;
+        self.shares.check(state, queue, added_load)?;
         if messages > 0 {
             self.messages.check(state.message_count() + messages)?;
         }
@@ -146,61 +140,51 @@ impl IntakeLimits {
     }
 }
 
-fn outcome_of(state: &State, enqueued: EnqueueOutcome) -> Outcome {
+fn receipt_of(state: &State, enqueued: EnqueueOutcome) -> Outcome {
     let (task, replayed) = match enqueued {
-        EnqueueOutcome::Made(task) => (task, false),
-        EnqueueOutcome::Replayed(task) => (task, true),
+        EnqueueOutcome::Created(task) => (task, false),
+        EnqueueOutcome::Duplicate(task) => (task, true),
     };
-    Outcome {
-        id: state.id(task),
-        replayed,
-    }
+    Outcome { id: state.task_id(task), replayed }
 }
-pub(super) fn report(
+pub(super) fn apply_reports(
     turn: &mut BatchTurn<'_>,
     batch: ReportBatch,
     dispatcher: &mut Dispatcher,
 ) -> PendingReply {
-    let unanswered = ReplyGuard(Some(batch));
-    let batch = unanswered.get();
+    let guard = ReplyGuard(Some(batch));
+    let batch = guard.get();
     let mut outcomes = Vec::with_capacity(batch.items.len());
     for item in &batch.items {
-        let held = item.held(&batch.bytes);
-        let queue = turn.state.queue_of(held.number);
+        let held = item.as_task_report(&batch.bytes);
+        let queue = turn.state.queue_of_task(held.number);
         let is_foreign = queue.is_some_and(|queue| {
-            let is_within = batch
-                .filter
-                .as_ref()
-                .is_none_or(|filter| filter(&queue.name));
+            let is_within = batch.filter.as_ref().is_none_or(|filter| filter(&queue.name));
             *queue.tenant != *batch.owner || !is_within
         });
-        let reported = match item.said {
+        let result = match item.kind {
             _ if is_foreign => Err(Refusal::LeaseLost),
             ReportKind::Complete if item.attached => turn.complete_attached(&held),
             ReportKind::Complete => turn.complete(&held),
             ReportKind::Heartbeat { lease_ms: 0 } => {
                 let lease_ms = turn.state.lease_ms_of(held.number).unwrap_or_default();
-                turn.report(&Command::Heartbeat { held, lease_ms })
+                turn.apply_report(&Command::Heartbeat { report: held, lease_ms })
             }
-            said => turn.report(&command_of(said, held)),
+            kind => turn.apply_report(&report_command(kind, held)),
         };
-        if reported.is_ok() && !matches!(item.said, ReportKind::Heartbeat { .. }) {
-            dispatcher.forget(item.lease.token);
+        if result.is_ok() && !matches!(item.kind, ReportKind::Heartbeat { .. }) {
+            dispatcher.forget_holder(item.lease.token);
         }
-        outcomes.push((item.number, reported.map_err(QueueError::from)));
+        outcomes.push((item.number, result.map_err(QueueError::from)));
     }
-    PendingReply::Reported(unanswered.answered().sink, outcomes)
+    PendingReply::Reported(guard.disarm().sink, outcomes)
 }
 
-fn command_of(said: ReportKind, held: TaskReport<'_>) -> Command<'_> {
-    match said {
-        ReportKind::Complete => Command::Complete(held),
-        ReportKind::Fail { permanent } => Command::Fail { held, permanent },
-        ReportKind::Defer { delay_ms, how } => Command::Defer {
-            held,
-            delay_ms,
-            how,
-        },
-        ReportKind::Heartbeat { lease_ms } => Command::Heartbeat { held, lease_ms },
+fn report_command(kind: ReportKind, report: TaskReport<'_>) -> Command<'_> {
+    match kind {
+        ReportKind::Complete => Command::Complete(report),
+        ReportKind::Fail { permanent } => Command::Fail { report, permanent },
+        ReportKind::Defer { delay_ms, mode } => Command::Defer { report, delay_ms, mode },
+        ReportKind::Heartbeat { lease_ms } => Command::Heartbeat { report, lease_ms },
     }
 }

@@ -8,10 +8,7 @@ use crate::worker::submission::OnCommit;
 
 /// A reply that is sent once the turn is committed.
 pub(super) enum PendingReply {
-    Produced(
-        Arc<dyn ProduceSink>,
-        Vec<(u64, Result<Outcome, QueueError>)>,
-    ),
+    Produced(Arc<dyn ProduceSink>, Vec<(u64, Result<Outcome, QueueError>)>),
     Reported(Arc<dyn ReportSink>, Vec<(u64, Result<(), QueueError>)>),
-    Asked(OnCommit),
+    Job(OnCommit),
 }

@@ -11,7 +11,7 @@ use crate::worker::turn::BatchTurn;
 pub(super) fn step_clock(
     turn: &mut BatchTurn<'_>,
     step: ClockStep,
-    ticks: &mut ScheduleRunner,
+    schedule_runner: &mut ScheduleRunner,
     dispatcher: &mut Dispatcher,
     read: &ReadRecord,
 ) {
@@ -24,6 +24,6 @@ pub(super) fn step_clock(
     let stepped = turn.run(&Command::Step { by_ms: step.by_ms });
     debug_assert!(stepped.is_ok(), "a step is not refused");
     turn.now = step.now;
-    ticks.step(turn, step.by_ms, read);
-    dispatcher.step(step.by_ms);
+    schedule_runner.step_clock(turn, step.by_ms, read);
+    dispatcher.step_clock(step.by_ms);
 }

@@ -17,10 +17,7 @@ const PARTITIONS: usize = 3;
 
 async fn start(directory: &Path) -> Queues {
     let options = crate::worker::queues::Options {
-        config: QueueConfig {
-            partitions: PARTITIONS as u32,
-            ..QueueConfig::default()
-        },
+        config: QueueConfig { partitions: PARTITIONS as u32, ..QueueConfig::default() },
         directory: directory.to_owned(),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
@@ -37,12 +34,11 @@ async fn restart(queues: Queues, directory: &Path) -> Queues {
 }
 
 /// Which partitions have the queue.
-async fn homes(queues: &Queues, id: u32) -> Vec<usize> {
+async fn partitions_with_queue(queues: &Queues, id: u32) -> Vec<usize> {
     let mut homes = Vec::new();
     for partition in 0..PARTITIONS {
-        let has = queues
-            .inner
-            .ask(partition, move |turn| turn.state.queue_with(id).is_some());
+        let has =
+            queues.inner.run_in_turn(partition, move |turn| turn.state.queue_by_id(id).is_some());
         if has.await.unwrap() {
             homes.push(partition);
         }
@@ -50,13 +46,13 @@ async fn homes(queues: &Queues, id: u32) -> Vec<usize> {
     homes
 }
 
-async fn make(queues: &Queues, name: &str) -> u32 {
+async fn create_queue(queues: &Queues, name: &str) -> u32 {
     let change = SettingsChange::default();
     queues.put_queue("t", name, &change).await.unwrap().id
 }
 
 async fn run(queues: &Queues, partition: usize, command: Command<'static>) {
-    let asked = queues.inner.ask(partition, move |turn| turn.run(&command));
+    let asked = queues.inner.run_in_turn(partition, move |turn| turn.run(&command));
     asked.await.unwrap().unwrap();
 }
 
@@ -65,17 +61,17 @@ async fn a_queue_that_was_being_made_is_made() {
     for steps in 1..=PARTITIONS {
         let home = tempfile::tempdir().unwrap();
         let queues = start(home.path()).await;
-        make(&queues, "before").await;
+        create_queue(&queues, "before").await;
         let id = 2;
         for partition in 0..steps {
             let settings = QueueSettings::default();
-            let defined = queues.define(partition, id, "t", "half", &settings);
+            let defined = queues.define_in_partition(partition, id, "t", "half", &settings);
             defined.await.unwrap();
         }
         let queues = restart(queues, home.path()).await;
-        assert_eq!(homes(&queues, id).await, [0, 1, 2], "after {steps} steps");
+        assert_eq!(partitions_with_queue(&queues, id).await, [0, 1, 2], "after {steps} steps");
         assert_eq!(queues.view_queue("t", "half").await.unwrap().name, "half");
-        assert_eq!(make(&queues, "after").await, id + 1);
+        assert_eq!(create_queue(&queues, "after").await, id + 1);
         queues.stop().await;
     }
 }
@@ -85,17 +81,17 @@ async fn a_queue_that_was_being_deleted_is_deleted() {
     for steps in 1..=PARTITIONS {
         let home = tempfile::tempdir().unwrap();
         let queues = start(home.path()).await;
-        let id = make(&queues, "half").await;
+        let id = create_queue(&queues, "half").await;
         for partition in (0..PARTITIONS).rev().take(steps) {
             run(&queues, partition, Command::DeleteQueue { queue: id }).await;
         }
         let queues = restart(queues, home.path()).await;
-        assert!(homes(&queues, id).await.is_empty(), "after {steps} steps");
+        assert!(partitions_with_queue(&queues, id).await.is_empty(), "after {steps} steps");
         assert!(queues.view_queue("t", "half").await.is_err());
         // Another one of the name is another queue, and stays.
-        assert_eq!(make(&queues, "half").await, id + 1);
+        assert_eq!(create_queue(&queues, "half").await, id + 1);
         let queues = restart(queues, home.path()).await;
-        assert_eq!(homes(&queues, id + 1).await, [0, 1, 2]);
+        assert_eq!(partitions_with_queue(&queues, id + 1).await, [0, 1, 2]);
         queues.stop().await;
     }
 }
@@ -105,32 +101,21 @@ async fn a_queue_that_was_being_changed_is_changed() {
     for steps in 1..=PARTITIONS {
         let home = tempfile::tempdir().unwrap();
         let queues = start(home.path()).await;
-        let id = make(&queues, "half").await;
-        let settings = QueueSettings {
-            max_attempts: 7,
-            ..QueueSettings::default()
-        };
+        let id = create_queue(&queues, "half").await;
+        let settings = QueueSettings { max_attempts: 7, ..QueueSettings::default() };
         for partition in 0..steps {
-            let defined = queues.define(partition, id, "t", "half", &settings);
+            let defined = queues.define_in_partition(partition, id, "t", "half", &settings);
             defined.await.unwrap();
-            let flow = Command::SetFlow {
-                queue: id,
-                paused: true,
-                draining: false,
-            };
+            let flow = Command::SetFlow { queue: id, paused: true, draining: false };
             run(&queues, partition, flow).await;
         }
         let queues = restart(queues, home.path()).await;
         for partition in 0..PARTITIONS {
-            let asked = queues.inner.ask(partition, move |turn| {
-                let here = turn.state.queue_with(id).unwrap();
+            let asked = queues.inner.run_in_turn(partition, move |turn| {
+                let here = turn.state.queue_by_id(id).unwrap();
                 (here.settings.max_attempts, here.paused, here.draining)
             });
-            assert_eq!(
-                asked.await.unwrap(),
-                (7, true, false),
-                "after {steps} steps"
-            );
+            assert_eq!(asked.await.unwrap(), (7, true, false), "after {steps} steps");
         }
         queues.stop().await;
     }
@@ -138,14 +123,12 @@ async fn a_queue_that_was_being_changed_is_changed() {
 
 /// How many queues a partition knows.
 async fn queues_of(queues: &Queues, partition: usize) -> usize {
-    let asked = queues
-        .inner
-        .ask(partition, |turn| turn.state.queues().count());
+    let asked = queues.inner.run_in_turn(partition, |turn| turn.state.queues().count());
     asked.await.unwrap()
 }
 
 /// The parts that have failed, each by name.
-fn failed(queues: &Queues) -> Vec<String> {
+fn failed_partitions(queues: &Queues) -> Vec<String> {
     let parts = queues.failed_parts();
     parts.into_iter().map(|failed| failed.part).collect()
 }
@@ -154,18 +137,16 @@ fn failed(queues: &Queues) -> Vec<String> {
 async fn a_partition_whose_directory_is_gone_stops_only_itself() {
     let directory = tempfile::tempdir().unwrap();
     let queues = start(directory.path()).await;
-    make(&queues, "q").await;
+    create_queue(&queues, "q").await;
     queues.stop().await;
     std::fs::remove_dir_all(directory.path().join("001")).unwrap();
     let queues = start(directory.path()).await;
-    assert_eq!(failed(&queues), ["queue/001"]);
+    assert_eq!(failed_partitions(&queues), ["queue/001"]);
     for partition in [0, 2] {
-        let asked = queues
-            .inner
-            .ask(partition, |turn| turn.state.queues().count());
+        let asked = queues.inner.run_in_turn(partition, |turn| turn.state.queues().count());
         assert!(asked.await.is_ok(), "partition {partition} serves");
     }
-    let asked = queues.inner.ask(1, |_| ()).await;
+    let asked = queues.inner.run_in_turn(1, |_| ()).await;
     assert!(matches!(
         asked,
         Err(QueueError::PartitionUnusable { partition: 1, reason }) if reason.contains("001/log")
@@ -175,7 +156,7 @@ async fn a_partition_whose_directory_is_gone_stops_only_itself() {
     let mended = crate::repair::repair(directory.path(), "001", "now").unwrap();
     assert_eq!(mended.unwrap().action, "create it empty");
     let queues = start(directory.path()).await;
-    assert_eq!(failed(&queues), Vec::<String>::new());
+    assert_eq!(failed_partitions(&queues), Vec::<String>::new());
     queues.stop().await;
 }
 
@@ -184,7 +165,7 @@ async fn a_partition_whose_directory_is_gone_stops_only_itself() {
 async fn a_damaged_snapshot_that_the_log_stands_for_costs_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let queues = start(directory.path()).await;
-    make(&queues, "q").await;
+    create_queue(&queues, "q").await;
     let before = queues_of(&queues, 1).await;
     queues.stop().await;
     let path = directory.path().join("001/snapshot-0000000000000003");
@@ -199,15 +180,10 @@ async fn a_damaged_snapshot_that_the_log_stands_for_costs_nothing() {
         assert!(failed.reason.contains(word), "{failed:?}");
     }
     queues.stop().await;
-    let mended = crate::repair::repair(directory.path(), "001", "now")
-        .unwrap()
-        .unwrap();
+    let mended = crate::repair::repair(directory.path(), "001", "now").unwrap().unwrap();
     assert_eq!(
         (&*mended.action, &*mended.loss),
-        (
-            "leave out snapshot-0000000000000003: the log has its whole content",
-            "nothing"
-        )
+        ("leave out snapshot-0000000000000003: the log has its whole content", "nothing")
     );
     let kept = "001.damaged-now/snapshot-0000000000000003";
     assert!(directory.path().join(kept).exists());
@@ -221,20 +197,18 @@ async fn a_damaged_snapshot_that_the_log_stands_for_costs_nothing() {
 async fn records_that_only_a_damaged_snapshot_had_are_named_as_lost() {
     let directory = tempfile::tempdir().unwrap();
     let queues = start(directory.path()).await;
-    make(&queues, "q").await;
+    create_queue(&queues, "q").await;
     let before = queues_of(&queues, 1).await;
     queues.stop().await;
     for number in [0x64, 0xc8] {
         let path = directory.path().join(format!("001/snapshot-{number:016x}"));
         std::fs::write(&path, b"EGRETQSN").unwrap();
     }
-    let mended = crate::repair::repair(directory.path(), "001", "now")
-        .unwrap()
-        .unwrap();
+    let mended = crate::repair::repair(directory.path(), "001", "now").unwrap().unwrap();
     assert!(mended.loss.contains("changes to tasks"), "{mended:?}");
     assert!(mended.loss.ends_with(" to 199"), "{mended:?}");
     let queues = start(directory.path()).await;
-    assert_eq!(failed(&queues), Vec::<String>::new());
+    assert_eq!(failed_partitions(&queues), Vec::<String>::new());
     assert_eq!(queues_of(&queues, 1).await, before);
     queues.stop().await;
 }
@@ -254,24 +228,18 @@ async fn a_snapshot_of_a_later_version_is_not_repaired() {
     // The other partitions are examined all the same.
     std::fs::remove_dir_all(directory.path().join("002")).unwrap();
     let examination = crate::repair::examine(directory.path());
-    let unexamined: Vec<&str> = examination
-        .unexamined
-        .iter()
-        .map(|part| part.part.as_str())
-        .collect();
+    let unexamined: Vec<&str> =
+        examination.unexamined.iter().map(|part| part.part.as_str()).collect();
     let findings = examination.findings.iter();
     let damaged: Vec<&str> = findings.map(|finding| finding.part.as_str()).collect();
-    assert_eq!(
-        (unexamined, damaged),
-        (vec!["queue/001"], vec!["queue/002"])
-    );
+    assert_eq!((unexamined, damaged), (vec!["queue/001"], vec!["queue/002"]));
 }
 
 #[tokio::test]
 async fn a_flipped_bit_in_the_last_record_stops_only_its_partition() {
     let directory = tempfile::tempdir().unwrap();
     let queues = start(directory.path()).await;
-    make(&queues, "q").await;
+    create_queue(&queues, "q").await;
     queues.stop().await;
     let segment = directory.path().join("002/log/00000000000000000001.log");
     let mut content = std::fs::read(&segment).unwrap();
@@ -285,8 +253,8 @@ async fn a_flipped_bit_in_the_last_record_stops_only_its_partition() {
     };
     assert_eq!(failed.part, "queue/002");
     assert!(failed.reason.contains("log: corrupt segment"), "{failed:?}");
-    assert!(queues.inner.ask(0, |_| ()).await.is_ok());
-    assert!(queues.inner.ask(2, |_| ()).await.is_err());
+    assert!(queues.inner.run_in_turn(0, |_| ()).await.is_ok());
+    assert!(queues.inner.run_in_turn(2, |_| ()).await.is_err());
     queues.stop().await;
 }
 
@@ -295,21 +263,13 @@ async fn a_start_knows_which_queues_have_priorities() {
     let directory = tempfile::tempdir().unwrap();
     let queues = start(directory.path()).await;
     for (name, priority) in [("plain", None), ("usual", Some(5)), ("urgent", Some(9))] {
-        make(&queues, name).await;
-        let task = NewTask {
-            priority,
-            ..NewTask::default()
-        };
-        let order = EnqueueRequest {
-            tenant: "t",
-            queue: name,
-            task,
-            origin: None,
-        };
+        create_queue(&queues, name).await;
+        let task = NewTask { priority, ..NewTask::default() };
+        let order = EnqueueRequest { tenant: "t", queue: name, task, origin: None };
         queues.enqueue_many(&[order]).await.remove(0).unwrap();
     }
     let queues = restart(queues, directory.path()).await;
-    let has_priorities = |name| queues.known_queue("t", name).unwrap().has_priorities();
+    let has_priorities = |name| queues.find_queue("t", name).unwrap().has_priorities();
     let found = ["plain", "usual", "urgent"].map(has_priorities);
     assert_eq!(found, [false, false, true]);
     queues.stop().await;

@@ -28,7 +28,7 @@ fn write(disk: &SimulatedDisk, commands: &[Command<'_>]) -> FileLog<SimulatedDis
     let mut batch = Batch::new();
     for command in commands {
         batch.push_with(|out| record::encode(command, out));
-        let next = log.next();
+        let next = log.next_seq();
         let appended = log.append(&mut batch, next).unwrap();
         assert_eq!(appended, AppendResult::Committed(next));
     }
@@ -59,7 +59,7 @@ fn a_log_that_begins_too_late_is_missed() {
     let mut log = write(&disk, &vec![Command::Advance { budget: 1 }; 10_000]);
     log.truncate_below(Seq(5_000)).unwrap();
     while log.housekeep().unwrap() {}
-    let first = log.first().0;
+    let first = log.first_seq().0;
     assert!(first > 1);
     drop(log);
     assert_eq!(code(open(&disk, first - 1)), "log_segment_missing");
@@ -74,22 +74,14 @@ fn a_record_that_the_state_refuses_ends_the_replay() {
     let replayed = replay(&log, Seq::FIRST, 3, &mut State::default()).unwrap_err();
     assert_eq!(replayed.code(), "queue_corrupt");
     let text = replayed.to_string();
-    assert!(
-        text.contains("partition 3") && text.contains("record 2"),
-        "{text}"
-    );
+    assert!(text.contains("partition 3") && text.contains("record 2"), "{text}");
 }
 
 /// The commands of a turn: the clock, a chain of three tasks where the second waits for the first,
 /// and a task after it.
 fn turn_with_a_chain(state: &mut State) -> Vec<Vec<u8>> {
     let settings = Box::default();
-    let put = Command::PutQueue {
-        queue: 1,
-        tenant: "default",
-        name: "q",
-        settings,
-    };
+    let put = Command::PutQueue { queue: 1, tenant: "default", name: "q", settings };
     let commands = [
         put,
         Command::Chain { tasks: 3 },
@@ -109,12 +101,7 @@ fn turn_with_a_chain(state: &mut State) -> Vec<Vec<u8>> {
 }
 
 fn task(content: &[u8]) -> crate::core::command::Enqueue<'_> {
-    crate::core::command::Enqueue {
-        queue: 1,
-        priority: 5,
-        content,
-        ..Default::default()
-    }
+    crate::core::command::Enqueue { queue: 1, priority: 5, content, ..Default::default() }
 }
 
 #[test]
@@ -129,17 +116,11 @@ fn a_chain_that_a_crash_has_cut_is_not_there() {
             batch.push_with(|out| out.extend_from_slice(record));
         }
         // What a start writes after the cut, and a task that is no part of the chain.
-        for command in [
-            Command::Clock { now_ms: 1, seed: 1 },
-            Command::Enqueue(task(b"later")),
-        ] {
+        for command in [Command::Clock { now_ms: 1, seed: 1 }, Command::Enqueue(task(b"later"))] {
             batch.push_with(|out| record::encode(&command, out));
         }
-        let next = log.next();
-        assert!(matches!(
-            log.append(&mut batch, next),
-            Ok(AppendResult::Committed(_))
-        ));
+        let next = log.next_seq();
+        assert!(matches!(log.append(&mut batch, next), Ok(AppendResult::Committed(_))));
         if kept == 0 {
             continue;
         }

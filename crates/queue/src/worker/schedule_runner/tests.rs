@@ -13,7 +13,7 @@ use crate::model::QueueSettings;
 use crate::store::content::Content;
 use crate::worker::watch::Watchers;
 
-fn rhythm(cron: &str) -> CronSchedule {
+fn cron_schedule(cron: &str) -> CronSchedule {
     CronSchedule::new(cron, "").unwrap()
 }
 
@@ -22,22 +22,15 @@ fn ms(text: &str) -> u64 {
     time.as_millis_unsigned()
 }
 
-const POLICIES: [MissedTickPolicy; 3] = [
-    MissedTickPolicy::Skip,
-    MissedTickPolicy::One,
-    MissedTickPolicy::All,
-];
+const POLICIES: [MissedTickPolicy; 3] =
+    [MissedTickPolicy::Skip, MissedTickPolicy::One, MissedTickPolicy::All];
 
 /// After a start of Egret at `now_ms`.
-fn started(cron: &str, policy: MissedTickPolicy, tick_ms: u64, now_ms: u64) -> TickPlan {
+fn plan_after_start(cron: &str, policy: MissedTickPolicy, tick_ms: u64, now_ms: u64) -> TickPlan {
     let until_ms = now_ms - LATE_MS;
-    due(
-        &rhythm(cron),
-        MissedTicks {
-            policy,
-            until_ms,
-            made_up: 0,
-        },
+    plan_ticks(
+        &cron_schedule(cron),
+        MissedTicks { policy, until_ms, made_up: 0 },
         tick_ms,
         now_ms,
         u32::MAX,
@@ -50,13 +43,10 @@ fn missed_ticks_are_left_out_or_made_up_for() {
     let next_ms = ms("2026-11-21T12:06:00Z");
     for (policy, tasks) in POLICIES.into_iter().zip([0, 1, 6]) {
         let expected = TickPlan { tasks, next_ms };
-        assert_eq!(started("* * * * *", policy, tick, now), expected);
+        assert_eq!(plan_after_start("* * * * *", policy, tick, now), expected);
         // One that is only a little late has not been missed, and stands for those before.
-        let expected = TickPlan {
-            tasks: tasks.max(1),
-            next_ms,
-        };
-        let late = started("* * * * *", policy, tick, now - 20_000);
+        let expected = TickPlan { tasks: tasks.max(1), next_ms };
+        let late = plan_after_start("* * * * *", policy, tick, now - 20_000);
         assert_eq!(late, expected, "{policy:?}");
     }
 }
@@ -71,11 +61,7 @@ fn no_more_than_a_thousand_missed_ticks_are_made_up_for() {
         let all = missed.min(1_000) as u32;
         for (policy, tasks) in POLICIES.into_iter().zip([0, 1, all]) {
             let expected = TickPlan { tasks, next_ms };
-            assert_eq!(
-                started("* * * * *", policy, tick, now),
-                expected,
-                "{missed}"
-            );
+            assert_eq!(plan_after_start("* * * * *", policy, tick, now), expected, "{missed}");
         }
     }
 }
@@ -86,16 +72,12 @@ fn no_tick_is_left_out_while_egret_runs() {
     let now_ms = tick + 30_400;
     for policy in POLICIES {
         // It looked shortly before the tick, however long it has had to do since then.
-        let late = MissedTicks {
-            policy,
-            until_ms: tick - LATE_MS,
-            made_up: 0,
-        };
-        let made = due(&rhythm("* * * * * *"), late, tick, now_ms, u32::MAX);
+        let late = MissedTicks { policy, until_ms: tick - LATE_MS, made_up: 0 };
+        let made = plan_ticks(&cron_schedule("* * * * * *"), late, tick, now_ms, u32::MAX);
         let next_ms = tick + 31_000;
         assert_eq!(made, TickPlan { tasks: 31, next_ms }, "{policy:?}");
         // What there is no room for comes later.
-        let made = due(&rhythm("* * * * * *"), late, tick, now_ms, 7);
+        let made = plan_ticks(&cron_schedule("* * * * * *"), late, tick, now_ms, 7);
         let next_ms = tick + 7_000;
         assert_eq!(made, TickPlan { tasks: 7, next_ms }, "{policy:?}");
     }
@@ -108,12 +90,12 @@ const OTHER_QUEUE: u32 = 2;
 /// A partition's state and records, turn by turn.
 struct Rig {
     state: State,
-    ticks: ScheduleRunner,
+    schedule_runner: ScheduleRunner,
     records: BTreeMap<u64, Vec<u8>>,
     next: u64,
     /// What reading a record fails with.
     error: Option<LogError>,
-    room: TickBudget,
+    budget: TickBudget,
     /// Whether the end of the tasks of schedules that are put is told of, so that each counts for
     /// two.
     callback: bool,
@@ -126,11 +108,11 @@ impl Rig {
         state.put_queue(OTHER_QUEUE, "other", "q", &QueueSettings::default());
         Self {
             state,
-            ticks: ScheduleRunner::new(0),
+            schedule_runner: ScheduleRunner::new(0),
             records: BTreeMap::new(),
             next: 1,
             error: None,
-            room: TickBudget {
+            budget: TickBudget {
                 tasks: 1_000_000,
                 share: TenantShare::new(Limit::new("all", 1_000_000), Limit::new("one", 0)),
                 bytes: 1 << 20,
@@ -140,18 +122,25 @@ impl Rig {
     }
 
     fn put(&mut self, name: &str, cron: &str, missed: MissedTickPolicy, next_ms: u64) {
-        self.put_of("t", QUEUE, name, &described(cron, missed), next_ms);
+        self.put_for_tenant("t", QUEUE, name, &encode_description(cron, missed), next_ms);
     }
 
-    fn put_described(&mut self, name: &str, schedule: &[u8], next_ms: u64) {
-        self.put_of("t", QUEUE, name, schedule, next_ms);
+    fn put_encoded(&mut self, name: &str, schedule: &[u8], next_ms: u64) {
+        self.put_for_tenant("t", QUEUE, name, schedule, next_ms);
     }
 
-    fn put_of(&mut self, tenant: &str, queue: u32, name: &str, schedule: &[u8], next_ms: u64) {
+    fn put_for_tenant(
+        &mut self,
+        tenant: &str,
+        queue: u32,
+        name: &str,
+        schedule: &[u8],
+        next_ms: u64,
+    ) {
         let mut carried = Content::default();
         carried.private.schedule = schedule;
         let mut content = Vec::new();
-        content::put(&mut content, &carried);
+        content::encode(&mut content, &carried);
         let put = PutSchedule {
             tenant,
             name,
@@ -181,7 +170,7 @@ impl Rig {
     /// The clock is set to a time.
     fn step(&mut self, now_ms: u64, by_ms: i64) {
         self.with_turn(now_ms, |ticks, turn, _, read| {
-            ticks.step(turn, by_ms, read);
+            ticks.step_clock(turn, by_ms, read);
         });
     }
 
@@ -205,15 +194,15 @@ impl Rig {
             Some(error) => Err(error.clone()),
             None => Ok(records[&seq.0].clone().into()),
         };
-        run(&mut self.ticks, &mut turn, &self.room, &read);
+        run(&mut self.schedule_runner, &mut turn, &self.budget, &read);
         self.next += batch.len() as u64;
-        (self.state.len() - before, batch.bytes())
+        (self.state.len() - before, batch.frame_bytes())
     }
 
     /// Everything in memory is lost, and read again from a snapshot.
     fn restart(&mut self) {
-        self.state = State::restore(self.state.image());
-        self.ticks = ScheduleRunner::new(0);
+        self.state = State::restore(self.state.take_snapshot());
+        self.schedule_runner = ScheduleRunner::new(0);
     }
 
     fn next_ms(&self, name: &str) -> u64 {
@@ -221,18 +210,13 @@ impl Rig {
     }
 
     fn due_ms(&self) -> Option<u64> {
-        self.ticks.next_due_ms(&self.state)
+        self.schedule_runner.next_due_ms(&self.state)
     }
 }
 
-fn described(cron: &str, missed: MissedTickPolicy) -> Vec<u8> {
-    let description = Description {
-        cron,
-        time_zone: "",
-        missed,
-        put_ms: 1,
-    };
-    description.put()
+fn encode_description(cron: &str, missed: MissedTickPolicy) -> Vec<u8> {
+    let description = Description { cron, time_zone: "", missed, put_ms: 1 };
+    description.encode()
 }
 
 fn unreadable() -> LogError {
@@ -249,10 +233,7 @@ fn a_schedule_that_cannot_be_read_now_goes_on_later() {
     rig.turn(NOW_MS);
     rig.put("a", "* * * * * *", MissedTickPolicy::Skip, NOW_MS);
     // Its record is part of the turn that is not committed yet.
-    rig.error = Some(LogError::Ahead {
-        seq: Seq(1),
-        next: Seq(1),
-    });
+    rig.error = Some(LogError::Ahead { seq: Seq(1), next: Seq(1) });
     assert_eq!(rig.turn(NOW_MS).0, 0);
     assert_eq!(rig.due_ms(), Some(NOW_MS), "in the next turn");
     rig.error = Some(unreadable());
@@ -266,7 +247,7 @@ fn a_schedule_that_cannot_be_read_now_goes_on_later() {
     assert_eq!(rig.next_ms("a"), NOW_MS + 2_000);
     // One that is deleted meanwhile is not tried again.
     rig.error = Some(unreadable());
-    rig.ticks.rhythms.clear();
+    rig.schedule_runner.cron_schedules.clear();
     rig.turn(NOW_MS + 2_000);
     rig.state.delete_schedule("t", "a").unwrap();
     rig.state.delete_schedule("t", "b").unwrap();
@@ -286,18 +267,14 @@ fn what_came_while_a_schedule_could_not_be_read_was_missed() {
         rig.error = None;
         let made = rig.turn(NOW_MS + 60_000).0;
         // Those of the last ten seconds are not late, from end to end.
-        assert_eq!(
-            made,
-            tasks + usize::from(missed != MissedTickPolicy::All),
-            "{missed:?}"
-        );
+        assert_eq!(made, tasks + usize::from(missed != MissedTickPolicy::All), "{missed:?}");
     }
 }
 
 #[test]
 fn what_is_no_schedule_rests() {
     let mut rig = Rig::new();
-    rig.put_described("a", b"", NOW_MS);
+    rig.put_encoded("a", b"", NOW_MS);
     rig.put("b", "no cron", MissedTickPolicy::All, NOW_MS);
     assert_eq!(rig.turn(NOW_MS).0, 0);
     assert_eq!((rig.next_ms("a"), rig.next_ms("b")), (NEVER_MS, NEVER_MS));
@@ -308,14 +285,9 @@ fn what_is_no_schedule_rests() {
 fn a_turn_makes_no_more_than_it_has_room_for() {
     let mut rig = Rig::new();
     for number in 0..100 {
-        rig.put(
-            &format!("s{number:03}"),
-            "* * * * *",
-            MissedTickPolicy::All,
-            NOW_MS,
-        );
+        rig.put(&format!("s{number:03}"), "* * * * *", MissedTickPolicy::All, NOW_MS);
     }
-    rig.room.bytes = 1_500;
+    rig.budget.bytes = 1_500;
     let now_ms = NOW_MS + 86_400_000 + 30_000;
     let (mut made, mut turns) = (0, 0);
     while rig.due_ms().is_some_and(|due| due <= now_ms) {
@@ -329,7 +301,7 @@ fn a_turn_makes_no_more_than_it_has_room_for() {
     assert_eq!(made, 100 * 1_000);
     assert!(turns >= 100_000 / 4_048, "{turns}");
     // Records are not many kilobytes either when nothing is made.
-    rig.room.bytes = 64 << 10;
+    rig.budget.bytes = 64 << 10;
     let (tasks, bytes) = rig.turn(now_ms + 30_000);
     assert_eq!(tasks, 100);
     assert!(bytes <= 64 << 10, "{bytes} bytes");
@@ -341,21 +313,17 @@ fn there_are_no_more_tasks_than_may_be() {
         let mut rig = Rig::new();
         rig.turn(NOW_MS);
         rig.put("a", "* * * * * *", missed, NOW_MS + 1_000);
-        rig.room.tasks = 7;
+        rig.budget.tasks = 7;
         assert_eq!(rig.turn(NOW_MS + 9_000).0, 7);
-        rig.room.tasks = 0;
+        rig.budget.tasks = 0;
         for second in 10..=300 {
             assert_eq!(rig.turn(NOW_MS + second * 1_000).0, 0);
             let again_ms = NOW_MS + second * 1_000 + RETRY_MS;
             assert_eq!(rig.due_ms(), Some(again_ms), "not before");
         }
-        rig.room.tasks = 1_000;
+        rig.budget.tasks = 1_000;
         let made = rig.turn(NOW_MS + 300_000).0;
-        let expected = if missed == MissedTickPolicy::All {
-            tasks - 7
-        } else {
-            tasks + 1
-        };
+        let expected = if missed == MissedTickPolicy::All { tasks - 7 } else { tasks + 1 };
         assert_eq!(made, expected, "{missed:?}");
     }
 }
@@ -366,11 +334,11 @@ fn a_partition_with_much_to_do_leaves_no_tick_out() {
     rig.turn(NOW_MS);
     rig.put("a", "* * * * * *", MissedTickPolicy::Skip, NOW_MS + 1_000);
     // It looks every five seconds, and is given room for one task each time.
-    rig.room.tasks = 1;
+    rig.budget.tasks = 1;
     let turns = 1..=20;
     let made: usize = turns.map(|turn| rig.turn(NOW_MS + turn * 5_000).0).sum();
     assert_eq!(made, 20);
-    rig.room.tasks = 1_000;
+    rig.budget.tasks = 1_000;
     assert_eq!(rig.turn(NOW_MS + 100_000).0, 80);
 }
 
@@ -378,15 +346,13 @@ fn a_partition_with_much_to_do_leaves_no_tick_out() {
 /// fourth second waits.
 fn with_waiting_tick(missed: MissedTickPolicy) -> Rig {
     let mut rig = Rig::new();
-    rig.room.share = TenantShare::new(Limit::new("all", 100), Limit::new("one", 3));
+    rig.budget.share = TenantShare::new(Limit::new("all", 100), Limit::new("one", 3));
     rig.turn(NOW_MS);
     rig.put("a", "* * * * * *", missed, NOW_MS + 1_000);
-    let made: Vec<usize> = (1..=4)
-        .map(|second| rig.turn(NOW_MS + second * 1_000).0)
-        .collect();
+    let made: Vec<usize> = (1..=4).map(|second| rig.turn(NOW_MS + second * 1_000).0).collect();
     assert_eq!(made, [1, 1, 1, 0]);
     // Waiting costs a look a second, and no record.
-    let no_bytes = Batch::new().bytes();
+    let no_bytes = Batch::new().frame_bytes();
     assert_eq!(rig.due_ms(), Some(NOW_MS + 5_000));
     assert_eq!(rig.turn(NOW_MS + 5_000), (0, no_bytes));
     assert_eq!(rig.next_ms("a"), NOW_MS + 4_000);
@@ -439,7 +405,7 @@ fn a_tick_that_waits_for_room_waits_after_the_clock_is_set_back_too() {
 fn a_tick_that_was_missed_and_is_left_out_does_not_wait_for_room() {
     for (missed, waits) in POLICIES.into_iter().zip([false, true, true]) {
         let mut rig = Rig::new();
-        rig.room.share = TenantShare::new(Limit::new("all", 100), Limit::new("one", 1));
+        rig.budget.share = TenantShare::new(Limit::new("all", 100), Limit::new("one", 1));
         rig.put("b", "* * * * *", MissedTickPolicy::Skip, NOW_MS);
         assert_eq!(rig.turn(NOW_MS).0, 1);
         // Egret starts a minute after this one.
@@ -454,14 +420,14 @@ fn a_tick_that_was_missed_and_is_left_out_does_not_wait_for_room() {
 #[test]
 fn ticks_that_wait_for_room_hold_up_no_other_tenant() {
     let mut rig = Rig::new();
-    rig.room.share = TenantShare::new(Limit::new("all", 1_000), Limit::new("one", 5));
+    rig.budget.share = TenantShare::new(Limit::new("all", 1_000), Limit::new("one", 5));
     rig.turn(NOW_MS);
     for number in 0..600 {
         let name = format!("s{number:03}");
         rig.put(&name, "* * * * *", MissedTickPolicy::Skip, NOW_MS + 1_000);
     }
-    let often = described("* * * * * *", MissedTickPolicy::Skip);
-    rig.put_of("other", OTHER_QUEUE, "often", &often, NOW_MS + 1_000);
+    let often = encode_description("* * * * * *", MissedTickPolicy::Skip);
+    rig.put_for_tenant("other", OTHER_QUEUE, "often", &often, NOW_MS + 1_000);
     let mut made = 0;
     while rig.due_ms().is_some_and(|due| due <= NOW_MS + 1_000) {
         made += rig.turn(NOW_MS + 1_000).0;
@@ -472,7 +438,7 @@ fn ticks_that_wait_for_room_hold_up_no_other_tenant() {
     }
     let own: Vec<u64> = (rig.state.schedules())
         .filter(|(tenant, ..)| *tenant == "t")
-        .map(|(_, _, schedule)| schedule.last.number)
+        .map(|(_, _, schedule)| schedule.last_task.number)
         .filter(|number| *number > 0)
         .collect();
     assert_eq!(own.len(), 5);

@@ -10,15 +10,15 @@ use crate::worker::sinks::{ReportSink, TaskAssignment};
 struct DiscardingWorkSink;
 
 impl ReportSink for DiscardingWorkSink {
-    fn reported(&self, _: &[(u64, Result<(), QueueError>)]) {}
+    fn deliver_outcomes(&self, _: &[(u64, Result<(), QueueError>)]) {}
 }
 
 impl WorkSink for DiscardingWorkSink {
-    fn assigned(&self, _: &mut dyn Iterator<Item = TaskAssignment<'_>>) {}
+    fn deliver_tasks(&self, _: &mut dyn Iterator<Item = TaskAssignment<'_>>) {}
 
-    fn lost(&self, _: TaskId, _: Lease, _: AttemptEnd) {}
+    fn notify_lost_lease(&self, _: TaskId, _: Lease, _: AttemptEnd) {}
 
-    fn ended(&self, _: QueueError) {}
+    fn notify_end(&self, _: QueueError) {}
 }
 
 fn session(credits: u32) -> WorkSession {
@@ -32,7 +32,7 @@ fn what_is_not_used_comes_back() {
     let session = session(5);
     let room = session.take_credits(4);
     assert_eq!((room.credits, session.take_credits(9).credits), (4, 1));
-    session.give_back(&room, 3);
+    session.return_credits(&room, 3);
     assert_eq!(session.take_credits(9).credits, 3);
     assert_eq!(session.take_credits(9).credits, 0);
 }
@@ -42,7 +42,7 @@ fn what_is_held_during_a_drain_does_not_come_back() {
     let session = session(5);
     let room = session.take_credits(3);
     session.drain();
-    assert_eq!(session.give_back(&room, 3), [] as [usize; 0]);
+    assert_eq!(session.return_credits(&room, 3), [] as [usize; 0]);
     assert!(!session.has_credits());
     session.add_credits(2);
     assert_eq!(session.take_credits(9).credits, 2);
@@ -55,16 +55,16 @@ fn who_found_no_room_is_told_of_what_comes_back() {
     assert!(session.register_with(0) && session.register_with(1));
     let room = session.take_credits(5);
     assert_eq!(session.take_credits(5).credits, 0);
-    session.become_unknown(1);
-    assert_eq!(session.give_back(&room, 4), [1]);
-    assert_eq!(session.give_back(&room, 1), [] as [usize; 0]);
+    session.unregister_from(1);
+    assert_eq!(session.return_credits(&room, 4), [1]);
+    assert_eq!(session.return_credits(&room, 1), [] as [usize; 0]);
 }
 
 #[test]
 fn a_session_of_one_partition_is_told_to_no_other() {
-    let session = session(0).alike(2);
+    let session = session(0).clone_for_claim(2);
     session.add_credits(5);
     assert!(session.register_with(0));
     let room = session.take_credits(5);
-    assert_eq!(session.give_back(&room, 5), [] as [usize; 0]);
+    assert_eq!(session.return_credits(&room, 5), [] as [usize; 0]);
 }

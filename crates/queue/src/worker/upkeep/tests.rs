@@ -14,8 +14,8 @@ fn segments(number: u64, file_bytes: u64, records: u64, count: u64) -> Vec<LiveR
             file_bytes,
             used_bytes: Some(file_bytes),
             records,
-            sealed: true,
-            compacted: records < 1_000,
+            is_sealed: true,
+            is_compacted: records < 1_000,
         });
         (0..count).for_each(|at| one.mark(one.segment.first.plus(at)));
         one
@@ -23,32 +23,29 @@ fn segments(number: u64, file_bytes: u64, records: u64, count: u64) -> Vec<LiveR
     (0..number).map(segment).collect()
 }
 
-fn lengths(segments: Vec<LiveRecords>) -> Vec<usize> {
-    let runs = plan(segments.into_iter());
+fn run_lengths(segments: Vec<LiveRecords>) -> Vec<usize> {
+    let runs = plan_runs(segments.into_iter());
     runs.iter().map(Vec::len).collect()
 }
 
 #[test]
 fn what_is_left_of_a_run_fits_into_one_segment() {
-    assert_eq!(
-        lengths(segments(25, 16 * MEGABYTE, 1_000, 100)),
-        [10, 10, 5]
-    );
-    assert_eq!(lengths(segments(3, 16 * MEGABYTE, 1_000, 499)), [2, 1]);
+    assert_eq!(run_lengths(segments(25, 16 * MEGABYTE, 1_000, 100)), [10, 10, 5]);
+    assert_eq!(run_lengths(segments(3, 16 * MEGABYTE, 1_000, 499)), [2, 1]);
 }
 
 #[test]
 fn a_compacted_segment_is_left_alone_until_it_is_sparse_again() {
-    assert!(lengths(segments(10, 16 * MEGABYTE, 100, 100)).is_empty());
+    assert!(run_lengths(segments(10, 16 * MEGABYTE, 100, 100)).is_empty());
     // As many bytes as before are left of each, not a tenth.
-    assert_eq!(lengths(segments(5, 16 * MEGABYTE, 100, 40)), [2, 2, 1]);
+    assert_eq!(run_lengths(segments(5, 16 * MEGABYTE, 100, 40)), [2, 2, 1]);
 }
 
 #[test]
 fn a_run_ends_where_a_segment_is_in_use_and_where_much_is_to_be_read() {
     let mut all = segments(7, 16 * MEGABYTE, 1_000, 10);
     all[3] = segments(4, 16 * MEGABYTE, 1_000, 900).remove(3);
-    assert_eq!(lengths(all), [3, 3]);
-    assert_eq!(lengths(segments(20, 16 * MEGABYTE, 1_000, 0)), [16, 4]);
-    assert_eq!(lengths(segments(2, 300 * MEGABYTE, 1_000, 0)), [1, 1]);
+    assert_eq!(run_lengths(all), [3, 3]);
+    assert_eq!(run_lengths(segments(20, 16 * MEGABYTE, 1_000, 0)), [16, 4]);
+    assert_eq!(run_lengths(segments(2, 300 * MEGABYTE, 1_000, 0)), [1, 1]);
 }

@@ -7,27 +7,27 @@ use egret_queue::model::{AttemptEnd, Backoff, Jitter, TaskState};
 use super::{Answer, Model};
 
 enum ReportMatch {
-    Now,
-    Before,
+    Current,
+    Repeated,
 }
 
 impl Model {
     // ---- Whose turn it is. ----
 
-    fn under_way(&self, queue: u32, key: u128) -> u32 {
+    fn in_flight(&self, queue: u32, key: u128) -> u32 {
         let of_key = |task: &&super::Task| task.queue == queue && task.key == key;
         let all = self.tasks.values().filter(of_key);
         all.filter(|task| task.holds_key).count() as u32
     }
 
-    fn may_begin(&self, queue: u32, key: u128) -> bool {
+    fn has_capacity(&self, queue: u32, key: u128) -> bool {
         let most = self.queues[&queue].settings.key_concurrency;
-        key == 0 || most == 0 || self.under_way(queue, key) < most
+        key == 0 || most == 0 || self.in_flight(queue, key) < most
     }
 
     /// Lets a key's lanes stand where their turn may come, if it may.
-    pub(super) fn offer(&mut self, queue: u32, key: u128) {
-        if !self.may_begin(queue, key) {
+    pub(super) fn try_enter_ring(&mut self, queue: u32, key: u128) {
+        if !self.has_capacity(queue, key) {
             return;
         }
         for priority in 0..10 {
@@ -49,7 +49,7 @@ impl Model {
     }
 
     /// After a change of settings: keys that may begin now come in the order of their first tasks.
-    pub(super) fn reconsider_keys(&mut self, queue: u32) {
+    pub(super) fn refresh_key_concurrency(&mut self, queue: u32) {
         let mut lanes: Vec<_> = self
             .lanes
             .iter()
@@ -58,7 +58,7 @@ impl Model {
             .collect();
         lanes.sort_unstable();
         for (_, (_, key, priority)) in lanes {
-            if !self.may_begin(queue, key) {
+            if !self.has_capacity(queue, key) {
                 self.leave_ring(queue, priority, key);
                 continue;
             }
@@ -74,10 +74,7 @@ impl Model {
         let aging_ms = self.queues[&queue].settings.aging_ms;
         let mut best: Option<(u128, u8, u128)> = None;
         for priority in 0..10u8 {
-            let first = self
-                .rings
-                .get(&(queue, priority))
-                .and_then(|ring| ring.first());
+            let first = self.rings.get(&(queue, priority)).and_then(|ring| ring.first());
             let Some(key) = first.copied() else { continue };
             let task = self.lanes[&(queue, key, priority)][0];
             let waited_ms = self.now_ms - self.tasks[&task].at_ms;
@@ -110,18 +107,18 @@ impl Model {
             };
             let number = self.lanes[&(queue, key, priority)][0];
             self.check_turn(number);
-            self.exit(number);
+            self.exit_state(number);
             let ring = self.rings.entry((queue, priority)).or_default();
             if let Some(at) = ring.iter().position(|other| *other == key) {
                 ring.remove(at);
                 ring.push(key);
             }
             self.tasks.get_mut(&number).expect("it is ready").holds_key = key != 0;
-            if !self.may_begin(queue, key) {
+            if !self.has_capacity(queue, key) {
                 (0..10).for_each(|priority| self.leave_ring(queue, priority, key));
             }
             let token = got.get(claimed.len()).map_or(0, |one| one.token);
-            claimed.push(self.lease(number, worker, lease_ms, token));
+            claimed.push(self.lease_task(number, worker, lease_ms, token));
             self.check_key(queue, key);
         }
         Answer::Claimed(claimed)
@@ -155,14 +152,12 @@ impl Model {
     fn check_key(&self, queue: u32, key: u128) {
         let most = self.queues[&queue].settings.key_concurrency;
         let leased = self.list(queue, TaskState::Leased).iter();
-        let of_key = leased
-            .filter(|number| self.tasks[number].key == key)
-            .count();
+        let of_key = leased.filter(|number| self.tasks[number].key == key).count();
         let few = key == 0 || most == 0 || of_key as u32 <= most;
         assert!(few, "{of_key} tasks of one key are leased");
     }
 
-    fn lease(&mut self, number: u64, worker: &str, lease_ms: u64, token: u64) -> ClaimedTask {
+    fn lease_task(&mut self, number: u64, worker: &str, lease_ms: u64, token: u64) -> ClaimedTask {
         let fresh = token != 0 && self.tokens.insert(token);
         assert!(fresh, "the token {token:#x} has been given before");
         let until_ms = self.lease_end(number, self.now_ms, lease_ms);
@@ -185,9 +180,9 @@ impl Model {
             attempt: task.attempts,
             max_attempts,
             priority: task.priority,
-            is_callback: task.about.is_some(),
+            is_callback: task.ended_task.is_some(),
         };
-        self.enter(number, TaskState::Leased);
+        self.enter_state(number, TaskState::Leased);
         claimed
     }
 
@@ -201,18 +196,22 @@ impl Model {
 
     // ---- Reports. ----
 
-    fn holder(&self, held: &TaskReport<'_>, command: &Command<'_>) -> Result<ReportMatch, Refusal> {
+    fn match_report(
+        &self,
+        held: &TaskReport<'_>,
+        command: &Command<'_>,
+    ) -> Result<ReportMatch, Refusal> {
         let task = self.tasks.get(&held.number).ok_or(Refusal::LeaseLost)?;
         if held.token == 0 || task.token != held.token {
             return Err(Refusal::LeaseLost);
         }
         let completes = matches!(command, Command::Complete(_) | Command::CompleteAttached(_));
         match (task.state, command) {
-            (TaskState::Leased, _) => Ok(ReportMatch::Now),
+            (TaskState::Leased, _) => Ok(ReportMatch::Current),
             (_, Command::Heartbeat { .. }) => Err(Refusal::LeaseLost),
-            (TaskState::Completed, _) if completes => Ok(ReportMatch::Before),
+            (TaskState::Completed, _) if completes => Ok(ReportMatch::Repeated),
             (TaskState::Delayed | TaskState::Ready | TaskState::Dead, _) if !completes => {
-                Ok(ReportMatch::Before)
+                Ok(ReportMatch::Repeated)
             }
             _ => Err(Refusal::LeaseLost),
         }
@@ -226,12 +225,12 @@ impl Model {
     ) -> Result<Answer, Refusal> {
         let held = match command {
             Command::Complete(held) | Command::CompleteAttached(held) => held,
-            Command::Fail { held, .. } => held,
-            Command::Defer { held, .. } => held,
-            Command::Heartbeat { held, .. } => held,
+            Command::Fail { report: held, .. } => held,
+            Command::Defer { report: held, .. } => held,
+            Command::Heartbeat { report: held, .. } => held,
             other => panic!("{other:?} is no report"),
         };
-        if let ReportMatch::Before = self.holder(held, command)? {
+        if let ReportMatch::Repeated = self.match_report(held, command)? {
             return Ok(Answer::Reported(false));
         }
         let number = held.number;
@@ -247,43 +246,43 @@ impl Model {
                 let attached = matches!(command, Command::CompleteAttached(_));
                 let task = self.tasks.get_mut(&number).expect("it is leased");
                 (task.attached, task.result_bytes) = (attached, bytes);
-                self.exit(number);
-                self.end(number, TaskState::Completed, seq);
+                self.exit_state(number);
+                self.end_task(number, TaskState::Completed, seq);
             }
             Command::Fail { permanent, .. } => {
-                self.exit(number);
-                self.note_past(number, AttemptEnd::Failed, record, bytes);
+                self.exit_state(number);
+                self.record_past_attempt(number, AttemptEnd::Failed, record, bytes);
                 if *permanent || self.tasks[&number].attempts >= self.max_attempts(number) {
-                    self.end(number, TaskState::Dead, record);
+                    self.end_task(number, TaskState::Dead, record);
                 } else {
                     self.back_off(number, after);
                 }
             }
-            Command::Defer { delay_ms, how, .. } => {
-                self.put_back(number, *how, *delay_ms, record, bytes)
+            Command::Defer { delay_ms, mode: how, .. } => {
+                self.return_task(number, *how, *delay_ms, record, bytes)
             }
             other => panic!("{other:?} is no report"),
         }
         Ok(Answer::Reported(true))
     }
 
-    fn put_back(&mut self, number: u64, how: Defer, delay_ms: u64, record: u64, bytes: u64) {
-        self.exit(number);
+    fn return_task(&mut self, number: u64, how: Defer, delay_ms: u64, record: u64, bytes: u64) {
+        self.exit_state(number);
         let end = match how {
             Defer::Nack => AttemptEnd::Nacked,
             Defer::Snooze => AttemptEnd::Snoozed,
             Defer::Release => AttemptEnd::Released,
         };
-        self.note_past(number, end, record, bytes);
+        self.record_past_attempt(number, end, record, bytes);
         if how != Defer::Nack {
             self.tasks.get_mut(&number).expect("it is leased").attempts -= 1;
         } else if self.tasks[&number].attempts >= self.max_attempts(number) {
-            self.end(number, TaskState::Dead, record);
+            self.end_task(number, TaskState::Dead, record);
             return;
         }
         match delay_ms {
             0 => self.make_ready(number, true),
-            _ => self.delay(number, self.now_ms.saturating_add(delay_ms)),
+            _ => self.delay_task(number, self.now_ms.saturating_add(delay_ms)),
         }
     }
 
@@ -304,11 +303,8 @@ impl Model {
             Jitter::Full => 0,
             Jitter::Equal => most / 2,
         };
-        let (entry, now_ms) = (
-            after.place_of(number).map(|place| after.entry(place)),
-            self.now_ms,
-        );
-        let mut told = after.news.changes[self.changes.len()..].iter();
+        let (entry, now_ms) = (after.slot_of(number).map(|place| after.entry(place)), self.now_ms);
+        let mut told = after.events.changes[self.changes.len()..].iter();
         let next = told.find(|change| change.task.number == number);
         let chosen = match next.and_then(|change| change.state) {
             Some(TaskState::Ready) => 0,
@@ -319,7 +315,7 @@ impl Model {
         assert!(allowed, "{number} waits {chosen} ms, not {least} to {most}");
         match chosen {
             0 => self.make_ready(number, false),
-            _ => self.delay(number, now_ms.saturating_add(chosen)),
+            _ => self.delay_task(number, now_ms.saturating_add(chosen)),
         }
     }
 }

@@ -32,7 +32,7 @@ async fn rows_that_wait_for_each_other_become_a_chain() {
         let rig = Rig::start(major).await;
         with_other_queue(&rig).await;
         rig.client.batch_execute(THREE).await.unwrap();
-        rig.drained().await;
+        rig.await_drained().await;
         let states = |tasks: Vec<egret_queue::TaskView>| {
             let mut states: Vec<TaskState> = tasks.iter().map(|task| task.state).collect();
             states.sort_unstable();
@@ -49,19 +49,16 @@ async fn rows_that_wait_for_each_other_become_a_chain() {
 async fn a_chain_of_which_a_queue_takes_nothing_waits_as_a_whole() {
     let rig = Rig::start(18).await;
     with_other_queue(&rig).await;
-    let drained = rig.queues.set_flow(TENANT, "other", None, Some(true));
+    let drained = rig.queues.set_queue_flags(TENANT, "other", None, Some(true));
     drained.await.unwrap();
     rig.client.batch_execute(THREE).await.unwrap();
     let alone = "SELECT egret.enqueue('q', '4')";
     rig.client.batch_execute(alone).await.unwrap();
-    eventually("a task is in the queue", async || {
-        !rig.tasks("q").await.is_empty()
-    })
-    .await;
+    eventually("a task is in the queue", async || !rig.tasks("q").await.is_empty()).await;
     assert_eq!(payloads(&rig.queues, "q").await, ["4"]);
-    let resumed = rig.queues.set_flow(TENANT, "other", None, Some(false));
+    let resumed = rig.queues.set_queue_flags(TENANT, "other", None, Some(false));
     resumed.await.unwrap();
-    rig.drained().await;
+    rig.await_drained().await;
     assert_eq!(payloads(&rig.queues, "q").await, ["1", "3", "4"]);
     rig.stop().await;
 }
@@ -71,13 +68,13 @@ async fn a_chain_with_a_row_that_is_refused_for_good_is_put_aside_and_comes_back
     let rig = Rig::start(18).await;
     // There is no queue `other`.
     rig.client.batch_execute(THREE).await.unwrap();
-    rig.drained().await;
+    rig.await_drained().await;
     assert!(rig.tasks("q").await.is_empty());
     let aside = "SELECT count(*) FROM egret.outbox_rejected WHERE chain IS NOT NULL";
     assert_eq!(count(&rig.client, aside).await, 3);
     with_other_queue(&rig).await;
     assert_eq!(rig.outbox.retry_rejected(None).await.unwrap().1, 3);
-    rig.drained().await;
+    rig.await_drained().await;
     assert_eq!(payloads(&rig.queues, "q").await, ["1", "3"]);
     assert_eq!(rig.tasks("other").await.len(), 1);
     rig.stop().await;
@@ -104,9 +101,7 @@ async fn chains_merge_and_rows_of_other_transactions_are_refused() {
     let (code, message) = rig.refusal(foreign).await;
     assert_eq!(code, "22023", "{message}");
     assert!(message.contains("another transaction"), "{message}");
-    let (code, _) = rig
-        .refusal("SELECT egret.enqueue('q', '6', after => ARRAY[NULL::uuid])")
-        .await;
+    let (code, _) = rig.refusal("SELECT egret.enqueue('q', '6', after => ARRAY[NULL::uuid])").await;
     assert_eq!(code, "22004");
     rig.stop().await;
 }
@@ -138,10 +133,8 @@ async fn an_outbox_of_an_earlier_egret_keeps_its_rows_its_rights_and_what_depend
     assert_eq!(count(&client, may).await, 1);
     let after = "SELECT public.depends(); SELECT egret.enqueue('q', '3', NULL)";
     client.batch_execute(after).await.unwrap();
-    egret_base::lifecycle::Service::start(&outbox)
-        .await
-        .unwrap();
-    super::rig::drained(&client).await;
+    egret_base::lifecycle::Service::start(&outbox).await.unwrap();
+    super::rig::await_drained(&client).await;
     assert_eq!(payloads(&queues, "q").await, ["1", "2", "3"]);
     egret_base::lifecycle::Service::stop(&outbox).await;
     egret_base::lifecycle::Service::stop(&queues).await;

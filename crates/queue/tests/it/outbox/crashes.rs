@@ -23,12 +23,12 @@ const STEP: &str = "EGRET_TEST_OUTBOX_STEP";
 /// Ends the process before a step is taken for the time that the count says.
 struct Crash {
     step: String,
-    left: AtomicU32,
+    remaining: AtomicU32,
 }
 
 impl OutboxSteps for Crash {
     fn before(&self, step: &'static str) {
-        if step == self.step && self.left.fetch_sub(1, Ordering::SeqCst) == 0 {
+        if step == self.step && self.remaining.fetch_sub(1, Ordering::SeqCst) == 0 {
             let own = rustix::process::getpid();
             rustix::process::kill_process(own, rustix::process::Signal::KILL).unwrap();
         }
@@ -46,19 +46,14 @@ fn config() -> QueueConfig {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn child_that_crashes() {
-    let (Ok(directory), Ok(database), Ok(step)) = (
-        std::env::var(DIRECTORY),
-        std::env::var(DATABASE),
-        std::env::var(STEP),
-    ) else {
+    let (Ok(directory), Ok(database), Ok(step)) =
+        (std::env::var(DIRECTORY), std::env::var(DATABASE), std::env::var(STEP))
+    else {
         return;
     };
     let connection: Config = database.parse().unwrap();
     let queues = rig::queues_in(&PathBuf::from(directory), config()).await;
-    let crash = Arc::new(Crash {
-        step,
-        left: AtomicU32::new(1),
-    });
+    let crash = Arc::new(Crash { step, remaining: AtomicU32::new(1) });
     let outbox = rig::outbox(&queues, connection, crash);
     outbox.start().await.unwrap();
     std::future::pending::<()>().await;
@@ -95,11 +90,7 @@ async fn a_crash_between_enqueue_and_delete_makes_no_second_task() {
             &format!("user={}", database.connection().get_user().unwrap()),
         );
         let status = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "outbox::crashes::child_that_crashes",
-                "--nocapture",
-            ])
+            .args(["--exact", "outbox::crashes::child_that_crashes", "--nocapture"])
             .env(DIRECTORY, directory.path())
             .env(DATABASE, url)
             .env(STEP, step)
@@ -115,13 +106,9 @@ async fn a_crash_between_enqueue_and_delete_makes_no_second_task() {
         let before = rig::tasks(&queues, "q").await.len();
         let outbox = rig::outbox(&queues, database.connection(), Arc::new(NoopOutboxSteps));
         outbox.start().await.unwrap();
-        rig::drained(&client).await;
+        rig::await_drained(&client).await;
         let expected: Vec<String> = (1_000..3_500).map(|number| number.to_string()).collect();
-        assert_eq!(
-            payloads(&queues, "q").await,
-            expected,
-            "{step}, {before} before"
-        );
+        assert_eq!(payloads(&queues, "q").await, expected, "{step}, {before} before");
         assert!(before > 0, "{step}");
         let rejected = "SELECT count(*) FROM egret.outbox_rejected";
         assert_eq!(rig::count(&client, rejected).await, 1_500, "{step}");

@@ -27,7 +27,7 @@ async fn explain(client: &Client, sql: &str) -> (Value, u64) {
 }
 
 /// What a look for rows finds while queue `q` exists, and how many blocks it reads.
-async fn look(client: &Client, roles_held: &str, role_queues_max: u32) -> (f64, u64) {
+async fn explain_next_rows(client: &Client, roles_held: &str, role_queues_max: u32) -> (f64, u64) {
     let sql = format!(
         "EXECUTE look ('{{}}', 1000, 1000000, 1000000, 1000000, '{roles_held}', '{{q}}', {role_queues_max})"
     );
@@ -36,7 +36,7 @@ async fn look(client: &Client, roles_held: &str, role_queues_max: u32) -> (f64, 
 }
 
 /// Has a session look as the reader does.
-async fn prepare_look(client: &Client) {
+async fn prepare_next_rows(client: &Client) {
     let settings = include_str!("../../../src/store/outbox/session.sql");
     client.batch_execute(settings).await.unwrap();
     let sql = include_str!("../../../src/store/outbox/next.sql");
@@ -51,11 +51,11 @@ async fn a_look_reads_nothing_of_a_role_that_is_held() {
         rig.client.batch_execute(HELD_ROWS).await.unwrap();
         let others = "SELECT egret.enqueue('q', '1'), egret.enqueue('new', '2')";
         rig.client.batch_execute(others).await.unwrap();
-        prepare_look(&rig.client).await;
+        prepare_next_rows(&rig.client).await;
         // Before the server knows anything of the table, and after.
         for analyze in ["", "ANALYZE egret.outbox"] {
             rig.client.batch_execute(analyze).await.unwrap();
-            let (rows, blocks) = look(&rig.client, "{greedy}", 1_000).await;
+            let (rows, blocks) = explain_next_rows(&rig.client, "{greedy}", 1_000).await;
             assert_eq!(rows, 2.0);
             assert!(blocks < FEW_BLOCKS, "{major} {analyze}: {blocks} blocks");
         }
@@ -70,8 +70,8 @@ async fn a_look_finds_rows_of_a_role_that_is_held_for_queues_that_exist() {
     rig.client.batch_execute(HELD_ROWS).await.unwrap();
     let known = "INSERT INTO egret.outbox (queue, payload, is_json, enqueued_by) VALUES ('q', '', false, 'greedy')";
     rig.client.batch_execute(known).await.unwrap();
-    prepare_look(&rig.client).await;
-    let (rows, blocks) = look(&rig.client, "{greedy}", 1_000).await;
+    prepare_next_rows(&rig.client).await;
+    let (rows, blocks) = explain_next_rows(&rig.client, "{greedy}", 1_000).await;
     assert_eq!(rows, 1.0);
     assert!(blocks < FEW_BLOCKS, "{blocks} blocks");
     rig.stop().await;
@@ -83,8 +83,8 @@ async fn a_look_at_a_role_that_is_tried_again_goes_so_far_only() {
     rig.client.batch_execute(HELD_ROWS).await.unwrap();
     let other = "SELECT egret.enqueue('q', '1')";
     rig.client.batch_execute(other).await.unwrap();
-    prepare_look(&rig.client).await;
-    let (rows, blocks) = look(&rig.client, "{}", 10).await;
+    prepare_next_rows(&rig.client).await;
+    let (rows, blocks) = explain_next_rows(&rig.client, "{}", 10).await;
     assert_eq!(rows, 11.0);
     // For each queue a step to it, a step to its rows, and the row twice.
     assert!(blocks < 2 * FEW_BLOCKS, "{blocks} blocks");

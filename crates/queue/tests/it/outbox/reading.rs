@@ -50,12 +50,9 @@ async fn transactions_that_commit_in_any_order_are_each_a_task_once() {
                 }
             }
         }
-        rig.drained().await;
+        rig.await_drained().await;
         let found = payloads(&rig.queues, "q").await;
-        assert!(
-            found.iter().eq(&committed),
-            "{major}: {found:?} {committed:?}"
-        );
+        assert!(found.iter().eq(&committed), "{major}: {found:?} {committed:?}");
         rig.stop().await;
     }
 }
@@ -73,18 +70,14 @@ async fn rows_that_the_queue_refuses_for_good_are_put_aside() {
         )
         .await
         .unwrap();
-    rig.drained().await;
+    rig.await_drained().await;
     assert_eq!(payloads(&rig.queues, "q").await, ["2"]);
     let rows = "SELECT queue, code, reason FROM egret.outbox_rejected ORDER BY queue, reason";
     let rows = rig.client.query(rows, &[]).await.unwrap();
-    let found: Vec<(String, String, String)> = rows
-        .iter()
-        .map(|row| (row.get(0), row.get(1), row.get(2)))
-        .collect();
-    let codes: Vec<(&str, &str)> = found
-        .iter()
-        .map(|(queue, code, _)| (&**queue, &**code))
-        .collect();
+    let found: Vec<(String, String, String)> =
+        rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
+    let codes: Vec<(&str, &str)> =
+        found.iter().map(|(queue, code, _)| (&**queue, &**code)).collect();
     let invalid = "invalid_request";
     assert_eq!(
         codes,
@@ -104,8 +97,7 @@ async fn rows_that_the_queue_refuses_for_good_are_put_aside() {
     made.await.unwrap();
     let (_, again) = rig.outbox.retry_rejected(None).await.unwrap();
     assert_eq!(again, 5);
-    rig.await_view("four rows are rejected", |view| view.rejected >= 4)
-        .await;
+    rig.await_view("four rows are rejected", |view| view.rejected >= 4).await;
     assert_eq!(payloads(&rig.queues, "nowhere").await, ["1"]);
     rig.stop().await;
 }
@@ -117,7 +109,7 @@ async fn a_queue_that_takes_nothing_in_holds_its_rows_and_no_others() {
     let settings = SettingsChange::default();
     let made = rig.queues.put_queue(TENANT, "drained", &settings);
     made.await.unwrap();
-    let draining = rig.queues.set_flow(TENANT, "drained", None, Some(true));
+    let draining = rig.queues.set_queue_flags(TENANT, "drained", None, Some(true));
     draining.await.unwrap();
     // More than a batch of them, and older than the others.
     rig.client
@@ -128,27 +120,20 @@ async fn a_queue_that_takes_nothing_in_holds_its_rows_and_no_others() {
         .await
         .unwrap();
     let others = "SELECT count(*) FROM egret.outbox WHERE queue = 'q'";
-    rig.await_count("all other rows are read", others, |count| count == 0)
-        .await;
+    rig.await_count("all other rows are read", others, |count| count == 0).await;
     let view = rig.view().await;
     assert_eq!((view.waiting, &*view.reader), (1_500, "reading"));
     assert!(view.held["drained"].contains("draining"), "{view:?}");
-    assert!(
-        log.reason()
-            .is_some_and(|reason| reason.contains("draining"))
-    );
-    let resumed = rig.queues.set_flow(TENANT, "drained", None, Some(false));
+    assert!(log.reason().is_some_and(|reason| reason.contains("draining")));
+    let resumed = rig.queues.set_queue_flags(TENANT, "drained", None, Some(false));
     resumed.await.unwrap();
-    rig.drained().await;
+    rig.await_drained().await;
     assert_eq!(rig.tasks("drained").await.len(), 1_500);
     assert_eq!(rig.tasks("q").await.len(), 1_500);
     // Waiting for that queue is no fault of the outbox.
     assert!(!log.is_active());
     let levels = log.levels();
-    assert!(
-        levels.len() >= 2 && levels.iter().all(|level| level == "INFO"),
-        "{levels:?}"
-    );
+    assert!(levels.len() >= 2 && levels.iter().all(|level| level == "INFO"), "{levels:?}");
     rig.stop().await;
 }
 
@@ -159,11 +144,7 @@ async fn one_egret_reads_and_another_takes_over() {
     rig.await_reading().await;
     let directory = tempfile::tempdir().unwrap();
     let other_queues = rig::queues_in(directory.path(), rig::config()).await;
-    let other = rig::outbox(
-        &other_queues,
-        rig.database.connection(),
-        Arc::new(NoopOutboxSteps),
-    );
+    let other = rig::outbox(&other_queues, rig.database.connection(), Arc::new(NoopOutboxSteps));
     other.start().await.unwrap();
     eventually("the other outbox names the Egret that reads", async || {
         let views = other.list().await.unwrap().outboxes;
@@ -176,12 +157,12 @@ async fn one_egret_reads_and_another_takes_over() {
     .await;
     let enqueue = "SELECT egret.enqueue('q', '1')";
     rig.client.batch_execute(enqueue).await.unwrap();
-    rig.drained().await;
+    rig.await_drained().await;
     assert_eq!(rig.tasks("q").await.len(), 1);
     assert!(log.is_active());
     rig.outbox.stop().await;
     rig.client.batch_execute(enqueue).await.unwrap();
-    rig.drained().await;
+    rig.await_drained().await;
     assert_eq!(rig::tasks(&other_queues, "q").await.len(), 1);
     eventually("the condition ends", async || !log.is_active()).await;
     assert_eq!(log.levels(), ["WARN", "INFO"]);
@@ -195,11 +176,10 @@ async fn a_reader_comes_back_after_its_connection_is_lost() {
     let rig = Rig::start(18).await;
     let reader = "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity
                   WHERE application_name = 'egret/queue' AND datname = current_database() AND query LIKE '%RECURSIVE writer%'";
-    rig.await_count("the reader's session is ended", reader, |count| count > 0)
-        .await;
+    rig.await_count("the reader's session is ended", reader, |count| count > 0).await;
     let enqueue = "SELECT egret.enqueue('q', '1')";
     rig.client.batch_execute(enqueue).await.unwrap();
-    rig.drained().await;
+    rig.await_drained().await;
     assert_eq!(rig.tasks("q").await.len(), 1);
     rig.stop().await;
 }
@@ -216,22 +196,13 @@ async fn other_engines_make_tasks_through_the_sink() {
         key: "views/orders/1",
         ..TaskRequest::default()
     };
-    let other = TaskRequest {
-        key: "views/orders/2",
-        ..request
-    };
-    let unknown = TaskRequest {
-        queue: "nowhere",
-        ..request
-    };
+    let other = TaskRequest { key: "views/orders/2", ..request };
+    let unknown = TaskRequest { queue: "nowhere", ..request };
     let first = sink.enqueue(&[request, other, unknown, request]).await;
     let ids: Vec<_> = first.iter().flatten().map(|receipt| receipt.id).collect();
     assert_eq!((ids.len(), ids[0]), (3, ids[2]), "{first:?}");
     let refused = first[2].as_ref().unwrap_err();
-    assert_eq!(
-        (refused.code, refused.retryable),
-        ("queue_not_found", false)
-    );
+    assert_eq!((refused.code, refused.retryable), ("queue_not_found", false));
     let again = sink.enqueue(&[request]).await;
     let receipt = again[0].as_ref().unwrap();
     assert!(receipt.replayed && receipt.id == ids[0]);
@@ -246,21 +217,17 @@ async fn other_engines_make_tasks_through_the_sink() {
 async fn the_session_of_a_reader_ends_with_its_outbox() {
     let rig = Rig::install_with(
         18,
-        QueueConfig {
-            outbox_poll: ConfigDuration::secs(86_400),
-            ..rig::config()
-        },
+        QueueConfig { outbox_poll: ConfigDuration::secs(86_400), ..rig::config() },
     )
     .await;
     rig.outbox.start().await.unwrap();
     let enqueue = "SELECT egret.enqueue('q', '1')";
     rig.client.batch_execute(enqueue).await.unwrap();
-    rig.drained().await;
+    rig.await_drained().await;
     rig.outbox.remove(None, false).await.unwrap();
     let sessions = "SELECT count(*) FROM pg_stat_activity
                     WHERE application_name = 'egret/queue' AND datname = current_database()";
-    rig.await_count("the reader's session ends", sessions, |count| count == 0)
-        .await;
+    rig.await_count("the reader's session ends", sessions, |count| count == 0).await;
     rig.stop().await;
 }
 
@@ -271,7 +238,7 @@ async fn an_outbox_that_is_made_again_is_read_again() {
     for round in 1..=3 {
         let enqueue = "SELECT egret.enqueue('q', '1')";
         rig.client.batch_execute(enqueue).await.unwrap();
-        rig.drained().await;
+        rig.await_drained().await;
         assert_eq!(rig.tasks("q").await.len(), round);
         rig.outbox.remove(None, false).await.unwrap();
         rig.outbox.install(None, &[]).await.unwrap();
@@ -282,16 +249,14 @@ async fn an_outbox_that_is_made_again_is_read_again() {
     let settings = SettingsChange::default();
     let made = rig.queues.put_queue(TENANT, "drained", &settings);
     made.await.unwrap();
-    let draining = rig.queues.set_flow(TENANT, "drained", None, Some(true));
+    let draining = rig.queues.set_queue_flags(TENANT, "drained", None, Some(true));
     draining.await.unwrap();
     let enqueue = "SELECT egret.enqueue('drained', '1')";
     rig.client.batch_execute(enqueue).await.unwrap();
-    rig.await_view("the row is held", |view| !view.held.is_empty())
-        .await;
+    rig.await_view("the row is held", |view| !view.held.is_empty()).await;
     let delete = "DELETE FROM egret.outbox";
     rig.client.batch_execute(delete).await.unwrap();
-    rig.await_view("no row is held", |view| view.held.is_empty())
-        .await;
+    rig.await_view("no row is held", |view| view.held.is_empty()).await;
     rig.stop().await;
 }
 
@@ -308,20 +273,15 @@ async fn where_outboxes_cannot_be_looked_for_readiness_says_so_and_takes_request
     assert_eq!(rig.outbox.failed_parts(), []);
     allow("false").await;
     rig.outbox.start().await.unwrap();
-    let failed = eventually("a part has failed", async || {
-        rig.outbox.failed_parts().pop()
-    })
-    .await;
+    let failed = eventually("a part has failed", async || rig.outbox.failed_parts().pop()).await;
     assert_eq!(failed.part, "outbox/databases");
     assert!(failed.reason.contains("cannot find out"), "{failed:?}");
     // It is open to all, and names no database.
     let said = format!("{} {}", failed.reason, failed.remedy);
     assert!(!said.contains(&rig.database.name), "{said}");
-    let reason = eventually("the outbox is not ready", async || {
-        match rig.outbox.ready() {
-            Readiness::Ready => None,
-            Readiness::NotReady(reason) | Readiness::Failed(reason) => Some(reason),
-        }
+    let reason = eventually("the outbox is not ready", async || match rig.outbox.ready() {
+        Readiness::Ready => None,
+        Readiness::NotReady(reason) | Readiness::Failed(reason) => Some(reason),
     })
     .await;
     assert!(!reason.contains(&rig.database.name), "{reason}");

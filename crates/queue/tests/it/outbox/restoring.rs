@@ -19,30 +19,21 @@ async fn a_restored_dump_makes_no_second_task() {
         let output = Command::new(programs.join(program))
             .arg("-h")
             .arg(&server.socket_dir)
-            .args([
-                "-p",
-                &server.port.to_string(),
-                "-U",
-                user.get_user().unwrap(),
-            ])
+            .args(["-p", &server.port.to_string(), "-U", user.get_user().unwrap()])
             .args(more)
             .output()
             .unwrap();
-        assert!(
-            output.status.success(),
-            "{program}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
     };
     let dump = tempfile::NamedTempFile::new().unwrap();
     let file = dump.path().to_str().unwrap();
     run("pg_dump", &["-Fc", "-f", file, name]);
 
     rig.outbox.start().await.unwrap();
-    rig.drained().await;
+    rig.await_drained().await;
     let later = "SELECT egret.enqueue('q', '100')";
     rig.client.batch_execute(later).await.unwrap();
-    rig.drained().await;
+    rig.await_drained().await;
     rig.outbox.stop().await;
     assert_eq!(rig.tasks("q").await.len(), 91);
 
@@ -50,22 +41,13 @@ async fn a_restored_dump_makes_no_second_task() {
     run("createdb", &[name]);
     run("pg_restore", &["-d", name, file]);
     let client = rig.database.connect().await;
-    assert_eq!(
-        rig::count(&client, "SELECT count(*) FROM egret.outbox").await,
-        90
-    );
-    let outbox = rig::outbox(
-        &rig.queues,
-        rig.database.connection(),
-        std::sync::Arc::new(NoopOutboxSteps),
-    );
+    assert_eq!(rig::count(&client, "SELECT count(*) FROM egret.outbox").await, 90);
+    let outbox =
+        rig::outbox(&rig.queues, rig.database.connection(), std::sync::Arc::new(NoopOutboxSteps));
     outbox.start().await.unwrap();
     // Keys go on from the clock: what is new is not taken for what was.
-    client
-        .batch_execute("SELECT egret.enqueue('q', '101')")
-        .await
-        .unwrap();
-    rig::drained(&client).await;
+    client.batch_execute("SELECT egret.enqueue('q', '101')").await.unwrap();
+    rig::await_drained(&client).await;
     let found = payloads(&rig.queues, "q").await;
     assert_eq!(found.len(), 92, "{found:?}");
     outbox.stop().await;

@@ -49,16 +49,13 @@ pub async fn queues_in(directory: &Path, config: QueueConfig) -> Queues {
     };
     let queues = Queues::new(options, &mut Registry::default());
     queues.start().await.unwrap();
-    queues
-        .put_queue(TENANT, "q", &SettingsChange::default())
-        .await
-        .unwrap();
+    queues.put_queue(TENANT, "q", &SettingsChange::default()).await.unwrap();
     queues
 }
 
 /// The outbox of one database, not started.
 pub fn outbox(queues: &Queues, connection: Config, steps: Arc<dyn OutboxSteps>) -> Outbox {
-    let databases = Databases::one(connection);
+    let databases = Databases::single(connection);
     Outbox::with_steps(queues.clone(), databases, &mut Registry::default(), steps)
 }
 
@@ -92,14 +89,7 @@ impl Rig {
         let installed = outbox.install(None, &[]).await.unwrap();
         assert_eq!(installed, database.name);
         let client = database.connect().await;
-        Self {
-            database,
-            client,
-            queues,
-            outbox,
-            config,
-            directory,
-        }
+        Self { database, client, queues, outbox, config, directory }
     }
 
     /// Ends engine and outbox, and starts others on what they left.
@@ -124,8 +114,8 @@ impl Rig {
     }
 
     /// Waits until no row waits in the outbox.
-    pub async fn drained(&self) {
-        drained(&self.client).await;
+    pub async fn await_drained(&self) {
+        await_drained(&self.client).await;
     }
 
     /// Every task of a queue, without payloads.
@@ -155,11 +145,7 @@ impl Rig {
     ) -> OutboxView {
         eventually(what, async || {
             let view = self.view().await;
-            if is_expected(&view) {
-                Ok(view)
-            } else {
-                Err(view)
-            }
+            if is_expected(&view) { Ok(view) } else { Err(view) }
         })
         .await
     }
@@ -174,11 +160,7 @@ impl Rig {
     pub async fn await_count(&self, what: &str, sql: &str, is_expected: impl Fn(i64) -> bool) {
         eventually(what, async || {
             let count = count(&self.client, sql).await;
-            if is_expected(count) {
-                Ok(())
-            } else {
-                Err(count)
-            }
+            if is_expected(count) { Ok(()) } else { Err(count) }
         })
         .await;
     }
@@ -196,7 +178,7 @@ pub async fn refusal(client: &Client, sql: &str) -> (String, String) {
 }
 
 /// Waits until no row waits in the outbox.
-pub async fn drained(client: &Client) {
+pub async fn await_drained(client: &Client) {
     eventually("the outbox is empty", async || {
         let left = count(client, "SELECT count(*) FROM egret.outbox").await;
         if left == 0 { Ok(()) } else { Err(left) }
@@ -213,10 +195,8 @@ pub async fn tasks(queues: &Queues, queue: &str) -> Vec<TaskView> {
     let mut all = Vec::new();
     let mut cursor = String::new();
     loop {
-        let page = queues
-            .tasks(TENANT, queue, None::<TaskState>, "", 1_000, &cursor)
-            .await
-            .unwrap();
+        let page =
+            queues.tasks(TENANT, queue, None::<TaskState>, "", 1_000, &cursor).await.unwrap();
         all.extend(page.tasks);
         match page.next {
             Some(next) => cursor = next,

@@ -46,7 +46,7 @@ async fn a_transaction_that_an_upgrade_waits_for_is_named_and_rows_are_written_m
     assert_eq!(rig.tasks("q").await.len(), 0);
     assert_eq!(count(&rig.client, IS_BY_ROLE).await, 0);
     holder.batch_execute("COMMIT").await.unwrap();
-    rig.drained().await;
+    rig.await_drained().await;
     rig.await_reading().await;
     assert_eq!(rig.tasks("q").await.len(), 1);
     assert_eq!(count(&rig.client, IS_BY_ROLE).await, 1);
@@ -65,24 +65,16 @@ async fn a_stop_does_not_wait_for_an_upgrade() {
         AND wait_event_type = 'Lock' AND query LIKE '%DROP CONSTRAINT outbox_pkey%'";
     let mut is_left_waiting = false;
     for _ in 0..ATTEMPTS {
-        let outbox = rig::outbox(
-            &rig.queues,
-            rig.database.connection(),
-            Arc::new(NoopOutboxSteps),
-        );
+        let outbox = rig::outbox(&rig.queues, rig.database.connection(), Arc::new(NoopOutboxSteps));
         outbox.start().await.unwrap();
-        rig.await_count("the statement waits", waiting, |count| count > 0)
-            .await;
+        rig.await_count("the statement waits", waiting, |count| count > 0).await;
         outbox.stop().await;
         is_left_waiting = count(&rig.client, waiting).await > 0;
         if is_left_waiting {
             break;
         }
     }
-    assert!(
-        is_left_waiting,
-        "the stop has waited for the statement each time"
-    );
+    assert!(is_left_waiting, "the stop has waited for the statement each time");
     rig.stop().await;
 }
 
@@ -101,8 +93,7 @@ async fn a_foreign_key_that_an_upgrade_fails_of_is_named_with_the_command_that_d
     })
     .await;
     let is_named = |view: &OutboxView| view.reader.contains(drop_key);
-    rig.await_view("the outbox names the statement", is_named)
-        .await;
+    rig.await_view("the outbox names the statement", is_named).await;
     let refused = rig.outbox.install(None, &[]).await.unwrap_err();
     assert_eq!(refused.code(), "outbox_referenced", "{refused}");
     assert!(refused.to_string().contains(drop_key), "{refused}");
@@ -127,13 +118,12 @@ async fn a_reader_that_fails_at_each_look_for_rows_has_one_condition_until_it_re
     let sessions = "SELECT sessions FROM pg_stat_database WHERE datname = current_database()";
     let before = count(&rig.client, sessions).await;
     let is_enough = |count| count >= before + 9;
-    rig.await_count("three attempts have ended", sessions, is_enough)
-        .await;
+    rig.await_count("three attempts have ended", sessions, is_enough).await;
     assert_eq!(log.levels(), ["WARN"]);
     let mend = "ALTER TABLE egret.outbox RENAME COLUMN put_aside TO traceparent";
     rig.client.batch_execute(mend).await.unwrap();
     rig.client.batch_execute(ENQUEUE).await.unwrap();
-    rig.drained().await;
+    rig.await_drained().await;
     eventually("the condition ends", async || !log.is_active()).await;
     assert_eq!(log.levels(), ["WARN", "INFO"]);
     assert_eq!(rig.tasks("q").await.len(), 1);

@@ -16,7 +16,7 @@ async fn what_is_enqueued_arrives_as_it_was_meant() {
             timeout => '90 s')::text"#;
         let key: String = rig.client.query_one(sql, &[]).await.unwrap().get(0);
         assert_eq!(key.as_bytes()[14], b'7', "{major}: {key}");
-        rig.drained().await;
+        rig.await_drained().await;
         let task = rig.only_task("q").await;
         assert_eq!(task.payload, br#"{"n": 1}"#);
         assert_eq!(task.format, Format::Json);
@@ -30,7 +30,7 @@ async fn what_is_enqueued_arrives_as_it_was_meant() {
         // The same within its window is the same task, though its row has another key.
         let again = "SELECT egret.enqueue('q', '{}', ordering_key => 'k', unique_key => 'u')";
         rig.client.batch_execute(again).await.unwrap();
-        rig.drained().await;
+        rig.await_drained().await;
         assert_eq!(rig.tasks("q").await.len(), 1);
 
         let bytes = r"SELECT egret.enqueue_bytes('b', '\x00ff')";
@@ -38,12 +38,9 @@ async fn what_is_enqueued_arrives_as_it_was_meant() {
         let made = rig.queues.put_queue(super::rig::TENANT, "b", &settings);
         made.await.unwrap();
         rig.client.batch_execute(bytes).await.unwrap();
-        rig.drained().await;
+        rig.await_drained().await;
         let task = rig.only_task("b").await;
-        assert_eq!(
-            (&*task.payload, task.format),
-            (&b"\x00\xff"[..], Format::Bytes)
-        );
+        assert_eq!((&*task.payload, task.format), (&b"\x00\xff"[..], Format::Bytes));
         rig.stop().await;
     }
 }
@@ -88,14 +85,11 @@ async fn only_what_is_committed_becomes_a_task() {
     let prepared = "BEGIN; SET LOCAL egret.outbox_notify = off; SELECT egret.enqueue('q', '8');
          PREPARE TRANSACTION 'outbox_8'";
     rig.client.batch_execute(prepared).await.unwrap();
-    rig.drained().await;
-    assert_eq!(
-        super::rig::payloads(&rig.queues, "q").await,
-        ["2", "4", "5", "6"]
-    );
+    rig.await_drained().await;
+    assert_eq!(super::rig::payloads(&rig.queues, "q").await, ["2", "4", "5", "6"]);
     let commit = "COMMIT PREPARED 'outbox_8'";
     rig.client.batch_execute(commit).await.unwrap();
-    rig.drained().await;
+    rig.await_drained().await;
     assert_eq!(rig.tasks("q").await.len(), 5);
     rig.stop().await;
 }
@@ -111,103 +105,38 @@ const OUT_OF_RANGE: [(&str, &str, &str); 22] = [
         "54000",
         "payload: it has 1048578 bytes, but queue.payload_bytes_max is 1048576",
     ),
-    (
-        "'q', '1', priority => 10",
-        "22023",
-        "priority: 10 is not from 0 to 9",
-    ),
+    ("'q', '1', priority => 10", "22023", "priority: 10 is not from 0 to 9"),
     ("'q', '1', priority => -1", "22023", "priority: -1 is not"),
-    (
-        "'q', '1', max_attempts => 0",
-        "22023",
-        "max_attempts: 0 is not from 1 to 10000",
-    ),
-    (
-        "'q', '1', run_at => now(), delay => '1 s'",
-        "22023",
-        "run_at: it is given beside delay",
-    ),
-    (
-        "'q', '1', run_at => 'infinity'",
-        "22023",
-        "run_at: infinity is not",
-    ),
-    (
-        "'q', '1', delay => '-1 s'",
-        "22023",
-        "delay: -00:00:01 is not from zero to ten years",
-    ),
-    (
-        "'q', '1', delay => '11 years'",
-        "22023",
-        "delay: 11 years is not",
-    ),
-    (
-        "'q', '1', timeout => '11 years'",
-        "22023",
-        "timeout: 11 years is not",
-    ),
-    (
-        "'q', '1', unique_window => '1 s'",
-        "22023",
-        "unique_window: it is given without unique_key",
-    ),
+    ("'q', '1', max_attempts => 0", "22023", "max_attempts: 0 is not from 1 to 10000"),
+    ("'q', '1', run_at => now(), delay => '1 s'", "22023", "run_at: it is given beside delay"),
+    ("'q', '1', run_at => 'infinity'", "22023", "run_at: infinity is not"),
+    ("'q', '1', delay => '-1 s'", "22023", "delay: -00:00:01 is not from zero to ten years"),
+    ("'q', '1', delay => '11 years'", "22023", "delay: 11 years is not"),
+    ("'q', '1', timeout => '11 years'", "22023", "timeout: 11 years is not"),
+    ("'q', '1', unique_window => '1 s'", "22023", "unique_window: it is given without unique_key"),
     (
         "'q', '1', unique_key => repeat('k', 1025)",
         "54000",
         "unique_key: it has 1025 bytes, at most 1024",
     ),
-    (
-        "'q', '1', ordering_key => repeat('ä', 513)",
-        "54000",
-        "ordering_key: it has 1026 bytes",
-    ),
-    (
-        "'q', '1', tags => array_fill('t'::text, '{65}')",
-        "54000",
-        "tags: 65 are given, at most 64",
-    ),
-    (
-        "'q', '1', tags => '{a,NULL}'",
-        "22004",
-        "tags: one of them is null",
-    ),
-    (
-        "'q', '1', tags => ARRAY[repeat('t', 1025)]",
-        "54000",
-        "tags: it has 1025 bytes",
-    ),
-    (
-        "'q', '1', metadata => '[]'",
-        "22023",
-        "metadata: it is not an object",
-    ),
-    (
-        "'q', '1', metadata => '{\"a\": 1}'",
-        "22023",
-        "metadata: the value of 'a' is not a text",
-    ),
-    (
-        "'q', '1', callback_url => 'ftp://x'",
-        "22023",
-        "callback_url: it must begin with http",
-    ),
+    ("'q', '1', ordering_key => repeat('ä', 513)", "54000", "ordering_key: it has 1026 bytes"),
+    ("'q', '1', tags => array_fill('t'::text, '{65}')", "54000", "tags: 65 are given, at most 64"),
+    ("'q', '1', tags => '{a,NULL}'", "22004", "tags: one of them is null"),
+    ("'q', '1', tags => ARRAY[repeat('t', 1025)]", "54000", "tags: it has 1025 bytes"),
+    ("'q', '1', metadata => '[]'", "22023", "metadata: it is not an object"),
+    ("'q', '1', metadata => '{\"a\": 1}'", "22023", "metadata: the value of 'a' is not a text"),
+    ("'q', '1', callback_url => 'ftp://x'", "22023", "callback_url: it must begin with http"),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn values_out_of_range_are_refused_where_they_are_given() {
     let rig = Rig::install(15).await;
     for (arguments, code, says) in OUT_OF_RANGE {
-        let (found, message) = rig
-            .refusal(&format!("SELECT egret.enqueue({arguments})"))
-            .await;
+        let (found, message) = rig.refusal(&format!("SELECT egret.enqueue({arguments})")).await;
         assert_eq!(found, code, "{arguments}: {message}");
         assert!(message.contains(says), "{arguments}: {message}");
     }
-    assert_eq!(
-        count(&rig.client, "SELECT count(*) FROM egret.outbox").await,
-        0
-    );
+    assert_eq!(count(&rig.client, "SELECT count(*) FROM egret.outbox").await, 0);
     rig.stop().await;
 }
 
@@ -224,10 +153,7 @@ async fn a_role_that_may_enqueue_reads_nothing() {
     let (code, message) = refusal(&app, enqueue).await;
     assert_eq!(code, "42501", "{message}");
 
-    rig.outbox
-        .install(None, std::slice::from_ref(&role))
-        .await
-        .unwrap();
+    rig.outbox.install(None, std::slice::from_ref(&role)).await.unwrap();
     app.batch_execute(enqueue).await.unwrap();
     for sql in [
         "SELECT * FROM egret.outbox",
@@ -249,10 +175,7 @@ async fn a_role_that_may_enqueue_reads_nothing() {
     )
     .await
     .unwrap();
-    assert_eq!(
-        count(&rig.client, "SELECT count(*) FROM egret.outbox").await,
-        2
-    );
+    assert_eq!(count(&rig.client, "SELECT count(*) FROM egret.outbox").await, 2);
     let by = format!("SELECT count(*) FROM egret.outbox WHERE enqueued_by = '{role}'");
     // The role that is logged in, not the one set by `SET ROLE`.
     assert_eq!(count(&rig.client, &by).await, 0);
@@ -268,12 +191,7 @@ async fn it_is_removed_without_a_trace_but_not_with_rows() {
     let enqueue = "SELECT egret.enqueue('q', '{}')";
     rig.client.batch_execute(enqueue).await.unwrap();
     let error = rig.outbox.remove(None, false).await.unwrap_err();
-    let QueueError::OutboxInUse {
-        waiting: 1,
-        rejected: 0,
-        ..
-    } = &error
-    else {
+    let QueueError::OutboxInUse { waiting: 1, rejected: 0, .. } = &error else {
         panic!("{error}");
     };
     assert_eq!(rig.view().await.waiting, 1);
@@ -286,10 +204,7 @@ async fn it_is_removed_without_a_trace_but_not_with_rows() {
     assert_eq!(count(&rig.client, left).await, 0);
     assert_eq!(rig.outbox.list().await.unwrap().outboxes, []);
     let error = rig.outbox.remove(None, false).await.unwrap_err();
-    assert!(
-        error.to_string().contains("no database has an outbox"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("no database has an outbox"), "{error}");
     rig.outbox.install(None, &[]).await.unwrap();
     rig.client.batch_execute(enqueue).await.unwrap();
     rig.stop().await;
@@ -306,10 +221,7 @@ async fn a_database_that_does_not_exist_is_not_found_whatever_is_to_be_done_with
     ];
     for refused in refused {
         let error = refused.unwrap_err();
-        assert_eq!(
-            (error.code(), error.kind()),
-            ("database_not_found", Kind::NotFound)
-        );
+        assert_eq!((error.code(), error.kind()), ("database_not_found", Kind::NotFound));
         let message = error.to_string();
         let expected = "database: `not_there` does not exist; there are: ";
         assert!(message.starts_with(expected), "{message}");

@@ -9,23 +9,15 @@ use super::*;
 fn too_many_messages_between_tasks_are_refused_by_name() {
     let mut all = CrashSimulation::new(5);
     all.reopen();
-    let after: Vec<u8> = (1..=50)
-        .flat_map(|number| TaskId::new(1, 0, 0, 1 << 40 | number).to_bytes())
-        .collect();
-    let task = Enqueue {
-        queue: QUEUE,
-        after: &after,
-        ..Enqueue::default()
-    };
+    let after: Vec<u8> =
+        (1..=50).flat_map(|number| TaskId::new(1, 0, 0, 1 << 40 | number).to_bytes()).collect();
+    let task = Enqueue { queue: QUEUE, after: &after, ..Enqueue::default() };
     let tasks: Vec<_> = (0..4).map(|number| (number, task.clone())).collect();
-    let plain = Enqueue {
-        queue: QUEUE,
-        ..Enqueue::default()
-    };
-    let ears = all.ears.clone();
+    let plain = Enqueue { queue: QUEUE, ..Enqueue::default() };
+    let ears = all.sink.clone();
     all.driven().enqueue(&tasks, ears.clone());
     all.driven().enqueue(&[(9, plain)], ears.clone());
-    all.driven().turn().expect("the disk works");
+    all.driven().run_turn().expect("the disk works");
     let heard = ears.take();
     let refused = heard.iter().filter(|heard| {
         matches!(heard, SinkEvent::Enqueued(_, Err(QueueError::Limit(limit)))
@@ -45,14 +37,12 @@ fn a_clock_that_goes_back_stops_no_timer_and_lets_none_run_early() {
     let driven = all.driven.as_mut().expect("it is open");
     driven.add_credits(worker, 1);
     all.turn();
-    assert_eq!(all.known.leases().len(), 1);
+    assert_eq!(all.history.leases().len(), 1);
     let lost_after = |all: &mut CrashSimulation, passed_ms: u64| {
         all.clock.advance(Duration::from_millis(passed_ms));
-        all.driven().turn().expect("the disk works");
-        let heard = all.ears.take();
-        heard
-            .iter()
-            .any(|heard| matches!(heard, SinkEvent::Lost(_)))
+        all.driven().run_turn().expect("the disk works");
+        let heard = all.sink.take();
+        heard.iter().any(|heard| matches!(heard, SinkEvent::Lost(_)))
     };
     // A lease is for 200 ms.
     all.clock.set_back(Duration::from_secs(3_600));
@@ -68,7 +58,7 @@ fn a_clock_that_goes_back_stops_no_timer_and_lets_none_run_early() {
     all.clock.set_back(Duration::from_secs(3_600));
     all.reopen();
     let leased = |all: &mut CrashSimulation| {
-        let queue = all.driven().state().queue_with(QUEUE).expect("it was put");
+        let queue = all.driven().state().queue_by_id(QUEUE).expect("it was put");
         queue.counts()[TaskState::Leased as usize]
     };
     assert_eq!(leased(&mut all), 1);

@@ -18,49 +18,32 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    pub fn begin(model: &Model, queue: u32, chance: &mut SplitMix64) -> Self {
-        let state = TaskState::ALL[chance.below(7) as usize];
-        let first = model
-            .list(queue, state)
-            .iter()
-            .map(|number| (*number, model.tasks[number].moves));
-        Self {
-            queue,
-            state,
-            next: 0,
-            first: first.collect(),
-            seen: BTreeSet::new(),
-        }
+    pub fn start(model: &Model, queue: u32, chance: &mut SplitMix64) -> Self {
+        let state = TaskState::ALL[chance.next_below(7) as usize];
+        let first =
+            model.list(queue, state).iter().map(|number| (*number, model.tasks[number].moves));
+        Self { queue, state, next: 0, first: first.collect(), seen: BTreeSet::new() }
     }
 
     /// Reads a page; `true` at the end.
-    pub fn go_on(&mut self, state: &State, model: &Model, limit: usize) -> bool {
+    pub fn next_page(&mut self, state: &State, model: &Model, limit: usize) -> bool {
         if model.queue(self.queue).is_err() {
             return true;
         }
-        let page = state.page(self.queue, self.state, self.next, limit, |_| true);
-        assert!(page.places.len() <= limit);
-        for place in page.places {
+        let page = state.list_page(self.queue, self.state, self.next, limit, |_| true);
+        assert!(page.slots.len() <= limit);
+        for place in page.slots {
             let number = state.entry(place).number;
             let moves = model.tasks[&number].moves;
-            assert!(
-                self.seen.insert((number, moves)),
-                "{number} is listed twice"
-            );
+            assert!(self.seen.insert((number, moves)), "{number} is listed twice");
         }
         if let Some(next) = page.next {
             self.next = next;
             return false;
         }
         for (number, moves) in &self.first {
-            let stays = model
-                .tasks
-                .get(number)
-                .is_some_and(|task| task.moves == *moves);
-            assert!(
-                !stays || self.seen.contains(&(*number, *moves)),
-                "{number} is not listed"
-            );
+            let stays = model.tasks.get(number).is_some_and(|task| task.moves == *moves);
+            assert!(!stays || self.seen.contains(&(*number, *moves)), "{number} is not listed");
         }
         true
     }

@@ -16,21 +16,21 @@ pub struct Side {
     /// The clock of this turn, while nothing has been written in it.
     clock: Option<(u64, u64)>,
     /// Every lease ever given: number of the task, token.
-    pub given: Vec<(u64, u64)>,
+    pub leases: Vec<(u64, u64)>,
     pub cursors: Vec<Cursor>,
 }
 
 impl Side {
     pub fn new() -> Self {
         let mut state = State::default();
-        state.news.wanted = true;
+        state.events.wants_changes = true;
         Self {
             state,
             model: Model::new(),
             replica: State::default(),
             seq: 0,
             clock: None,
-            given: Vec::new(),
+            leases: Vec::new(),
             cursors: Vec::new(),
         }
     }
@@ -53,19 +53,16 @@ impl Side {
     /// Does a command everywhere and compares.
     pub fn run(&mut self, command: &Command<'_>) -> Result<Answer, Refusal> {
         let seq = self.seq + 1 + u64::from(self.clock.is_some());
-        let news = &mut self.state.news;
+        let news = &mut self.state.events;
         news.changes.clear();
-        news.lost.clear();
-        news.turned.clear();
-        news.detached.clear();
+        news.lost_leases.clear();
+        news.readiness_changes.clear();
+        news.orphaned_attachments.clear();
         self.model.changes.clear();
-        self.model.lost.clear();
-        self.model.detached.clear();
+        self.model.lost_leases.clear();
+        self.model.orphaned_attachments.clear();
         let ids: Vec<u32> = self.model.queues.keys().copied().collect();
-        let idle: Vec<u32> = ids
-            .into_iter()
-            .filter(|id| !self.model.has_turn(*id))
-            .collect();
+        let idle: Vec<u32> = ids.into_iter().filter(|id| !self.model.can_dispatch(*id)).collect();
         let answer = self.perform(seq, command);
         let expected = self.model.apply(seq, command, &answer, &self.state);
         let plain = match answer.clone() {
@@ -76,22 +73,22 @@ impl Side {
             other => other,
         };
         assert_eq!(plain, expected, "answer of {command:?}");
-        let news = &self.state.news;
+        let news = &self.state.events;
         assert_eq!(news.changes, self.model.changes, "changes by {command:?}");
-        assert_eq!(news.lost, self.model.lost, "leases lost by {command:?}");
+        assert_eq!(news.lost_leases, self.model.lost_leases, "leases lost by {command:?}");
         assert_eq!(news.miscounts, 0, "sums after {command:?}");
         let model = &self.model;
-        assert_eq!(news.detached, model.detached, "files left by {command:?}");
+        assert_eq!(
+            news.orphaned_attachments, model.orphaned_attachments,
+            "files left by {command:?}"
+        );
         for id in idle {
-            let told = news.turned.contains(&id) || !self.model.has_turn(id);
-            assert!(
-                told,
-                "nobody is told that queue {id} has its turn after {command:?}"
-            );
+            let told = news.readiness_changes.contains(&id) || !self.model.can_dispatch(id);
+            assert!(told, "nobody is told that queue {id} has its turn after {command:?}");
         }
         if let Ok(Answer::Claimed(claimed)) = &answer {
             let leases = claimed.iter().map(|one| (one.task.number, one.token));
-            self.given.extend(leases);
+            self.leases.extend(leases);
         }
         self.write(command, &answer);
         self.check_counts();
@@ -102,15 +99,10 @@ impl Side {
         let state = &mut self.state;
         match command {
             Command::Enqueue(task) => state.enqueue(seq, task).map(|enqueued| match enqueued {
-                EnqueueOutcome::Made(task) => Answer::Made(task),
-                EnqueueOutcome::Replayed(task) => Answer::Replayed(task),
+                EnqueueOutcome::Created(task) => Answer::Made(task),
+                EnqueueOutcome::Duplicate(task) => Answer::Replayed(task),
             }),
-            Command::Claim {
-                queue,
-                worker,
-                count,
-                lease_ms,
-            } => {
+            Command::Claim { queue, worker, count, lease_ms } => {
                 let mut claimed = Vec::new();
                 state.claim(*queue, worker, *count, *lease_ms, &mut claimed);
                 Ok(Answer::Claimed(claimed))
@@ -119,34 +111,22 @@ impl Side {
             Command::CompleteAttached(held) => {
                 state.complete_attached(seq, held).map(Answer::Reported)
             }
-            Command::Fail { held, permanent } => {
+            Command::Fail { report: held, permanent } => {
                 state.fail(seq, held, *permanent).map(Answer::Reported)
             }
-            Command::Defer {
-                held,
-                delay_ms,
-                how,
-            } => state
-                .defer(seq, held, *delay_ms, *how)
-                .map(Answer::Reported),
-            Command::Heartbeat { held, lease_ms } => {
+            Command::Defer { report: held, delay_ms, mode: how } => {
+                state.defer(seq, held, *delay_ms, *how).map(Answer::Reported)
+            }
+            Command::Heartbeat { report: held, lease_ms } => {
                 state.heartbeat(held, *lease_ms).map(Answer::Until)
             }
-            Command::Purge {
-                queue,
-                states,
-                count,
-            } => state.purge(*queue, *states, *count).map(Answer::Purged),
+            Command::Purge { queue, states, count } => {
+                state.purge(*queue, *states, *count).map(Answer::Purged)
+            }
             Command::Advance { budget } => Ok(Answer::More(state.advance(*budget))),
-            Command::Tick {
-                tenant,
-                name,
-                tick_ms,
-                next_ms,
-                tasks,
-            } => state
-                .tick(tenant, name, *tick_ms, *next_ms, *tasks)
-                .map(Answer::Ticked),
+            Command::Tick { tenant, name, tick_ms, next_ms, tasks } => {
+                state.tick(tenant, name, *tick_ms, *next_ms, *tasks).map(Answer::Ticked)
+            }
             other => state.apply(seq, other).map(|()| Answer::Done),
         }
     }
@@ -160,20 +140,13 @@ impl Side {
         }
         self.write_clock();
         match (command, answer) {
-            (
-                Command::Claim {
-                    queue,
+            (Command::Claim { queue, worker, lease_ms, .. }, Ok(Answer::Claimed(claimed))) => self
+                .replay(&Command::Claim {
+                    queue: *queue,
                     worker,
-                    lease_ms,
-                    ..
-                },
-                Ok(Answer::Claimed(claimed)),
-            ) => self.replay(&Command::Claim {
-                queue: *queue,
-                worker,
-                count: claimed.len() as u32,
-                lease_ms: *lease_ms,
-            }),
+                    count: claimed.len() as u32,
+                    lease_ms: *lease_ms,
+                }),
             _ => self.replay(command),
         }
     }
@@ -193,20 +166,20 @@ impl Side {
         assert_eq!(read, *command);
         let applied = self.replica.apply(self.seq, &read);
         assert_eq!(applied, Ok(()), "replay of {command:?}");
-        assert!(self.replica.news.changes.is_empty());
-        self.replica.news.lost.clear();
-        self.replica.news.turned.clear();
+        assert!(self.replica.events.changes.is_empty());
+        self.replica.events.lost_leases.clear();
+        self.replica.events.readiness_changes.clear();
     }
 
     /// A lease: one of those given lately, or long ago, or never.
     pub fn some_lease(&self, chance: &mut SplitMix64) -> (u64, u64) {
-        let count = self.given.len() as u64;
-        match chance.below(20) {
-            _ if count == 0 => (1 + chance.below(5), 0),
-            0 => (1 + chance.below(20), 0),
-            1 => (1 + chance.below(20), 1 << 40 | chance.below(20)),
-            2..6 => self.given[chance.below(count) as usize],
-            _ => self.given[(count - 1 - chance.below(count.min(6))) as usize],
+        let count = self.leases.len() as u64;
+        match chance.next_below(20) {
+            _ if count == 0 => (1 + chance.next_below(5), 0),
+            0 => (1 + chance.next_below(20), 0),
+            1 => (1 + chance.next_below(20), 1 << 40 | chance.next_below(20)),
+            2..6 => self.leases[chance.next_below(count) as usize],
+            _ => self.leases[(count - 1 - chance.next_below(count.min(6))) as usize],
         }
     }
 }

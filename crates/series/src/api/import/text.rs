@@ -8,7 +8,7 @@ use egret_metrics_wire::exposition::{TextFormat, TextItem, TextReader};
 use egret_metrics_wire::json_lines::JsonLine;
 use egret_metrics_wire::table::TableColumns;
 
-use super::{Batch, LINE_BYTES_MAX, text_of};
+use super::{Batch, LINE_BYTES_MAX, parse_utf8};
 use crate::api::Series;
 use crate::api::write::{WriteCounts, WrittenValue};
 use crate::core::metadata::{Describe, Description, MetadataLines};
@@ -36,13 +36,13 @@ pub struct Import {
     format: ImportFormat,
     now_ms: TimeMs,
     /// Text that has not been read yet.
-    rest: Vec<u8>,
+    unread: Vec<u8>,
     /// Lines that were read.
     lines: u64,
     columns: Option<TableColumns>,
     /// Whether OpenMetrics has said that it is whole.
     has_ended: bool,
-    written: WriteCounts,
+    counts: WriteCounts,
 }
 
 impl ImportFormat {
@@ -57,24 +57,21 @@ impl ImportFormat {
     /// The format with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         let mut names = Self::NAMES.iter();
-        let found = names.find(|(known, _)| *known == name);
-        found.map(|(_, format)| *format)
+        let entry = names.find(|(known, _)| *known == name);
+        entry.map(|(_, format)| *format)
     }
 
     /// End of the last complete line.
-    fn whole(self, text: &[u8]) -> Option<usize> {
+    fn find_complete_end(self, text: &[u8]) -> Option<usize> {
         if self != Self::Csv {
-            return text
-                .iter()
-                .rposition(|byte| *byte == b'\n')
-                .map(|at| at + 1);
+            return text.iter().rposition(|byte| *byte == b'\n').map(|at| at + 1);
         }
         // Between quotes, a newline ends no row.
         let (mut is_quoted, mut end) = (false, None);
-        for (at, byte) in text.iter().enumerate() {
+        for (index, byte) in text.iter().enumerate() {
             match byte {
                 b'"' => is_quoted = !is_quoted,
-                b'\n' if !is_quoted => end = Some(at + 1),
+                b'\n' if !is_quoted => end = Some(index + 1),
                 _ => {}
             }
         }
@@ -89,11 +86,11 @@ impl Import {
             now_ms: series.now_ms(),
             series,
             format,
-            rest: Vec::new(),
+            unread: Vec::new(),
             lines: 0,
             columns: None,
             has_ended: false,
-            written: WriteCounts::default(),
+            counts: WriteCounts::default(),
         }
     }
 
@@ -103,17 +100,17 @@ impl Import {
     /// [`SeriesError::Wire`] for what is no such text or has a line that is too long, and those of
     /// writing. What was taken in before stays. Lines that cannot be read are counted.
     pub async fn push(&mut self, bytes: &[u8]) -> Result<(), SeriesError> {
-        self.rest.extend_from_slice(bytes);
-        if self.rest.len() < PIECE_BYTES {
+        self.unread.extend_from_slice(bytes);
+        if self.unread.len() < PIECE_BYTES {
             return Ok(());
         }
-        let Some(end) = self.format.whole(&self.rest) else {
-            let checked = LINE_BYTES_MAX.check(self.rest.len() as u64);
+        let Some(end) = self.format.find_complete_end(&self.unread) else {
+            let checked = LINE_BYTES_MAX.check(self.unread.len() as u64);
             return Ok(checked.map_err(WireError::from)?);
         };
-        let rest = self.rest.split_off(end);
-        let piece = std::mem::replace(&mut self.rest, rest);
-        self.read(&piece).await
+        let incomplete = self.unread.split_off(end);
+        let piece = std::mem::replace(&mut self.unread, incomplete);
+        self.read_piece(&piece).await
     }
 
     /// Takes in the last of it, and tells what became of the samples.
@@ -121,34 +118,32 @@ impl Import {
     /// # Errors
     /// As [`Import::push`].
     pub async fn finish(mut self) -> Result<WriteCounts, SeriesError> {
-        let piece = std::mem::take(&mut self.rest);
-        self.read(&piece).await?;
+        let piece = std::mem::take(&mut self.unread);
+        self.read_piece(&piece).await?;
         if self.format == ImportFormat::OpenMetrics && !self.has_ended {
             let reason = "the text does not end with # EOF: it is truncated";
-            self.written.rejected.add(0, reason);
+            self.counts.rejected.add(0, reason);
         }
-        Ok(self.written)
+        Ok(self.counts)
     }
 
-    async fn read(&mut self, piece: &[u8]) -> Result<(), SeriesError> {
+    async fn read_piece(&mut self, piece: &[u8]) -> Result<(), SeriesError> {
         let series = self.series.clone();
         let mut batch = Batch::new(&series);
         match self.format {
             ImportFormat::Prometheus => {
-                self.read_text(piece, TextFormat::Prometheus, &mut batch)
-                    .await?;
+                self.read_text(piece, TextFormat::Prometheus, &mut batch).await?;
             }
             ImportFormat::OpenMetrics => {
-                self.read_text(piece, TextFormat::OpenMetrics, &mut batch)
-                    .await?;
+                self.read_text(piece, TextFormat::OpenMetrics, &mut batch).await?;
             }
             ImportFormat::Csv => self.read_rows(piece, &mut batch).await?,
             ImportFormat::JsonLines => self.read_lines(piece, &mut batch).await?,
         }
-        let written = batch.finish().await?;
-        self.written.samples += written.samples;
-        self.written.late += written.late;
-        self.written.rejected.merge(written.rejected);
+        let counts = batch.finish().await?;
+        self.counts.samples += counts.samples;
+        self.counts.late += counts.late;
+        self.counts.rejected.merge(counts.rejected);
         Ok(())
     }
 
@@ -158,34 +153,28 @@ impl Import {
         format: TextFormat,
         batch: &mut Batch<'_>,
     ) -> Result<(), SeriesError> {
-        let mut reader = TextReader::new(text_of(piece, "text")?, format);
-        let mut gathered = MetadataLines::default();
+        let mut reader = TextReader::new(parse_utf8(piece, "text")?, format);
+        let mut metadata_lines = MetadataLines::default();
         let series = self.series.clone();
-        let describe = &mut |said: Description<'_>| drop(series.describe(said));
+        let describe = &mut |description: Description<'_>| drop(series.describe(description));
         while let Some(item) = reader.next() {
             match item {
-                Ok(TextItem::Sample {
-                    labels,
-                    value,
-                    time_ms,
-                }) => {
+                Ok(TextItem::Sample { labels, value, time_ms }) => {
                     let pairs = labels.iter().map(|(name, value)| (&**name, &**value));
-                    if let Some(labels) = batch.check(pairs.collect(), 1) {
-                        batch
-                            .add(labels, time_ms.unwrap_or(self.now_ms), value)
-                            .await?;
+                    if let Some(labels) = batch.check_labels(pairs.collect(), 1) {
+                        batch.add(labels, time_ms.unwrap_or(self.now_ms), value).await?;
                     }
                 }
-                Ok(item) => gathered.take(item, describe),
+                Ok(item) => metadata_lines.add_item(item, describe),
                 Err(mut error) => {
                     error.line += self.lines;
-                    batch.written.rejected.add(1, error);
+                    batch.counts.rejected.add(1, error);
                 }
             }
         }
-        gathered.finish(describe);
+        metadata_lines.finish(describe);
         self.has_ended |= reader.has_ended();
-        self.lines += reader.line();
+        self.lines += reader.lines_read();
         Ok(())
     }
 
@@ -199,33 +188,26 @@ impl Import {
                 Ok(false) => break,
                 Ok(true) => {}
                 Err(error) => {
-                    batch
-                        .written
-                        .rejected
-                        .add(1, format_args!("line {line}: {error}"));
+                    batch.counts.rejected.add(1, format_args!("line {line}: {error}"));
                     continue;
                 }
             }
             let Some(columns) = &self.columns else {
-                let columns = TableColumns::read(row.iter());
-                self.columns = Some(columns.map_err(|problem| WireError::Message {
-                    message: "csv",
-                    problem,
-                })?);
+                let columns = TableColumns::parse_header(row.iter());
+                self.columns = Some(
+                    columns.map_err(|problem| WireError::Message { message: "csv", problem })?,
+                );
                 continue;
             };
-            match columns.row(|at| row.get(at)) {
-                Ok(read) => {
-                    if let Some(labels) = batch.check(read.labels, 1) {
-                        let time_ms = read.time_ms.unwrap_or(self.now_ms);
-                        batch.add(labels, time_ms, read.value).await?;
+            match columns.parse_row(|index| row.get(index)) {
+                Ok(sample) => {
+                    if let Some(labels) = batch.check_labels(sample.labels, 1) {
+                        let time_ms = sample.time_ms.unwrap_or(self.now_ms);
+                        batch.add(labels, time_ms, sample.value).await?;
                     }
                 }
                 Err(problem) => {
-                    batch
-                        .written
-                        .rejected
-                        .add(1, format_args!("line {line}: {problem}"));
+                    batch.counts.rejected.add(1, format_args!("line {line}: {problem}"));
                 }
             }
         }
@@ -234,37 +216,33 @@ impl Import {
     }
 
     async fn read_lines(&mut self, piece: &[u8], batch: &mut Batch<'_>) -> Result<(), SeriesError> {
-        for line in text_of(piece, "json lines")?.lines() {
+        for line in parse_utf8(piece, "json lines")?.lines() {
             self.lines += 1;
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            let read = match JsonLine::read(line) {
+            let json_line = match JsonLine::parse(line) {
                 Ok(read) => read,
                 Err(problem) => {
                     let reason = format_args!("line {}: {problem}", self.lines).to_string();
-                    batch.written.rejected.add(1, reason);
+                    batch.counts.rejected.add(1, reason);
                     continue;
                 }
             };
-            let pairs = read
-                .labels
-                .0
-                .iter()
-                .map(|(name, value)| (&**name, &**value));
-            let count = (read.samples().count() + read.histograms().count()) as u64;
-            let Some(labels) = batch.check(pairs.collect(), count) else {
+            let pairs = json_line.labels.0.iter().map(|(name, value)| (&**name, &**value));
+            let count = (json_line.samples().count() + json_line.histograms().count()) as u64;
+            let Some(labels) = batch.check_labels(pairs.collect(), count) else {
                 continue;
             };
-            for (time_ms, value) in read.samples() {
+            for (time_ms, value) in json_line.samples() {
                 batch.add(labels.clone(), time_ms, value).await?;
             }
-            for histogram in read.histograms() {
+            for histogram in json_line.histograms() {
                 let histogram = match histogram {
                     Ok(histogram) => histogram,
                     Err(problem) => {
                         let reason = format_args!("line {}: {problem}", self.lines).to_string();
-                        batch.written.rejected.add(1, reason);
+                        batch.counts.rejected.add(1, reason);
                         continue;
                     }
                 };

@@ -22,20 +22,20 @@ impl BitWriter {
             64 => value,
             count => value & ((1 << count) - 1),
         };
-        let (at, used) = (self.len / 64, (self.len % 64) as u32);
+        let (index, used) = (self.len / 64, (self.len % 64) as u32);
         let free = 64 - used;
         if count < free {
             self.word |= value << (free - count);
-            words[at].store(self.word, Ordering::Relaxed);
+            words[index].store(self.word, Ordering::Relaxed);
         } else {
-            let rest = count - free;
-            words[at].store(self.word | value >> rest, Ordering::Relaxed);
-            self.word = match rest {
+            let remaining = count - free;
+            words[index].store(self.word | value >> remaining, Ordering::Relaxed);
+            self.word = match remaining {
                 0 => 0,
                 rest => value << (64 - rest),
             };
-            if rest > 0 {
-                words[at + 1].store(self.word, Ordering::Relaxed);
+            if remaining > 0 {
+                words[index + 1].store(self.word, Ordering::Relaxed);
             }
         }
         self.len += count as usize;
@@ -60,19 +60,17 @@ impl<'words> BitReader<'words> {
     }
 
     #[inline(always)]
-    fn word(&self, at: usize) -> u64 {
-        self.words
-            .get(at)
-            .map_or(0, |word| word.load(Ordering::Relaxed))
+    fn word(&self, index: usize) -> u64 {
+        self.words.get(index).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     /// The next 64 bits, without going on.
     #[inline(always)]
     pub(crate) fn peek(&self) -> u64 {
-        let (at, used) = (self.position / 64, self.position % 64);
+        let (index, used) = (self.position / 64, self.position % 64);
         match used {
-            0 => self.word(at),
-            used => self.word(at) << used | self.word(at + 1) >> (64 - used),
+            0 => self.word(index),
+            used => self.word(index) << used | self.word(index + 1) >> (64 - used),
         }
     }
 

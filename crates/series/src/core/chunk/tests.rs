@@ -14,7 +14,7 @@ fn fill(samples: &[(TimeMs, f64)]) -> Vec<Chunk> {
             chunks.push(appender.begin_next(*time_ms, *value));
         }
         assert_eq!(
-            (appender.last_ms(), appender.last().to_bits()),
+            (appender.last_ms(), appender.last_value().to_bits()),
             (*time_ms, value.to_bits())
         );
     }
@@ -24,16 +24,12 @@ fn fill(samples: &[(TimeMs, f64)]) -> Vec<Chunk> {
 
 fn read(chunks: &[Chunk]) -> Vec<(TimeMs, u64)> {
     let samples = chunks.iter().flat_map(Chunk::samples);
-    samples
-        .map(|(time_ms, value)| (time_ms, value.to_bits()))
-        .collect()
+    samples.map(|(time_ms, value)| (time_ms, value.to_bits())).collect()
 }
 
 fn bits(samples: &[(TimeMs, f64)]) -> Vec<(TimeMs, u64)> {
     let samples = samples.iter();
-    samples
-        .map(|(time_ms, value)| (*time_ms, value.to_bits()))
-        .collect()
+    samples.map(|(time_ms, value)| (*time_ms, value.to_bits())).collect()
 }
 
 fn value() -> impl Strategy<Value = f64> {
@@ -95,9 +91,7 @@ fn a_chunk_can_be_read_while_it_grows() {
         if appender.push(time_ms, value).is_err() {
             appender.begin_next(time_ms, value);
         }
-        sender
-            .send(appender.chunk().clone())
-            .expect("the reader reads");
+        sender.send(appender.chunk().clone()).expect("the reader reads");
     }
     drop(sender);
     reader.join().expect("what it read was right");

@@ -12,7 +12,7 @@ use super::{AppendOutcome, FlushedRange};
 use crate::core::chunk::{Appender, Chunk};
 
 /// Samples out of order that a series gathers before it makes a chunk of them.
-const LATE_MAX: usize = 256;
+const LATE_SAMPLES_MAX: usize = 256;
 
 /// Samples of a series: chunks in the order of time, and separately those out of order.
 #[derive(Clone, Debug, Default)]
@@ -20,58 +20,54 @@ pub struct SeriesChunks {
     /// Full chunks, then the open one.
     pub chunks: Vec<Chunk>,
     /// Samples of the first chunk that are in blocks, and so of no interest here.
-    flushed: usize,
+    flushed_samples: usize,
     /// Boxed, as most series have none.
-    rare: Option<Box<OutOfOrderChunks>>,
+    out_of_order: Option<Box<OutOfOrderChunks>>,
 }
 
 /// Late samples and native histograms, which few series have.
 #[derive(Clone, Debug, Default)]
-pub struct OutOfOrderChunks {
+pub(crate) struct OutOfOrderChunks {
     /// Chunks of samples that came late, each ascending in itself, in the order of their making.
     pub late_chunks: Vec<Chunk>,
     /// The others that came late, ascending.
-    late: Vec<(TimeMs, f64)>,
+    late_samples: Vec<(TimeMs, f64)>,
     /// Native histograms with their times, ascending.
     pub histograms: Vec<(TimeMs, Arc<Histogram>)>,
 }
 
-static NOTHING_RARE: OutOfOrderChunks = OutOfOrderChunks {
-    late_chunks: Vec::new(),
-    late: Vec::new(),
-    histograms: Vec::new(),
-};
+static NO_OUT_OF_ORDER: OutOfOrderChunks =
+    OutOfOrderChunks { late_chunks: Vec::new(), late_samples: Vec::new(), histograms: Vec::new() };
 
 impl OutOfOrderChunks {
     fn is_empty(&self) -> bool {
-        self.late_chunks.is_empty() && self.late.is_empty() && self.histograms.is_empty()
+        self.late_chunks.is_empty() && self.late_samples.is_empty() && self.histograms.is_empty()
     }
 
-    fn take_late(&mut self, time_ms: TimeMs, value: f64, grown: &mut isize) -> AppendOutcome {
-        match self
-            .late
-            .binary_search_by_key(&time_ms, |(other, _)| *other)
-        {
-            Ok(at) if self.late[at].1.to_bits() == value.to_bits() => return AppendOutcome::Same,
+    fn add_late(&mut self, time_ms: TimeMs, value: f64, grown_bytes: &mut isize) -> AppendOutcome {
+        match self.late_samples.binary_search_by_key(&time_ms, |(other, _)| *other) {
+            Ok(index) if self.late_samples[index].1.to_bits() == value.to_bits() => {
+                return AppendOutcome::Duplicate;
+            }
             Ok(_) => return AppendOutcome::Conflict,
-            Err(at) => self.late.insert(at, (time_ms, value)),
+            Err(at) => self.late_samples.insert(at, (time_ms, value)),
         }
-        *grown += size_of_val(&self.late[0]) as isize;
-        if self.late.len() >= LATE_MAX {
-            *grown += self.pack_late();
+        *grown_bytes += size_of_val(&self.late_samples[0]) as isize;
+        if self.late_samples.len() >= LATE_SAMPLES_MAX {
+            *grown_bytes += self.pack_late();
         }
         AppendOutcome::Late
     }
 
     fn pack_late(&mut self) -> isize {
-        let before = self.late_chunks.len();
-        let late = std::mem::take(&mut self.late);
-        pack(&late, &mut self.late_chunks);
-        let chunks = self.late_chunks[before..].iter().map(Chunk::size_bytes);
-        chunks.sum::<usize>() as isize - size_of_val(&*late) as isize
+        let chunks_before = self.late_chunks.len();
+        let late_samples = std::mem::take(&mut self.late_samples);
+        pack_chunks(&late_samples, &mut self.late_chunks);
+        let chunks = self.late_chunks[chunks_before..].iter().map(Chunk::size_bytes);
+        chunks.sum::<usize>() as isize - size_of_val(&*late_samples) as isize
     }
 
-    fn take_histogram(&mut self, time_ms: TimeMs, histogram: Arc<Histogram>) -> AppendOutcome {
+    fn add_histogram(&mut self, time_ms: TimeMs, histogram: Arc<Histogram>) -> AppendOutcome {
         match self.histograms.last() {
             Some((last_ms, _)) if *last_ms >= time_ms => {}
             _ => {
@@ -79,11 +75,8 @@ impl OutOfOrderChunks {
                 return AppendOutcome::InOrder;
             }
         }
-        match self
-            .histograms
-            .binary_search_by_key(&time_ms, |(other, _)| *other)
-        {
-            Ok(at) if self.histograms[at].1.is_same(&histogram) => AppendOutcome::Same,
+        match self.histograms.binary_search_by_key(&time_ms, |(other, _)| *other) {
+            Ok(index) if self.histograms[index].1.is_same(&histogram) => AppendOutcome::Duplicate,
             Ok(_) => AppendOutcome::Conflict,
             Err(at) => {
                 self.histograms.insert(at, (time_ms, histogram));
@@ -96,8 +89,8 @@ impl OutOfOrderChunks {
     fn within(&self, start: TimeMs, end: TimeMs) -> Self {
         Self {
             late_chunks: self.late_chunks.clone(),
-            late: between(&self.late, start, end).to_vec(),
-            histograms: between(&self.histograms, start, end).to_vec(),
+            late_samples: slice_between(&self.late_samples, start, end).to_vec(),
+            histograms: slice_between(&self.histograms, start, end).to_vec(),
         }
     }
 }
@@ -108,21 +101,20 @@ fn histogram_bytes(histogram: &Histogram) -> usize {
 }
 
 /// Those from `start` to `end`, both included, of what ascends.
-fn between<T>(all: &[(TimeMs, T)], start: TimeMs, end: TimeMs) -> &[(TimeMs, T)] {
-    let from = all.partition_point(|(time_ms, _)| *time_ms < start);
-    let to = all.partition_point(|(time_ms, _)| *time_ms <= end);
-    all.get(from..to).unwrap_or_default()
+fn slice_between<T>(entries: &[(TimeMs, T)], start: TimeMs, end: TimeMs) -> &[(TimeMs, T)] {
+    let first = entries.partition_point(|(time_ms, _)| *time_ms < start);
+    let end_index = entries.partition_point(|(time_ms, _)| *time_ms <= end);
+    entries.get(first..end_index).unwrap_or_default()
 }
 
 /// The value at a time in a chunk, of which so many samples are left out.
-fn value_in(chunk: &Chunk, skipped: usize, time_ms: TimeMs) -> Option<f64> {
+fn find_value(chunk: &Chunk, skipped: usize, time_ms: TimeMs) -> Option<f64> {
     if chunk.first_ms() > time_ms {
         return None;
     }
     let mut samples = chunk.samples().skip(skipped);
-    let (_, value) = samples
-        .find(|(other, _)| *other >= time_ms)
-        .filter(|(other, _)| *other == time_ms)?;
+    let (_, value) =
+        samples.find(|(other, _)| *other >= time_ms).filter(|(other, _)| *other == time_ms)?;
     Some(value)
 }
 
@@ -135,38 +127,38 @@ impl SeriesChunks {
         let from = from.saturating_sub(1);
         Self {
             chunks: chunks.get(from..to).unwrap_or_default().to_vec(),
-            flushed: if from == 0 { self.flushed } else { 0 },
-            rare: self
-                .rare
+            flushed_samples: if from == 0 { self.flushed_samples } else { 0 },
+            out_of_order: self
+                .out_of_order
                 .as_ref()
-                .map(|rare| Box::new(rare.within(start, end))),
+                .map(|out_of_order| Box::new(out_of_order.within(start, end))),
         }
     }
 
     /// Late samples and native histograms, which few series have.
-    pub fn rare(&self) -> &OutOfOrderChunks {
-        self.rare.as_deref().unwrap_or(&NOTHING_RARE)
+    pub(crate) fn out_of_order(&self) -> &OutOfOrderChunks {
+        self.out_of_order.as_deref().unwrap_or(&NO_OUT_OF_ORDER)
     }
 
-    fn rare_mut(&mut self) -> &mut OutOfOrderChunks {
-        self.rare.get_or_insert_default()
+    fn out_of_order_mut(&mut self) -> &mut OutOfOrderChunks {
+        self.out_of_order.get_or_insert_default()
     }
 
-    fn forget_rare(&mut self) {
-        self.rare.take_if(|rare| rare.is_empty());
+    fn drop_empty_out_of_order(&mut self) {
+        self.out_of_order.take_if(|rare| rare.is_empty());
     }
 
     /// Adds all samples from `start` to `end`, both included, to what is there already: those of
     /// blocks, ascending. Of several at one time the one that came last counts.
     pub fn read(&self, start: TimeMs, end: TimeMs, into: &mut SeriesSamples) {
-        let within = |time_ms: TimeMs| (start..=end).contains(&time_ms);
-        let before = into.times_ms.len();
-        for (at, chunk) in self.chunks.iter().enumerate() {
-            let next = self.chunks.get(at + 1);
-            if chunk.first_ms() > end || next.is_some_and(|next| next.first_ms() <= start) {
+        let is_within = |time_ms: TimeMs| (start..=end).contains(&time_ms);
+        let samples_before = into.times_ms.len();
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            let next_chunk = self.chunks.get(index + 1);
+            if chunk.first_ms() > end || next_chunk.is_some_and(|next| next.first_ms() <= start) {
                 continue;
             }
-            let skipped = if at == 0 { self.flushed } else { 0 };
+            let skipped = if index == 0 { self.flushed_samples } else { 0 };
             let mut samples = chunk.samples();
             for _ in 0..skipped {
                 samples.next();
@@ -181,13 +173,14 @@ impl SeriesChunks {
                 }
             }
         }
-        let rare = self.rare();
-        let late_chunks = rare.late_chunks.iter().flat_map(Chunk::samples);
+        let out_of_order = self.out_of_order();
+        let late_chunks = out_of_order.late_chunks.iter().flat_map(Chunk::samples);
         let mut late = late_chunks
-            .chain(rare.late.iter().copied())
-            .filter(|(time_ms, _)| within(*time_ms))
+            .chain(out_of_order.late_samples.iter().copied())
+            .filter(|(time_ms, _)| is_within(*time_ms))
             .peekable();
-        let overlaps = before > 0 && into.times_ms.get(before) <= Some(&into.times_ms[before - 1]);
+        let overlaps = samples_before > 0
+            && into.times_ms.get(samples_before) <= Some(&into.times_ms[samples_before - 1]);
         if late.peek().is_some() || overlaps {
             let (times, values): (Vec<_>, Vec<_>) = late.unzip();
             into.times_ms.extend(times);
@@ -199,11 +192,11 @@ impl SeriesChunks {
 
     /// Whether there are native histograms from `start` to `end`, both included.
     pub fn has_histograms(&self, start: TimeMs, end: TimeMs) -> bool {
-        !between(&self.rare().histograms, start, end).is_empty()
+        !slice_between(&self.out_of_order().histograms, start, end).is_empty()
     }
 
     fn read_histograms(&self, start: TimeMs, end: TimeMs, into: &mut SeriesSamples) {
-        let histograms = between(&self.rare().histograms, start, end);
+        let histograms = slice_between(&self.out_of_order().histograms, start, end);
         let Some((first_ms, _)) = histograms.first() else {
             return;
         };
@@ -218,33 +211,31 @@ impl SeriesChunks {
     }
 
     #[cold]
-    pub(super) fn take_late(
+    pub(super) fn add_late(
         &mut self,
         time_ms: TimeMs,
         value: f64,
-        grown: &mut isize,
+        grown_bytes: &mut isize,
     ) -> AppendOutcome {
         match self.value_at(time_ms) {
-            Some(there) if there.to_bits() == value.to_bits() => AppendOutcome::Same,
+            Some(existing) if existing.to_bits() == value.to_bits() => AppendOutcome::Duplicate,
             Some(_) => AppendOutcome::Conflict,
-            None => self.rare_mut().take_late(time_ms, value, grown),
+            None => self.out_of_order_mut().add_late(time_ms, value, grown_bytes),
         }
     }
 
     /// The value at a time, of a sample in a chunk that is not in a block.
     fn value_at(&self, time_ms: TimeMs) -> Option<f64> {
-        let after = self
-            .chunks
-            .partition_point(|chunk| chunk.first_ms() <= time_ms);
-        let in_order = after.checked_sub(1).and_then(|at| {
-            let flushed = if at == 0 { self.flushed } else { 0 };
-            value_in(&self.chunks[at], flushed, time_ms)
+        let next_index = self.chunks.partition_point(|chunk| chunk.first_ms() <= time_ms);
+        let in_order = next_index.checked_sub(1).and_then(|index| {
+            let flushed = if index == 0 { self.flushed_samples } else { 0 };
+            find_value(&self.chunks[index], flushed, time_ms)
         });
-        let late = || {
-            let mut chunks = self.rare().late_chunks.iter().rev();
-            chunks.find_map(|chunk| value_in(chunk, 0, time_ms))
+        let find_late = || {
+            let mut chunks = self.out_of_order().late_chunks.iter().rev();
+            chunks.find_map(|chunk| find_value(chunk, 0, time_ms))
         };
-        in_order.or_else(late)
+        in_order.or_else(find_late)
     }
 
     /// Adds the chunk that comes after all others.
@@ -259,67 +250,60 @@ impl SeriesChunks {
     /// Makes chunks of what came late, and returns by how many bytes that takes more memory, or
     /// less.
     pub(crate) fn pack_late(&mut self) -> isize {
-        self.rare.as_mut().map_or(0, |rare| rare.pack_late())
+        self.out_of_order.as_mut().map_or(0, |rare| rare.pack_late())
     }
 
-    pub(super) fn take_histogram(
+    pub(super) fn add_histogram(
         &mut self,
         time_ms: TimeMs,
         histogram: Arc<Histogram>,
-        grown: &mut isize,
+        grown_bytes: &mut isize,
     ) -> AppendOutcome {
         let bytes = histogram_bytes(&histogram);
-        let taken = self.rare_mut().take_histogram(time_ms, histogram);
-        if matches!(taken, AppendOutcome::InOrder | AppendOutcome::Late) {
-            *grown += bytes as isize;
+        let outcome = self.out_of_order_mut().add_histogram(time_ms, histogram);
+        if matches!(outcome, AppendOutcome::InOrder | AppendOutcome::Late) {
+            *grown_bytes += bytes as isize;
         }
-        taken
+        outcome
     }
 
     /// What of this is to be written to a block: all that came late, and of the rest the samples
     /// before `end`.
-    pub(crate) fn to_flush(&self, end: TimeMs) -> FlushedRange {
-        let rare = self.rare();
-        let histograms = rare
-            .histograms
-            .partition_point(|(time_ms, _)| *time_ms < end);
-        let mut flushed = FlushedRange {
-            late_chunks: rare.late_chunks.len(),
-            histograms: rare.histograms[..histograms].to_vec(),
+    pub(crate) fn range_to_flush(&self, end: TimeMs) -> FlushedRange {
+        let out_of_order = self.out_of_order();
+        let histogram_count =
+            out_of_order.histograms.partition_point(|(time_ms, _)| *time_ms < end);
+        let mut range = FlushedRange {
+            late_chunks: out_of_order.late_chunks.len(),
+            histograms: out_of_order.histograms[..histogram_count].to_vec(),
             ..FlushedRange::default()
         };
-        for (at, chunk) in self.chunks.iter().enumerate() {
-            let next = self.chunks.get(at + 1);
-            if next.is_some_and(|next| next.first_ms() <= end) {
-                flushed.chunks += 1;
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            let next_chunk = self.chunks.get(index + 1);
+            if next_chunk.is_some_and(|next| next.first_ms() <= end) {
+                range.chunks += 1;
                 continue;
             }
-            flushed.samples = chunk
-                .samples()
-                .take_while(|(time_ms, _)| *time_ms < end)
-                .count();
+            range.samples = chunk.samples().take_while(|(time_ms, _)| *time_ms < end).count();
             break;
         }
-        flushed
+        range
     }
 
     /// The samples of [`SeriesChunks::to_flush`], ascending.
-    pub fn flushed(&self, flushed: &FlushedRange, into: &mut SeriesSamples) {
+    pub(crate) fn read_flushed(&self, flushed: &FlushedRange, into: &mut SeriesSamples) {
         into.clear();
-        let skipped = |at: usize| if at == 0 { self.flushed } else { 0 };
-        for (at, chunk) in self.chunks.iter().take(flushed.chunks + 1).enumerate() {
-            let most = if at < flushed.chunks {
-                usize::MAX
-            } else {
-                flushed.samples
-            };
-            for (time_ms, value) in chunk.samples().take(most).skip(skipped(at)) {
+        let flushed_samples_in = |at: usize| if at == 0 { self.flushed_samples } else { 0 };
+        for (index, chunk) in self.chunks.iter().take(flushed.chunks + 1).enumerate() {
+            let count_max = if index < flushed.chunks { usize::MAX } else { flushed.samples };
+            for (time_ms, value) in chunk.samples().take(count_max).skip(flushed_samples_in(index))
+            {
                 into.times_ms.push(time_ms);
                 into.values.push(value);
             }
         }
         if flushed.late_chunks > 0 {
-            for chunk in &self.rare().late_chunks[..flushed.late_chunks] {
+            for chunk in &self.out_of_order().late_chunks[..flushed.late_chunks] {
                 let (times, values): (Vec<_>, Vec<_>) = chunk.samples().unzip();
                 into.times_ms.extend(times);
                 into.values.extend(values);
@@ -334,32 +318,29 @@ impl SeriesChunks {
 
     /// Releases what was flushed; the chunks may have grown since. Returns the bytes that this
     /// frees.
-    pub(super) fn release(&mut self, flushed: &FlushedRange) -> usize {
-        let whole = flushed.chunks;
-        let mut freed: usize = self.chunks[..whole].iter().map(Chunk::size_bytes).sum();
-        self.chunks.drain(..whole);
-        let before = if whole == 0 { self.flushed } else { 0 };
-        self.flushed = before.max(flushed.samples);
-        if self.chunks.len() == 1 && self.chunks[0].len() == self.flushed {
+    pub(super) fn release(&mut self, range: &FlushedRange) -> usize {
+        let whole_chunks = range.chunks;
+        let mut freed: usize = self.chunks[..whole_chunks].iter().map(Chunk::size_bytes).sum();
+        self.chunks.drain(..whole_chunks);
+        let flushed_before = if whole_chunks == 0 { self.flushed_samples } else { 0 };
+        self.flushed_samples = flushed_before.max(range.samples);
+        if self.chunks.len() == 1 && self.chunks[0].len() == self.flushed_samples {
             freed += self.chunks[0].size_bytes();
             self.chunks.clear();
-            self.flushed = 0;
+            self.flushed_samples = 0;
         }
-        if let Some(rare) = &mut self.rare {
-            let late = rare.late_chunks.drain(..flushed.late_chunks);
+        if let Some(out_of_order) = &mut self.out_of_order {
+            let late = out_of_order.late_chunks.drain(..range.late_chunks);
             freed += late.map(|chunk| chunk.size_bytes()).sum::<usize>();
-            let gone = &flushed.histograms;
-            rare.histograms.retain(|(time_ms, histogram)| {
-                let at = gone.binary_search_by_key(time_ms, |(other, _)| *other);
-                let is_gone = at.is_ok_and(|at| Arc::ptr_eq(&gone[at].1, histogram));
-                freed += if is_gone {
-                    histogram_bytes(histogram)
-                } else {
-                    0
-                };
-                !is_gone
+            let flushed_histograms = &range.histograms;
+            out_of_order.histograms.retain(|(time_ms, histogram)| {
+                let at = flushed_histograms.binary_search_by_key(time_ms, |(other, _)| *other);
+                let is_flushed =
+                    at.is_ok_and(|at| Arc::ptr_eq(&flushed_histograms[at].1, histogram));
+                freed += if is_flushed { histogram_bytes(histogram) } else { 0 };
+                !is_flushed
             });
-            self.forget_rare();
+            self.drop_empty_out_of_order();
         }
         freed
     }
@@ -371,52 +352,54 @@ impl SeriesChunks {
             .chunks
             .iter()
             .flat_map(Chunk::samples)
-            .skip(self.flushed)
+            .skip(self.flushed_samples)
             .filter(|(time_ms, _)| is_kept(*time_ms))
             .collect();
         self.chunks.clear();
-        self.flushed = 0;
-        let appender = pack(&in_order, &mut self.chunks);
-        if let Some(rare) = &mut self.rare {
-            let late_chunks = std::mem::take(&mut rare.late_chunks);
+        self.flushed_samples = 0;
+        let appender = pack_chunks(&in_order, &mut self.chunks);
+        if let Some(out_of_order) = &mut self.out_of_order {
+            let late_chunks = std::mem::take(&mut out_of_order.late_chunks);
             for chunk in late_chunks {
                 let kept = chunk.samples().filter(|(time_ms, _)| is_kept(*time_ms));
-                pack(&kept.collect::<Vec<_>>(), &mut rare.late_chunks);
+                pack_chunks(&kept.collect::<Vec<_>>(), &mut out_of_order.late_chunks);
             }
-            rare.late.retain(|(time_ms, _)| is_kept(*time_ms));
-            rare.histograms.retain(|(time_ms, _)| is_kept(*time_ms));
-            self.forget_rare();
+            out_of_order.late_samples.retain(|(time_ms, _)| is_kept(*time_ms));
+            out_of_order.histograms.retain(|(time_ms, _)| is_kept(*time_ms));
+            self.drop_empty_out_of_order();
         }
         appender
     }
 
     /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
-        self.chunks.is_empty() && self.rare().is_empty()
+        self.chunks.is_empty() && self.out_of_order().is_empty()
     }
 
     /// The time of the first sample that may be here, and of the last.
     pub fn span(&self) -> Option<TimeSpan> {
         let mut span: Option<TimeSpan> = None;
         let mut add = |start: TimeMs, end: TimeMs| {
-            let other = TimeSpan { start, end };
-            span = Some(span.map_or(other, |so_far| so_far.union(other)));
+            let part = TimeSpan { start, end };
+            span = Some(span.map_or(part, |so_far| so_far.union(part)));
         };
-        let rare = self.rare();
-        for chunk in self.chunks.iter().take(1).chain(&rare.late_chunks) {
+        let out_of_order = self.out_of_order();
+        for chunk in self.chunks.iter().take(1).chain(&out_of_order.late_chunks) {
             add(chunk.first_ms(), chunk.first_ms());
         }
-        for chunk in self.chunks.iter().rev().take(1).chain(&rare.late_chunks) {
+        for chunk in self.chunks.iter().rev().take(1).chain(&out_of_order.late_chunks) {
             if let Some((last, _)) = chunk.samples().last() {
                 add(last, last);
             }
         }
-        for one in [rare.late.first(), rare.late.last()].into_iter().flatten() {
-            add(one.0, one.0);
-        }
-        for one in [rare.histograms.first(), rare.histograms.last()]
+        for sample in [out_of_order.late_samples.first(), out_of_order.late_samples.last()]
             .into_iter()
             .flatten()
+        {
+            add(sample.0, sample.0);
+        }
+        for one in
+            [out_of_order.histograms.first(), out_of_order.histograms.last()].into_iter().flatten()
         {
             add(one.0, one.0);
         }
@@ -425,19 +408,17 @@ impl SeriesChunks {
 
     /// Memory of its samples, in bytes: of chunks, and of what is in none.
     pub(super) fn sample_bytes(&self) -> usize {
-        let rare = self.rare();
-        let chunks = self.chunks.iter().chain(&rare.late_chunks);
-        let histograms = rare.histograms.iter();
+        let out_of_order = self.out_of_order();
+        let chunks = self.chunks.iter().chain(&out_of_order.late_chunks);
+        let histograms = out_of_order.histograms.iter();
         chunks.map(Chunk::size_bytes).sum::<usize>()
-            + size_of_val(&*rare.late)
-            + histograms
-                .map(|(_, histogram)| histogram_bytes(histogram))
-                .sum::<usize>()
+            + size_of_val(&*out_of_order.late_samples)
+            + histograms.map(|(_, histogram)| histogram_bytes(histogram)).sum::<usize>()
     }
 }
 
 /// Encodes ascending samples as chunks, and returns the appender of the last one.
-fn pack(samples: &[(TimeMs, f64)], chunks: &mut Vec<Chunk>) -> Option<Appender> {
+fn pack_chunks(samples: &[(TimeMs, f64)], chunks: &mut Vec<Chunk>) -> Option<Appender> {
     let ((time_ms, value), rest) = samples.split_first()?;
     let mut appender = Appender::new(*time_ms, *value);
     for (time_ms, value) in rest {

@@ -13,11 +13,11 @@ fn pairs(samples: SeriesSamples) -> Vec<(TimeMs, f64)> {
 
 fn read(series: &HeadSeries, start: TimeMs, end: TimeMs) -> Vec<(TimeMs, f64)> {
     let mut read = SeriesSamples::default();
-    series.now().read(start, end, &mut read);
+    series.snapshot().read(start, end, &mut read);
     pairs(read)
 }
 
-fn added(head: &mut Head, number: u64) -> Arc<HeadSeries> {
+fn add_series(head: &mut Head, number: u64) -> Arc<HeadSeries> {
     let series = Arc::new(HeadSeries::new(number, Labels::new([("__name__", "m")])));
     head.add(series.clone());
     series
@@ -31,23 +31,23 @@ proptest! {
         length in 0_i64..3_000,
     ) {
         let mut head = Head::default();
-        let samples = added(&mut head, 3);
+        let samples = add_series(&mut head, 3);
         let mut model: BTreeMap<TimeMs, f64> = BTreeMap::new();
         let mut newest = 0;
         for (step, (time_ms, how)) in times.into_iter().enumerate() {
             // Most come in order.
             let time_ms = if how < 8 { newest + 1 } else { time_ms };
             newest = newest.max(time_ms);
-            if let Some(there) = model.get(&time_ms) {
+            if let Some(existing) = model.get(&time_ms) {
                 let (value, expected) = match step % 2 {
-                    0 => (*there, AppendOutcome::Same),
+                    0 => (*existing, AppendOutcome::Duplicate),
                     _ => (-1.0, AppendOutcome::Conflict),
                 };
-                let mut again = SampleBatch::default();
-                again.push(3, time_ms, value);
-                let mut told = Vec::new();
-                head.take(&again, |_, taken| told.push(taken));
-                prop_assert_eq!(told, [expected]);
+                let mut duplicate = SampleBatch::default();
+                duplicate.push(3, time_ms, value);
+                let mut outcomes = Vec::new();
+                head.append(&duplicate, |_, taken| outcomes.push(taken));
+                prop_assert_eq!(outcomes, [expected]);
                 continue;
             }
             let mut columns = SampleBatch::default();
@@ -55,9 +55,9 @@ proptest! {
             columns.push(9, time_ms, 0.0);
             let is_late = model.last_key_value().is_some_and(|(last, _)| *last > time_ms);
             let mut told = Vec::new();
-            head.take(&columns, |at, taken| told.push((at, taken)));
+            head.append(&columns, |at, taken| told.push((at, taken)));
             let late = is_late.then_some((0, AppendOutcome::Late));
-            let nowhere = Some((1, AppendOutcome::Nowhere));
+            let nowhere = Some((1, AppendOutcome::UnknownSeries));
             prop_assert_eq!(told, late.into_iter().chain(nowhere).collect::<Vec<_>>());
             model.insert(time_ms, step as f64);
         }
@@ -72,30 +72,27 @@ proptest! {
 #[test]
 fn a_sample_that_was_there_is_no_error_and_another_value_is() {
     let mut head = Head::default();
-    let samples = added(&mut head, 0);
-    let mut take = |time_ms: TimeMs, value: f64| {
+    let samples = add_series(&mut head, 0);
+    let mut append = |time_ms: TimeMs, value: f64| {
         let mut columns = SampleBatch::default();
         columns.push(0, time_ms, value);
-        let mut told = AppendOutcome::InOrder;
-        head.take(&columns, |_, taken| told = taken);
-        told
+        let mut outcome = AppendOutcome::InOrder;
+        head.append(&columns, |_, taken| outcome = taken);
+        outcome
     };
-    assert_eq!(take(10, 1.0), AppendOutcome::InOrder);
-    assert_eq!(take(10, 1.0), AppendOutcome::Same);
-    assert_eq!(take(10, f64::NAN), AppendOutcome::Conflict);
-    assert_eq!(take(5, 2.0), AppendOutcome::Late);
-    assert_eq!(take(5, 2.0), AppendOutcome::Same);
-    assert_eq!(take(5, 3.0), AppendOutcome::Conflict);
+    assert_eq!(append(10, 1.0), AppendOutcome::InOrder);
+    assert_eq!(append(10, 1.0), AppendOutcome::Duplicate);
+    assert_eq!(append(10, f64::NAN), AppendOutcome::Conflict);
+    assert_eq!(append(5, 2.0), AppendOutcome::Late);
+    assert_eq!(append(5, 2.0), AppendOutcome::Duplicate);
+    assert_eq!(append(5, 3.0), AppendOutcome::Conflict);
     assert_eq!(read(&samples, 0, 100), [(5, 2.0), (10, 1.0)]);
 }
 
 /// One of so many buckets.
 fn histogram(buckets: usize) -> Arc<Histogram> {
     let of = |counts: Vec<u64>| Buckets {
-        spans: vec![Span {
-            offset: 0,
-            length: counts.len() as u32,
-        }],
+        spans: vec![Span { offset: 0, length: counts.len() as u32 }],
         counts: Counts::Integer(counts),
     };
     Arc::new(Histogram {
@@ -103,7 +100,7 @@ fn histogram(buckets: usize) -> Arc<Histogram> {
         zero_threshold: 0.0,
         zero_count: 0.0,
         count: buckets as f64,
-        integer: Some((0, buckets as u64)),
+        integer_counts: Some((0, buckets as u64)),
         sum: 1.0,
         positive: of(vec![1; buckets]),
         negative: of(Vec::new()),
@@ -120,7 +117,7 @@ proptest! {
         steps in prop::collection::vec((0_u8..13, 0_i64..2_000), 0..800),
     ) {
         let mut head = Head::default();
-        let series = added(&mut head, 0);
+        let series = add_series(&mut head, 0);
         let mut model: BTreeMap<TimeMs, f64> = BTreeMap::new();
         let mut blocks: BTreeMap<TimeMs, f64> = BTreeMap::new();
         let mut captured: Option<FlushedRange> = None;
@@ -128,26 +125,26 @@ proptest! {
         for (step, (what, time_ms)) in steps.into_iter().enumerate() {
             match (what, captured.take()) {
                 (0, None) => {
-                    let parts = head.capture(0).expect("it is there");
-                    let flushed = parts.to_flush(time_ms);
+                    let chunks = head.capture(0).expect("it is there");
+                    let range = chunks.range_to_flush(time_ms);
                     let mut samples = SeriesSamples::default();
-                    parts.flushed(&flushed, &mut samples);
+                    chunks.read_flushed(&range, &mut samples);
                     for (time_ms, value) in pairs(samples) {
                         let doubled = blocks.insert(time_ms, value);
                         prop_assert!(doubled.is_none(), "{time_ms} is flushed twice");
                     }
-                    captured = Some(flushed);
+                    captured = Some(range);
                 }
                 (1, Some(flushed)) => head.release(0, &flushed),
                 (12, None) => {
-                    let gone = time_ms..=time_ms + 50;
-                    head.delete(0, *gone.start(), *gone.end());
-                    model.retain(|time_ms, _| !gone.contains(time_ms));
-                    blocks.retain(|time_ms, _| !gone.contains(time_ms));
+                    let deleted_span = time_ms..=time_ms + 50;
+                    head.delete(0, *deleted_span.start(), *deleted_span.end());
+                    model.retain(|time_ms, _| !deleted_span.contains(time_ms));
+                    blocks.retain(|time_ms, _| !deleted_span.contains(time_ms));
                 }
                 (11, kept) => {
                     captured = kept;
-                    head.take_histogram(0, time_ms, histogram(step));
+                    head.append_histogram(0, time_ms, histogram(step));
                 }
                 (_, kept) => {
                     captured = kept;
@@ -158,21 +155,21 @@ proptest! {
                     }
                     let mut batch = SampleBatch::default();
                     batch.push(0, time_ms, step as f64);
-                    head.take(&batch, |_, _| {});
+                    head.append(&batch, |_, _| {});
                     model.insert(time_ms, step as f64);
                 }
             }
             let mut all = blocks.clone();
             all.extend(read(&series, TimeMs::MIN, TimeMs::MAX));
             prop_assert_eq!(&all, &model);
-            prop_assert_eq!(head.sample_bytes(), series.now().sample_bytes());
+            prop_assert_eq!(head.sample_bytes(), series.snapshot().sample_bytes());
         }
         if let Some(flushed) = captured {
             head.release(0, &flushed);
         }
-        let left = head.remove(0).expect("it is there");
+        let removed = head.remove(0).expect("it is there");
         prop_assert_eq!(head.sample_bytes(), 0);
-        for (time_ms, _) in read(&left, TimeMs::MIN, TimeMs::MAX) {
+        for (time_ms, _) in read(&removed, TimeMs::MIN, TimeMs::MAX) {
             prop_assert!(!blocks.contains_key(&time_ms), "{time_ms} was released");
         }
     }
@@ -183,16 +180,16 @@ proptest! {
         every in 1_u64..40,
     ) {
         let mut head = Head::default();
-        (0..3_000).for_each(|number| drop(added(&mut head, number)));
-        let goes = |number: u64| !number.is_multiple_of(every) || removed.contains(&number);
-        for number in (0..3_000).filter(|number| goes(*number)) {
+        (0..3_000).for_each(|number| drop(add_series(&mut head, number)));
+        let is_removed = |number: u64| !number.is_multiple_of(every) || removed.contains(&number);
+        for number in (0..3_000).filter(|number| is_removed(*number)) {
             prop_assert!(head.remove(number).is_some());
         }
-        head.tidy();
+        head.compact_slots();
         prop_assert_eq!(head.next_number(), 3_000);
         for number in 0..3_000 {
             let found = head.series(number).map(|series| series.number);
-            prop_assert_eq!(found, (!goes(number)).then_some(number));
+            prop_assert_eq!(found, (!is_removed(number)).then_some(number));
         }
     }
 }

@@ -31,7 +31,7 @@ impl SegmentValues {
         self.ends.len()
     }
 
-    fn at(&self, index: usize) -> (&str, &[u32]) {
+    fn get(&self, index: usize) -> (&str, &[u32]) {
         let (text_from, numbers_from) = match index.checked_sub(1) {
             Some(before) => self.ends[before],
             None => (0, 0),
@@ -44,24 +44,16 @@ impl SegmentValues {
     }
 
     fn iter(&self) -> impl Iterator<Item = (&str, &[u32])> {
-        (0..self.len()).map(|index| self.at(index))
+        (0..self.len()).map(|index| self.get(index))
     }
 
     fn find(&self, value: &str) -> &[u32] {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = (low + high) / 2;
-            if self.at(middle).0 < value {
-                low = middle + 1
-            } else {
-                high = middle
-            }
+            if self.get(middle).0 < value { low = middle + 1 } else { high = middle }
         }
-        if low < self.len() && self.at(low).0 == value {
-            self.at(low).1
-        } else {
-            &[]
-        }
+        if low < self.len() && self.get(low).0 == value { self.get(low).1 } else { &[] }
     }
 
     /// Adds a value that is greater than all others; one without numbers is left out.
@@ -70,8 +62,7 @@ impl SegmentValues {
         self.numbers.extend(numbers);
         if self.numbers.len() > before {
             self.text.push_str(value);
-            self.ends
-                .push((self.text.len() as u32, self.numbers.len() as u32));
+            self.ends.push((self.text.len() as u32, self.numbers.len() as u32));
         }
     }
 
@@ -86,8 +77,8 @@ impl Segment {
     /// Builds the segment of `series`.
     pub fn new(series: Vec<Arc<HeadSeries>>) -> Self {
         let mut pairs: BTreeMap<&str, Vec<(&str, u32)>> = BTreeMap::new();
-        for (number, one) in series.iter().enumerate() {
-            for (name, value) in one.labels.iter() {
+        for (number, head_series) in series.iter().enumerate() {
+            for (name, value) in head_series.labels.iter() {
                 pairs.entry(name).or_default().push((value, number as u32));
             }
         }
@@ -100,22 +91,19 @@ impl Segment {
             values.shrink();
             (name.into(), values)
         });
-        Self {
-            labels: labels.collect(),
-            series: series.into(),
-        }
+        Self { labels: labels.collect(), series: series.into() }
     }
 
     /// All series of some segments, in their order, without those that are not wanted.
-    pub fn merge(segments: &[Arc<Segment>], wanted: impl Fn(&HeadSeries) -> bool) -> Self {
+    pub fn merge(segments: &[Arc<Segment>], is_kept: impl Fn(&HeadSeries) -> bool) -> Self {
         let mut series = Vec::new();
         // For each segment, by a series' number in it: its number now.
-        let renumbered: Vec<Vec<Option<u32>>> = segments
+        let new_numbers: Vec<Vec<Option<u32>>> = segments
             .iter()
             .map(|segment| {
-                let renumber = |one: &Arc<HeadSeries>| {
-                    wanted(one).then(|| {
-                        series.push(one.clone());
+                let renumber = |head_series: &Arc<HeadSeries>| {
+                    is_kept(head_series).then(|| {
+                        series.push(head_series.clone());
                         series.len() as u32 - 1
                     })
                 };
@@ -125,14 +113,11 @@ impl Segment {
         let mut labels: BTreeMap<Box<str>, SegmentValues> = BTreeMap::new();
         for name in segments.iter().flat_map(|segment| segment.labels.keys()) {
             if !labels.contains_key(name) {
-                labels.insert(name.clone(), merge_values(name, segments, &renumbered));
+                labels.insert(name.clone(), merge_values(name, segments, &new_numbers));
             }
         }
         labels.retain(|_, values| values.len() > 0);
-        Self {
-            labels,
-            series: series.into(),
-        }
+        Self { labels, series: series.into() }
     }
 
     /// Its series by number.
@@ -147,11 +132,7 @@ impl Segment {
 
     /// The values of a label, sorted, and how many series have each.
     pub fn values(&self, name: &str) -> impl Iterator<Item = (&str, usize)> {
-        let values = self
-            .labels
-            .get(name)
-            .into_iter()
-            .flat_map(SegmentValues::iter);
+        let values = self.labels.get(name).into_iter().flat_map(SegmentValues::iter);
         values.map(|(value, numbers)| (value, numbers.len()))
     }
 
@@ -161,100 +142,93 @@ impl Segment {
     /// what is left. A regular expression is tried on each value of its label, or on each series
     /// that is left, whichever are fewer.
     pub fn select(&self, matchers: &[LabelMatcher]) -> RoaringBitmap {
-        let mut exact: Vec<&[u32]> = Vec::new();
+        let mut exact_numbers: Vec<&[u32]> = Vec::new();
         let mut others: Vec<&LabelMatcher> = Vec::new();
         for matcher in matchers {
-            let what = matcher.matcher();
-            match what.op {
-                MatchOp::Equal if !what.value.is_empty() => {
-                    let values = self.labels.get(&what.name);
-                    exact.push(values.map_or(&[], |values| values.find(&what.value)));
+            let condition = matcher.matcher();
+            match condition.op {
+                MatchOp::Equal if !condition.value.is_empty() => {
+                    let values = self.labels.get(&condition.name);
+                    exact_numbers.push(values.map_or(&[], |values| values.find(&condition.value)));
                 }
                 _ => others.push(matcher),
             }
         }
-        exact.sort_by_key(|numbers| numbers.len());
-        let mut left = match exact.split_first() {
+        exact_numbers.sort_by_key(|numbers| numbers.len());
+        let mut remaining = match exact_numbers.split_first() {
             Some((rarest, rest)) => {
-                let mut left = rarest.to_vec();
-                rest.iter()
-                    .for_each(|numbers| keep_common(&mut left, numbers));
-                from_sorted(&left)
+                let mut common = rarest.to_vec();
+                rest.iter().for_each(|numbers| retain_common(&mut common, numbers));
+                from_sorted(&common)
             }
             None => RoaringBitmap::from_iter(0..self.series.len() as u32),
         };
         for matcher in others {
-            if left.is_empty() {
+            if remaining.is_empty() {
                 break;
             }
-            self.narrow(matcher, &mut left);
+            self.narrow(matcher, &mut remaining);
         }
-        left
+        remaining
     }
 
-    fn narrow(&self, matcher: &LabelMatcher, left: &mut RoaringBitmap) {
+    fn narrow(&self, matcher: &LabelMatcher, remaining: &mut RoaringBitmap) {
         let name = &*matcher.matcher().name;
-        let takes_missing = matcher.matches("");
+        let matches_missing = matcher.matches("");
         let Some(values) = self.labels.get(name) else {
-            if !takes_missing {
-                left.clear();
+            if !matches_missing {
+                remaining.clear();
             }
             return;
         };
-        if (left.len() as usize) < values.len() {
+        if (remaining.len() as usize) < values.len() {
             let matches = |number: &u32| {
                 let series = &self.series[*number as usize];
                 matcher.matches(series.labels.get(name))
             };
-            *left = from_sorted(&left.iter().filter(matches).collect::<Vec<_>>());
+            *remaining = from_sorted(&remaining.iter().filter(matches).collect::<Vec<_>>());
             return;
         }
         // Of the values that are taken and those that are not, the ones that say something of a
         // label which is missing.
         let mut numbers: Vec<u32> = Vec::new();
-        for (value, its) in values.iter() {
-            if matcher.matches(value) != takes_missing {
-                numbers.extend_from_slice(its);
+        for (value, series_numbers) in values.iter() {
+            if matcher.matches(value) != matches_missing {
+                numbers.extend_from_slice(series_numbers);
             }
         }
         numbers.sort_unstable();
-        let found = from_sorted(&numbers);
-        if takes_missing {
-            *left -= found
-        } else {
-            *left &= found
-        }
+        let matching = from_sorted(&numbers);
+        if matches_missing { *remaining -= matching } else { *remaining &= matching }
     }
 }
 
 fn merge_values(
     name: &str,
     segments: &[Arc<Segment>],
-    renumbered: &[Vec<Option<u32>>],
+    new_numbers: &[Vec<Option<u32>>],
 ) -> SegmentValues {
-    let none = SegmentValues::default();
-    let sources: Vec<&SegmentValues> = segments
-        .iter()
-        .map(|segment| segment.labels.get(name).unwrap_or(&none))
-        .collect();
-    let mut next = vec![0; sources.len()];
+    let empty = SegmentValues::default();
+    let sources: Vec<&SegmentValues> =
+        segments.iter().map(|segment| segment.labels.get(name).unwrap_or(&empty)).collect();
+    let mut cursors = vec![0; sources.len()];
     let mut merged = SegmentValues::default();
     loop {
-        let ahead = |(source, next): (&&SegmentValues, &usize)| {
-            (*next < source.len()).then(|| source.at(*next).0.to_owned())
+        let next_value = |(source, next): (&&SegmentValues, &usize)| {
+            (*next < source.len()).then(|| source.get(*next).0.to_owned())
         };
-        let Some(least) = sources.iter().zip(&next).filter_map(ahead).min() else {
+        let Some(smallest) = sources.iter().zip(&cursors).filter_map(next_value).min() else {
             break;
         };
         let mut numbers = Vec::new();
         for (number, source) in sources.iter().enumerate() {
-            if next[number] < source.len() && source.at(next[number]).0 == least {
-                let its = source.at(next[number]).1.iter();
-                numbers.extend(its.filter_map(|old| renumbered[number][*old as usize]));
-                next[number] += 1;
+            if cursors[number] < source.len() && source.get(cursors[number]).0 == smallest {
+                let source_numbers = source.get(cursors[number]).1.iter();
+                numbers.extend(source_numbers.filter_map(|old| new_numbers[number][*old as usize]));
+                cursors[number] += 1;
             }
         }
-        merged.push(&least, numbers.into_iter());
+        merged.push(&smallest, numbers.into_iter());
     }
     merged.shrink();
     merged
@@ -266,14 +240,14 @@ fn from_sorted(numbers: &[u32]) -> RoaringBitmap {
 
 /// Leaves in `left` what is in `numbers` too; both ascend. Leaps through `numbers`, which is the
 /// longer one.
-fn keep_common(left: &mut Vec<u32>, mut numbers: &[u32]) {
-    left.retain(|number| {
+fn retain_common(shorter: &mut Vec<u32>, mut longer: &[u32]) {
+    shorter.retain(|number| {
         let mut step = 1;
-        while numbers.get(step).is_some_and(|there| there < number) {
+        while longer.get(step).is_some_and(|there| there < number) {
             step *= 2;
         }
-        let near = &numbers[..numbers.len().min(step + 1)];
-        numbers = &numbers[near.partition_point(|there| there < number)..];
-        numbers.first() == Some(number)
+        let nearby = &longer[..longer.len().min(step + 1)];
+        longer = &longer[nearby.partition_point(|there| there < number)..];
+        longer.first() == Some(number)
     });
 }

@@ -26,22 +26,8 @@ fn any_matcher() -> impl Strategy<Value = LabelMatcher> {
 
 fn labels_of(n: u16) -> Labels {
     let value = |shift: u32| ((n >> shift) & 3).to_string();
-    let pair = |name, shift| {
-        (
-            name,
-            if value(shift) == "0" {
-                String::new()
-            } else {
-                value(shift)
-            },
-        )
-    };
-    let pairs = [
-        pair("a", 0),
-        pair("b", 2),
-        pair("c", 4),
-        ("n", n.to_string()),
-    ];
+    let pair = |name, shift| (name, if value(shift) == "0" { String::new() } else { value(shift) });
+    let pairs = [pair("a", 0), pair("b", 2), pair("c", 4), ("n", n.to_string())];
     Labels::new(pairs.iter().map(|(name, value)| (*name, &**value)))
 }
 
@@ -58,8 +44,8 @@ proptest! {
         let mut numbers = numbers.into_iter();
         for step in steps {
             match step {
-                0 => while let Some(work) = index.work(1) {
-                    index.carry_out(work);
+                0 => while let Some(work) = index.next_job(1) {
+                    index.run_job(work);
                 },
                 1 if gone > 1 => {
                     let goes = |labels: &Labels| labels.as_key().len().is_multiple_of(gone as usize);
@@ -85,13 +71,13 @@ proptest! {
         expected.sort_by_key(|labels| labels.get("n").parse::<u16>().expect("a number"));
         prop_assert_eq!(found, expected);
         let mut names = BTreeSet::new();
-        view.names(|name| {
+        view.visit_names(|name| {
             names.insert(name.to_owned());
         });
         let expected = all.iter().flat_map(|labels| labels.iter().map(|(name, _)| name.to_owned()));
         prop_assert_eq!(names, expected.collect::<BTreeSet<_>>());
         let mut ones = 0;
-        view.values("a", |value, count| if value == "1" { ones += count });
+        view.visit_values("a", |value, count| if value == "1" { ones += count });
         prop_assert_eq!(ones, all.iter().filter(|labels| labels.get("a") == "1").count());
     }
 }
@@ -101,8 +87,8 @@ fn there_are_few_segments_however_many_series_come() {
     let index = Index::default();
     for round in 0..2_000 {
         index.add([Arc::new(HeadSeries::new(round, labels_of(round as u16)))].into_iter());
-        while let Some(work) = index.work(1) {
-            index.carry_out(work);
+        while let Some(work) = index.next_job(1) {
+            index.run_job(work);
         }
     }
     let segments = index.view().segments.len();

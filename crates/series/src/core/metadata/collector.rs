@@ -19,11 +19,15 @@ pub(crate) struct MetadataLines<'a> {
 impl<'a> MetadataLines<'a> {
     /// Takes what a line says; samples say nothing. When it is about another metric, `tell` is
     /// called with what was said of the one before.
-    pub(crate) fn take(&mut self, item: TextItem<'a, '_>, tell: &mut dyn FnMut(Description<'_>)) {
+    pub(crate) fn add_item(
+        &mut self,
+        item: TextItem<'a, '_>,
+        emit: &mut dyn FnMut(Description<'_>),
+    ) {
         match item {
-            TextItem::Help(metric, help) => self.about(metric, tell).help = help,
-            TextItem::Kind(metric, kind) => self.about(metric, tell).kind = kind,
-            TextItem::Unit(metric, unit) => self.about(metric, tell).unit = unit,
+            TextItem::Help(metric, help) => self.select_metric(metric, emit).help = help,
+            TextItem::Kind(metric, kind) => self.select_metric(metric, emit).kind = kind,
+            TextItem::Unit(metric, unit) => self.select_metric(metric, emit).unit = unit,
             TextItem::Sample { .. } => {}
         }
     }
@@ -33,19 +37,23 @@ impl<'a> MetadataLines<'a> {
         self.kind
     }
 
-    fn about(&mut self, metric: Cow<'a, str>, tell: &mut dyn FnMut(Description<'_>)) -> &mut Self {
+    fn select_metric(
+        &mut self,
+        metric: Cow<'a, str>,
+        emit: &mut dyn FnMut(Description<'_>),
+    ) -> &mut Self {
         if self.metric != metric {
-            self.finish(tell);
+            self.finish(emit);
             self.metric = metric;
         }
         self
     }
 
     /// The text has ended: calls `tell` with what was said last.
-    pub(crate) fn finish(&mut self, tell: &mut dyn FnMut(Description<'_>)) {
+    pub(crate) fn finish(&mut self, emit: &mut dyn FnMut(Description<'_>)) {
         let last = std::mem::take(self);
         if !last.metric.is_empty() {
-            tell(Description {
+            emit(Description {
                 metric: &last.metric,
                 kind: last.kind,
                 unit: &last.unit,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use egret_metrics_model::{Buckets, CounterReset, Counts, Histogram, Labels, Span};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
-use super::{ParquetWriter, ROWS};
+use super::{GROUP_ROWS_MIN, ParquetWriter};
 
 fn rows(file: Vec<u8>) -> Vec<String> {
     let reader = SerializedFileReader::new(Bytes::from(file)).unwrap();
@@ -19,10 +19,7 @@ fn rows_are_read_as_they_were_written() {
     let mut writer = ParquetWriter::default();
     let labels = Labels::new([("__name__", "up"), ("a", "1"), ("b", "née")]);
     writer.add(&labels, [(1_000, 1.5), (-1, f64::INFINITY)].into_iter());
-    writer.add(
-        &Labels::new([("__name__", "bare")]),
-        [(0, -0.0)].into_iter(),
-    );
+    writer.add(&Labels::new([("__name__", "bare")]), [(0, -0.0)].into_iter());
     expect_test::expect![[r#"
         {time: 1970-01-01 00:00:01.000 +00:00, metric: "up", labels: {"a" -> "1", "b" -> "née"}, value: 1.5, histogram: null}
         {time: 1969-12-31 23:59:59.999 +00:00, metric: "up", labels: {"a" -> "1", "b" -> "née"}, value: inf, histogram: null}
@@ -42,7 +39,7 @@ fn histograms_have_their_buckets_and_no_value() {
         zero_threshold: 0.25,
         zero_count: 0.0,
         count: 0.0,
-        integer: Some((1, 4)),
+        integer_counts: Some((1, 4)),
         sum: 4.5,
         positive: buckets(2, vec![2, 1]),
         negative: buckets(0, vec![]),
@@ -50,7 +47,7 @@ fn histograms_have_their_buckets_and_no_value() {
         counter_reset: CounterReset::Unknown,
     };
     let empty = Histogram {
-        integer: Some((0, 0)),
+        integer_counts: Some((0, 0)),
         sum: 0.0,
         positive: buckets(0, vec![]),
         ..full.clone()
@@ -70,12 +67,12 @@ fn histograms_have_their_buckets_and_no_value() {
 #[test]
 fn pieces_are_the_whole() {
     let mut writer = ParquetWriter::default();
-    let count = 2 * ROWS + 7;
+    let count = 2 * GROUP_ROWS_MIN + 7;
     let labels = Labels::new([("__name__", "up"), ("a", "1")]);
     let mut file = Vec::new();
     for part in [0..count / 3, count / 3..count] {
         writer.add(&labels, part.map(|n| (n as i64, n as f64)));
-        file.extend(writer.take());
+        file.extend(writer.take_bytes());
     }
     let before = file.len();
     assert!(before > 1_000, "whole row groups were there before the end");

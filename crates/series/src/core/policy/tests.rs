@@ -5,15 +5,15 @@ use expect_test::{Expect, expect};
 use super::*;
 
 fn check(keep: &str, coarsen: &str, expected: Expect) {
-    let shown = match policy(keep, coarsen, None, None) {
+    let shown = match parse_policy(keep, coarsen, None, None) {
         Err((setting, reason)) => format!("{setting}: {reason}"),
         Ok(policy) => {
             let keep = policy
-                .keep
+                .retention_rules
                 .iter()
                 .map(|rule| format!("{} {}", rule.selector.len(), rule.keep_ms));
             let coarsen = policy
-                .coarsen
+                .downsample_rules
                 .iter()
                 .map(|rule| format!("[{}] {} {}", rule.name, rule.after_ms, rule.interval_ms));
             keep.chain(coarsen).collect::<Vec<_>>().join("\n")
@@ -38,11 +38,7 @@ fn rules_are_read() {
 
 #[test]
 fn what_is_wrong_is_told() {
-    check(
-        "1d",
-        "",
-        expect!["series.keep: `1d` does not begin with a selector in braces"],
-    );
+    check("1d", "", expect!["series.keep: `1d` does not begin with a selector in braces"]);
     check(
         r#"{job="a"}"#,
         "",

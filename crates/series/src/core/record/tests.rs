@@ -18,10 +18,10 @@ proptest! {
         let samples = columns(&samples);
         let (mut record, mut read) = (Vec::new(), columns(&[(1, 2, 3)]));
         put_samples(&mut record, &samples);
-        prop_assert_eq!(take(&record, &mut read), Ok(Record::Samples));
+        prop_assert_eq!(decode(&record, &mut read), Ok(Record::Samples));
         prop_assert_eq!(&read, &samples);
         for end in 0..record.len() {
-            prop_assert!(take(&record[..end], &mut read).is_err());
+            prop_assert!(decode(&record[..end], &mut read).is_err());
         }
     }
 
@@ -31,7 +31,7 @@ proptest! {
         let series = numbers.iter().map(|(number, labels)| (*number, labels.as_bytes()));
         let mut record = Vec::new();
         put_series(&mut record, series.clone());
-        let read = take(&record, &mut SampleBatch::default());
+        let read = decode(&record, &mut SampleBatch::default());
         prop_assert_eq!(read, Ok(Record::Series(series.collect())));
     }
 
@@ -50,7 +50,7 @@ proptest! {
         let deletion = Deletion { id, matchers: matchers.collect(), start, end };
         let mut record = Vec::new();
         put_deletion(&mut record, &deletion);
-        let read = take(&record, &mut SampleBatch::default());
+        let read = decode(&record, &mut SampleBatch::default());
         prop_assert_eq!(read, Ok(Record::Deletion(deletion)));
     }
 
@@ -58,6 +58,6 @@ proptest! {
     fn any_bytes_at_all_are_no_reason_to_panic(bytes in prop::collection::vec(any::<u8>(), 0..100), kind in 0_u8..6) {
         let record: Vec<u8> = std::iter::once(kind).chain(bytes).collect();
         // Whether it can be read does not matter here.
-        let _ = take(&record, &mut SampleBatch::default());
+        let _ = decode(&record, &mut SampleBatch::default());
     }
 }

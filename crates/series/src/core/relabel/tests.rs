@@ -7,7 +7,7 @@ use super::*;
 use crate::core::yaml;
 
 fn apply(steps: &str, labels: &[(&str, &str)]) -> String {
-    let configs: Vec<RelabelConfig> = match yaml::read(steps) {
+    let configs: Vec<RelabelConfig> = match yaml::parse(steps) {
         Ok(configs) => configs,
         Err(error) => return format!("error: {error}"),
     };
@@ -16,24 +16,13 @@ fn apply(steps: &str, labels: &[(&str, &str)]) -> String {
         Err(error) => return format!("error: {error}"),
     };
     let mut builder = LabelsBuilder::from_labels(&Labels::new(labels.iter().copied()));
-    if relabeling.apply(&mut builder) {
-        builder.build().to_string()
-    } else {
-        "dropped".to_owned()
-    }
+    if relabeling.apply(&mut builder) { builder.build().to_string() } else { "dropped".to_owned() }
 }
 
-const LABELS: [(&str, &str); 4] = [
-    ("a", "foo"),
-    ("b", "bar"),
-    ("c", "baz"),
-    ("__meta_x_y", "Z"),
-];
+const LABELS: [(&str, &str); 4] = [("a", "foo"), ("b", "bar"), ("c", "baz"), ("__meta_x_y", "Z")];
 
 fn check(steps: &[&str], expected: Expect) {
-    let lines = steps
-        .iter()
-        .map(|steps| format!("{steps} -> {}\n", apply(steps, &LABELS)));
+    let lines = steps.iter().map(|steps| format!("{steps} -> {}\n", apply(steps, &LABELS)));
     expected.assert_eq(&lines.collect::<String>());
 }
 
@@ -156,5 +145,5 @@ fn what_is_refused() {
 #[test]
 fn a_hash_is_that_of_prometheus() {
     // `printf abc | md5sum` ends in d28e17f72.
-    assert_eq!(hash("abc"), 0xd696_3f7d_28e1_7f72);
+    assert_eq!(md5_hash("abc"), 0xd696_3f7d_28e1_7f72);
 }

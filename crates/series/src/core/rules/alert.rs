@@ -9,7 +9,7 @@ use super::rule::{ALERT_NAME, AlertSpec, Candidate};
 
 /// For how long a resolved alert is remembered and told again, in milliseconds, so that no receiver
 /// misses it.
-pub const RESOLVED_KEPT_MS: i64 = 15 * 60_000;
+pub const RESOLVED_RETENTION_MS: i64 = 15 * 60_000;
 /// After a restart, what was active longer ago than this is not remembered, in milliseconds.
 pub const OUTAGE_TOLERANCE_MS: i64 = 60 * 60_000;
 /// After a restart, an alert that was pending waits at least so long until it fires, in
@@ -19,11 +19,11 @@ pub const FOR_GRACE_MS: i64 = 10 * 60_000;
 const ACTIVE_AT_MIN: TimeMs = TimeMs::MIN / 4;
 
 /// The series that say which alerts are active.
-const ACTIVE: &str = "ALERTS";
+const ALERTS_METRIC: &str = "ALERTS";
 /// The label of these series that says whether the alert is pending or firing.
 const ALERT_STATE: &str = "alertstate";
 /// The series that say since when.
-pub(super) const ACTIVE_SINCE: &str = "ALERTS_FOR_STATE";
+pub(super) const ALERTS_FOR_STATE_METRIC: &str = "ALERTS_FOR_STATE";
 
 /// State of an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,14 +56,14 @@ pub(super) struct Alert {
     pub fired_at: Option<TimeMs>,
     pub resolved_at: Option<TimeMs>,
     /// Since when its condition does not hold while it fires on.
-    pub kept_since: Option<TimeMs>,
-    pub told_at: Option<TimeMs>,
+    pub kept_firing_since: Option<TimeMs>,
+    pub notified_at: Option<TimeMs>,
 }
 
 /// The alerts of a rule, by their labels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Alerts {
-    active: BTreeMap<Labels, Alert>,
+    by_labels: BTreeMap<Labels, Alert>,
     /// Whether the state from before a restart has been read. Until then no samples are written
     /// and no receiver is notified.
     pub is_restored: bool,
@@ -72,23 +72,20 @@ pub(super) struct Alerts {
 impl Alerts {
     /// No alerts yet. `is_restored` is `true` if nothing is to be restored first.
     pub(crate) fn new(is_restored: bool) -> Self {
-        Self {
-            active: BTreeMap::new(),
-            is_restored,
-        }
+        Self { by_labels: BTreeMap::new(), is_restored }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Labels, &Alert)> {
-        self.active.iter()
+        self.by_labels.iter()
     }
 
     pub(crate) fn get_mut(&mut self, labels: &Labels) -> Option<&mut Alert> {
-        self.active.get_mut(labels)
+        self.by_labels.get_mut(labels)
     }
 
     /// The state of the rule: that of the alert that is farthest.
     pub(crate) fn state(&self) -> AlertState {
-        let states = self.active.values().map(|alert| alert.state);
+        let states = self.by_labels.values().map(|alert| alert.state);
         states.max().unwrap_or(AlertState::Inactive)
     }
 
@@ -97,18 +94,18 @@ impl Alerts {
     ///
     /// # Errors
     /// When more are active than the limit allows; then none is.
-    pub(crate) fn step(
+    pub(crate) fn update(
         &mut self,
         spec: &AlertSpec,
         candidates: Vec<Candidate>,
-        at: TimeMs,
+        eval_time: TimeMs,
         limit: u64,
     ) -> Result<(), String> {
-        let mut holding = BTreeSet::new();
+        let mut holding_labels = BTreeSet::new();
         for candidate in candidates {
-            holding.insert(candidate.labels.clone());
-            let known = self.active.get_mut(&candidate.labels);
-            match known.filter(|alert| alert.state != AlertState::Inactive) {
+            holding_labels.insert(candidate.labels.clone());
+            let existing = self.by_labels.get_mut(&candidate.labels);
+            match existing.filter(|alert| alert.state != AlertState::Inactive) {
                 Some(alert) => {
                     alert.value = candidate.value;
                     alert.annotations = candidate.annotations;
@@ -118,46 +115,45 @@ impl Alerts {
                         annotations: candidate.annotations,
                         value: candidate.value,
                         state: AlertState::Pending,
-                        active_at: at,
+                        active_at: eval_time,
                         fired_at: None,
                         resolved_at: None,
-                        kept_since: None,
-                        told_at: None,
+                        kept_firing_since: None,
+                        notified_at: None,
                     };
-                    self.active.insert(candidate.labels, alert);
+                    self.by_labels.insert(candidate.labels, alert);
                 }
             }
         }
-        self.active.retain(|labels, alert| {
-            if holding.contains(labels) {
-                alert.kept_since = None;
+        self.by_labels.retain(|labels, alert| {
+            if holding_labels.contains(labels) {
+                alert.kept_firing_since = None;
                 true
             } else {
-                alert.ends(spec, at)
+                alert.update_without_condition(spec, eval_time)
             }
         });
-        let mut active = 0;
-        for alert in self.active.values_mut() {
-            active += u64::from(alert.state != AlertState::Inactive);
-            if alert.state == AlertState::Pending && at - alert.active_at >= spec.hold_ms {
+        let mut active_count = 0;
+        for alert in self.by_labels.values_mut() {
+            active_count += u64::from(alert.state != AlertState::Inactive);
+            if alert.state == AlertState::Pending && eval_time - alert.active_at >= spec.hold_ms {
                 alert.state = AlertState::Firing;
-                alert.fired_at = Some(at);
+                alert.fired_at = Some(eval_time);
             }
         }
-        if limit > 0 && active > limit {
-            self.active.clear();
-            return Err(format!("exceeded limit of {limit} with {active} alerts"));
+        if limit > 0 && active_count > limit {
+            self.by_labels.clear();
+            return Err(format!("exceeded limit of {limit} with {active_count} alerts"));
         }
         Ok(())
     }
 
     /// Ends all alerts, as their rule was removed: firing ones are resolved, pending ones dropped.
-    pub(crate) fn end(&mut self, at: TimeMs) {
-        self.active
-            .retain(|_, alert| alert.state != AlertState::Pending);
-        for alert in self.active.values_mut() {
+    pub(crate) fn end_all(&mut self, eval_time: TimeMs) {
+        self.by_labels.retain(|_, alert| alert.state != AlertState::Pending);
+        for alert in self.by_labels.values_mut() {
             alert.state = AlertState::Inactive;
-            alert.resolved_at.get_or_insert(at);
+            alert.resolved_at.get_or_insert(eval_time);
         }
     }
 
@@ -166,26 +162,20 @@ impl Alerts {
         if !self.is_restored {
             return Vec::new();
         }
-        let active = self
-            .active
-            .iter()
-            .filter(|(_, alert)| alert.state != AlertState::Inactive);
-        let both = active.flat_map(|(labels, alert)| {
+        let active_alerts =
+            self.by_labels.iter().filter(|(_, alert)| alert.state != AlertState::Inactive);
+        let both = active_alerts.flat_map(|(labels, alert)| {
             let mut series = LabelsBuilder::from_labels(labels);
-            series.set(METRIC_NAME, ACTIVE_SINCE);
-            let since = NewSample {
+            series.set(METRIC_NAME, ALERTS_FOR_STATE_METRIC);
+            let since_sample = NewSample {
                 labels: series.build(),
                 time_ms,
                 value: alert.active_at.div_euclid(1_000) as f64,
             };
-            series.set(METRIC_NAME, ACTIVE);
+            series.set(METRIC_NAME, ALERTS_METRIC);
             series.set(ALERT_STATE, alert.state.as_str());
-            let active = NewSample {
-                labels: series.build(),
-                time_ms,
-                value: 1.0,
-            };
-            [active, since]
+            let active_sample = NewSample { labels: series.build(), time_ms, value: 1.0 };
+            [active_sample, since_sample]
         });
         both.collect()
     }
@@ -199,15 +189,13 @@ impl Alerts {
     pub(crate) fn restore(
         &mut self,
         spec: &AlertSpec,
-        written: &[(Labels, TimeMs, f64)],
+        samples: &[(Labels, TimeMs, f64)],
         query_offset_ms: i64,
-        at: TimeMs,
+        eval_time: TimeMs,
         is_owned: &dyn Fn(&Labels) -> bool,
     ) -> Vec<Labels> {
         self.is_restored = true;
-        let valid = written
-            .iter()
-            .filter(|(_, _, value)| !is_stale(*value) && value.is_finite());
+        let valid = samples.iter().filter(|(_, _, value)| !is_stale(*value) && value.is_finite());
         let written: Vec<WrittenAlert<'_>> = valid
             .map(|(series, time_ms, value)| WrittenAlert {
                 labels: alert_labels(series),
@@ -216,18 +204,13 @@ impl Alerts {
                 value: *value,
             })
             .collect();
-        let firing: BTreeSet<&Labels> = written
-            .iter()
-            .filter(|alert| alert.is_firing())
-            .map(|alert| &alert.labels)
-            .collect();
+        let firing: BTreeSet<&Labels> =
+            written.iter().filter(|alert| alert.is_firing()).map(|alert| &alert.labels).collect();
         for alert in written.iter().filter(|alert| alert.says_since()) {
             let has_fired = firing.contains(&alert.labels) && is_owned(&alert.labels);
-            self.restore_alert(spec, alert, has_fired, at);
+            self.restore_alert(spec, alert, has_fired, eval_time);
         }
-        let active = written
-            .iter()
-            .filter(|alert| self.active.contains_key(&alert.labels));
+        let active = written.iter().filter(|alert| self.by_labels.contains_key(&alert.labels));
         active.map(|alert| alert.series.clone()).collect()
     }
 
@@ -246,7 +229,7 @@ impl Alerts {
         }
         if has_fired {
             let fired_at = active_at.saturating_add(spec.hold_ms).min(written.down_at);
-            let alert = self.active.entry(written.labels.clone());
+            let alert = self.by_labels.entry(written.labels.clone());
             let alert = alert.or_insert_with(|| Alert::without_condition(active_at));
             alert.state = AlertState::Firing;
             alert.active_at = active_at;
@@ -254,7 +237,7 @@ impl Alerts {
             alert.resolved_at = None;
             return;
         }
-        let Some(alert) = self.active.get_mut(&written.labels) else {
+        let Some(alert) = self.by_labels.get_mut(&written.labels) else {
             return;
         };
         let down_at = written.down_at.div_euclid(1_000) * 1_000;
@@ -271,17 +254,11 @@ impl Alerts {
     }
 
     /// Matchers of the series to read for [`Alerts::restore`].
-    pub(crate) fn written_as(name: &str) -> [Matcher; 2] {
-        let matcher = |label: &str, op, value: &str| Matcher {
-            name: label.into(),
-            op,
-            value: value.into(),
-        };
-        let series = format!("{ACTIVE}|{ACTIVE_SINCE}");
-        [
-            matcher(METRIC_NAME, MatchOp::Matches, &series),
-            matcher(ALERT_NAME, MatchOp::Equal, name),
-        ]
+    pub(crate) fn restore_matchers(name: &str) -> [Matcher; 2] {
+        let matcher =
+            |label: &str, op, value: &str| Matcher { name: label.into(), op, value: value.into() };
+        let series = format!("{ALERTS_METRIC}|{ALERTS_FOR_STATE_METRIC}");
+        [matcher(METRIC_NAME, MatchOp::Matches, &series), matcher(ALERT_NAME, MatchOp::Equal, name)]
     }
 }
 
@@ -296,12 +273,12 @@ struct WrittenAlert<'a> {
 
 impl WrittenAlert<'_> {
     fn is_firing(&self) -> bool {
-        self.series.metric() == ACTIVE
+        self.series.metric() == ALERTS_METRIC
             && self.series.get(ALERT_STATE) == AlertState::Firing.as_str()
     }
 
     fn says_since(&self) -> bool {
-        self.series.metric() == ACTIVE_SINCE
+        self.series.metric() == ALERTS_FOR_STATE_METRIC
     }
 }
 
@@ -309,7 +286,7 @@ impl WrittenAlert<'_> {
 fn alert_labels(series: &Labels) -> Labels {
     let mut labels = LabelsBuilder::from_labels(series);
     labels.remove(METRIC_NAME);
-    if series.metric() == ACTIVE {
+    if series.metric() == ALERTS_METRIC {
         labels.remove(ALERT_STATE);
     }
     labels.build()
@@ -326,23 +303,23 @@ impl Alert {
             active_at,
             fired_at: None,
             resolved_at: None,
-            kept_since: None,
-            told_at: None,
+            kept_firing_since: None,
+            notified_at: None,
         }
     }
 
     /// Updates an alert whose condition does not hold. Returns whether it is still kept.
-    fn ends(&mut self, spec: &AlertSpec, at: TimeMs) -> bool {
+    fn update_without_condition(&mut self, spec: &AlertSpec, eval_time: TimeMs) -> bool {
         match self.state {
             AlertState::Pending => false,
             AlertState::Inactive => self
                 .resolved_at
-                .is_some_and(|resolved| at - resolved <= RESOLVED_KEPT_MS),
+                .is_some_and(|resolved| eval_time - resolved <= RESOLVED_RETENTION_MS),
             AlertState::Firing => {
-                let since = *self.kept_since.get_or_insert(at);
-                if at - since >= spec.keep_firing_for_ms {
+                let since = *self.kept_firing_since.get_or_insert(eval_time);
+                if eval_time - since >= spec.keep_firing_for_ms {
                     self.state = AlertState::Inactive;
-                    self.resolved_at = Some(at);
+                    self.resolved_at = Some(eval_time);
                 }
                 true
             }
@@ -350,14 +327,14 @@ impl Alert {
     }
 
     /// Whether receivers are to be notified, for the first time or again.
-    pub(crate) fn is_due(&self, at: TimeMs, resend_ms: i64) -> bool {
+    pub(crate) fn is_due(&self, eval_time: TimeMs, resend_ms: i64) -> bool {
         if self.state == AlertState::Pending {
             return false;
         }
-        match (self.told_at, self.resolved_at) {
+        match (self.notified_at, self.resolved_at) {
             (None, _) => true,
             (Some(told), Some(resolved)) if resolved > told => true,
-            (Some(told), _) => told + resend_ms < at,
+            (Some(told), _) => told + resend_ms < eval_time,
         }
     }
 }

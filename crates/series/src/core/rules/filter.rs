@@ -36,7 +36,7 @@ pub struct RuleFilter {
 }
 
 /// Token by which [`RuleFilter::next`] names a group.
-fn token(group: &GroupStatus) -> String {
+fn page_token(group: &GroupStatus) -> String {
     let name = format!("{};{}", group.file, group.name);
     format!("{:016x}", xxh3_64(name.as_bytes()))
 }
@@ -47,27 +47,24 @@ impl RulesStatus {
         let groups_max = filter.groups_max.unwrap_or(usize::MAX);
         let mut groups = self.groups.into_iter().peekable();
         if let Some(next) = &filter.next {
-            while groups.next_if(|group| token(group) != *next).is_some() {}
+            while groups.next_if(|group| page_token(group) != *next).is_some() {}
             groups.peek()?;
         }
-        let mut selected = Self {
-            groups: Vec::new(),
-            group_next_token: None,
-        };
+        let mut selected = Self { groups: Vec::new(), group_next_token: None };
         for mut group in groups {
             if !is_among(&group.name, &filter.groups) || !is_among(&group.file, &filter.files) {
                 continue;
             }
-            group.rules.retain(|rule| filter.takes(rule));
+            group.rules.retain(|rule| filter.matches(rule));
             if group.rules.is_empty() {
                 continue;
             }
             if selected.groups.len() == groups_max {
-                selected.group_next_token = Some(token(&group));
+                selected.group_next_token = Some(page_token(&group));
                 break;
             }
             if filter.excludes_alerts {
-                group.rules.iter_mut().for_each(without_alerts);
+                group.rules.iter_mut().for_each(remove_alerts);
             }
             selected.groups.push(group);
         }
@@ -75,33 +72,33 @@ impl RulesStatus {
     }
 }
 
-fn is_among(name: &str, wanted: &[String]) -> bool {
-    wanted.is_empty() || wanted.iter().any(|one| one == name)
+fn is_among(name: &str, allowed: &[String]) -> bool {
+    allowed.is_empty() || allowed.iter().any(|one| one == name)
 }
 
-fn without_alerts(rule: &mut RuleStatus) {
+fn remove_alerts(rule: &mut RuleStatus) {
     if let RuleStatus::Alerting { alerts, .. } = rule {
         *alerts = None;
     }
 }
 
 impl RuleFilter {
-    fn takes(&self, rule: &RuleStatus) -> bool {
+    fn matches(&self, rule: &RuleStatus) -> bool {
         let (kind, name, labels) = match rule {
             RuleStatus::Alerting { name, labels, .. } => (RuleType::Alert, name, labels),
             RuleStatus::Recording { name, labels, .. } => (RuleType::Record, name, labels),
         };
-        let is_taken = |matchers: &Vec<LabelMatcher>| takes(matchers, labels);
+        let is_match = |matchers: &Vec<LabelMatcher>| matches_labels(matchers, labels);
         self.kind.is_none_or(|wanted| wanted == kind)
             && is_among(name, &self.names)
-            && (self.selectors.is_empty() || self.selectors.iter().any(is_taken))
+            && (self.selectors.is_empty() || self.selectors.iter().any(is_match))
     }
 }
 
 /// Whether a selector takes labels.
-pub fn takes(matchers: &[LabelMatcher], labels: &Labels) -> bool {
+pub fn matches_labels(matchers: &[LabelMatcher], labels: &Labels) -> bool {
     let mut matchers = matchers.iter();
-    matchers.all(|one| one.matches(labels.get(&one.matcher().name)))
+    matchers.all(|matcher| matcher.matches(labels.get(&matcher.matcher().name)))
 }
 
 #[cfg(test)]

@@ -88,10 +88,7 @@ impl RuleSpec {
         let RuleKind::Alerting(spec) = &self.kind else {
             return None;
         };
-        let mut fixed = spec
-            .labels
-            .iter()
-            .filter(|(_, text)| !text.source.contains("{{"));
+        let mut fixed = spec.labels.iter().filter(|(_, text)| !text.source.contains("{{"));
         fixed.try_fold(0, |count, (name, text)| {
             (alert.get(name) == &*text.source).then_some(count + 1)
         })
@@ -119,7 +116,7 @@ pub trait Evaluate: Send + Sync {
     ///
     /// # Errors
     /// What the source says.
-    fn last(
+    fn last_samples(
         &self,
         matchers: Vec<Matcher>,
         range: TimeSpan,
@@ -131,7 +128,7 @@ impl<S: Source + Send> Evaluate for S {
         query.instant(self, at, &EvalOptions::default())
     }
 
-    fn last(
+    fn last_samples(
         &self,
         matchers: Vec<Matcher>,
         range: TimeSpan,
@@ -158,23 +155,16 @@ pub fn last_samples(
         hints: Hints::default(),
     };
     // A rule's own series: no user says how many there are.
-    let found = source.select(&selection, &|_| Ok(()))?;
-    let (mut last, mut columns) = (Vec::new(), SampleColumns::default());
-    for index in 0..found.len() {
-        found.read(index, &mut columns)?;
-        let within = columns.times.partition_point(|time| *time <= end);
-        if let Some(at) = within
-            .checked_sub(1)
-            .filter(|at| columns.times[*at] >= start)
-        {
-            last.push((
-                found.labels(index).clone(),
-                columns.times[at],
-                columns.values[at],
-            ));
+    let series_set = source.select(&selection, &|_| Ok(()))?;
+    let (mut samples, mut columns) = (Vec::new(), SampleColumns::default());
+    for index in 0..series_set.len() {
+        series_set.read(index, &mut columns)?;
+        let end_index = columns.times.partition_point(|time| *time <= end);
+        if let Some(at) = end_index.checked_sub(1).filter(|at| columns.times[*at] >= start) {
+            samples.push((series_set.labels(index).clone(), columns.times[at], columns.values[at]));
         }
     }
-    Ok(last)
+    Ok(samples)
 }
 
 /// What the evaluation of rules needs: queries, labels and URL.
@@ -214,7 +204,7 @@ pub struct Candidate {
 }
 
 /// One rule may raise so many alerts at a time; each has templates to expand.
-const ALERTS_MAX: usize = 50_000;
+const RULE_ALERTS_MAX: usize = 50_000;
 
 /// The name of the label that names an alert.
 pub(super) const ALERT_NAME: &str = "alertname";
@@ -226,16 +216,16 @@ impl RuleSpec {
     /// Why it has no result, for people.
     pub fn evaluate(
         &self,
-        at: TimeMs,
+        eval_time: TimeMs,
         query_offset_ms: i64,
         limit: u64,
-        around: EvalEnvironment<'_>,
+        environment: EvalEnvironment<'_>,
     ) -> Result<RuleResult, String> {
-        let answer = around.evaluate.instant(&self.query, at - query_offset_ms);
-        let vector = numbers(answer.map_err(|error| error.to_string())?)?;
+        let answer = environment.evaluate.instant(&self.query, eval_time - query_offset_ms);
+        let vector = to_numbers(answer.map_err(|error| error.to_string())?)?;
         match &self.kind {
             RuleKind::Recording { labels } => self.record(vector, labels, limit),
-            RuleKind::Alerting(spec) => self.raise(vector, spec, at, around),
+            RuleKind::Alerting(spec) => self.raise(vector, spec, eval_time, environment),
         }
     }
 
@@ -247,8 +237,8 @@ impl RuleSpec {
     ) -> Result<RuleResult, String> {
         let mut seen = HashSet::with_capacity(vector.len());
         let mut series = Vec::with_capacity(vector.len());
-        for (found, value) in vector {
-            let mut builder = LabelsBuilder::from_labels(&found);
+        for (series_labels, value) in vector {
+            let mut builder = LabelsBuilder::from_labels(&series_labels);
             builder.set(METRIC_NAME, &self.name);
             for (name, value) in labels {
                 builder.set(name, value);
@@ -274,39 +264,41 @@ impl RuleSpec {
         &self,
         vector: Vec<(Labels, f64)>,
         spec: &AlertSpec,
-        at: TimeMs,
-        around: EvalEnvironment<'_>,
+        eval_time: TimeMs,
+        environment: EvalEnvironment<'_>,
     ) -> Result<RuleResult, String> {
         let count = vector.len();
-        if count > ALERTS_MAX {
+        if count > RULE_ALERTS_MAX {
             return Err(format!(
-                "{count} alerts are more than {ALERTS_MAX}, the maximum of one rule: aggregate \
+                "{count} alerts are more than {RULE_ALERTS_MAX}, the maximum of one rule: aggregate \
                  them"
             ));
         }
         let mut seen = HashSet::with_capacity(count);
         let (mut candidates, mut problems) = (Vec::with_capacity(count), Vec::new());
-        let ask = |text: &str| {
+        let run_query = |text: &str| {
             let query = Query::parse(text).map_err(|error| error.to_string())?;
-            let answer = around.evaluate.instant(&query, at);
-            numbers(answer.map_err(|error| error.to_string())?)
+            let answer = environment.evaluate.instant(&query, eval_time);
+            to_numbers(answer.map_err(|error| error.to_string())?)
         };
-        for (found, value) in vector {
+        for (series_labels, value) in vector {
             let subject = Subject {
-                labels: found.clone(),
-                external_labels: around.external_labels.clone(),
-                external_url: around.external_url.clone(),
+                labels: series_labels.clone(),
+                external_labels: environment.external_labels.clone(),
+                external_url: environment.external_url.clone(),
                 value,
             };
-            let mut expand =
-                |name: &str, text: &TemplateText| match text.template.expand(&subject, at, &ask) {
-                    Ok(text) => text,
-                    Err(error) => {
-                        problems.push(format!("{name}: {error}"));
-                        format!("<error expanding template: {error}>")
-                    }
-                };
-            let mut labels = LabelsBuilder::from_labels(&found);
+            let mut expand = |name: &str, text: &TemplateText| match text
+                .template
+                .expand(&subject, eval_time, &run_query)
+            {
+                Ok(text) => text,
+                Err(error) => {
+                    problems.push(format!("{name}: {error}"));
+                    format!("<error expanding template: {error}>")
+                }
+            };
+            let mut labels = LabelsBuilder::from_labels(&series_labels);
             labels.remove(METRIC_NAME);
             for (name, text) in &spec.labels {
                 labels.set(name, &expand(name, text));
@@ -323,21 +315,14 @@ impl RuleSpec {
                         .to_owned(),
                 );
             }
-            candidates.push(Candidate {
-                labels,
-                annotations: annotations.build(),
-                value,
-            });
+            candidates.push(Candidate { labels, annotations: annotations.build(), value });
         }
-        Ok(RuleResult::Alerts {
-            candidates,
-            problems,
-        })
+        Ok(RuleResult::Alerts { candidates, problems })
     }
 }
 
 /// The numbers of an answer, each with its labels.
-fn numbers(answer: Answer) -> Result<Vec<(Labels, f64)>, String> {
+fn to_numbers(answer: Answer) -> Result<Vec<(Labels, f64)>, String> {
     match answer.result {
         QueryResult::Scalar(_, value) => Ok(vec![(Labels::default(), value)]),
         QueryResult::Vector(samples) => samples

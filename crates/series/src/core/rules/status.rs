@@ -177,8 +177,6 @@ impl RulesStatus {
             RuleStatus::Alerting { alerts, .. } => alerts.unwrap_or_default(),
             RuleStatus::Recording { .. } => Vec::new(),
         });
-        AlertsStatus {
-            alerts: alerts.collect(),
-        }
+        AlertsStatus { alerts: alerts.collect() }
     }
 }

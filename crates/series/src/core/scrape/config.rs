@@ -1,6 +1,6 @@
 //! Reads a file of `scrape_configs`, and lists of targets.
 
-mod shown;
+mod serialize;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,7 +11,7 @@ use serde_saphyr::Spanned;
 
 use super::target::check_address;
 use crate::core::relabel::{RelabelConfig, Relabeling};
-use crate::core::yaml::{self, DurationMs, place};
+use crate::core::yaml::{self, DurationMs, position};
 
 /// How targets are scraped of which a file does not say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,16 +26,12 @@ pub struct ScrapeDefaults {
 
 impl Default for ScrapeDefaults {
     fn default() -> Self {
-        Self {
-            interval_ms: 60_000,
-            timeout_ms: 10_000,
-            body_bytes_max: 64 << 20,
-        }
+        Self { interval_ms: 60_000, timeout_ms: 10_000, body_bytes_max: 64 << 20 }
     }
 }
 
 /// Lists of targets are read again after so many milliseconds, unless a file says otherwise.
-const REFRESH_MS: i64 = 300_000;
+const REFRESH_INTERVAL_MS: i64 = 300_000;
 
 /// A text that is not shown.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
@@ -143,7 +139,7 @@ pub struct FileDiscovery {
     /// Paths, with `*` for any part of a name.
     pub patterns: Vec<String>,
     /// How often they are read again, in milliseconds.
-    pub refresh_ms: i64,
+    pub refresh_interval_ms: i64,
 }
 
 /// How Egret authenticates to a target.
@@ -216,7 +212,7 @@ pub struct ScrapeConfig {
     /// Limits of a scrape.
     pub limits: ScrapeLimits,
     /// Whether the body may be packed.
-    pub is_compressed: bool,
+    pub accepts_gzip: bool,
     /// Whether a redirect is followed.
     pub follows_redirects: bool,
     /// How Egret authenticates to the targets.
@@ -224,9 +220,9 @@ pub struct ScrapeConfig {
     /// The file with the certificates to trust, besides those of the system.
     pub ca_file: Option<String>,
     /// Whether any certificate will do.
-    pub trusts_anybody: bool,
+    pub accepts_any_certificate: bool,
     /// Targets that the file itself lists.
-    pub statics: Vec<TargetGroup>,
+    pub static_groups: Vec<TargetGroup>,
     /// Files that list targets.
     pub files: Vec<FileDiscovery>,
     /// What is done with the labels of targets.
@@ -265,23 +261,19 @@ pub fn parse(
     text: &str,
     defaults: ScrapeDefaults,
 ) -> Result<Vec<ScrapeConfig>, ScrapeFileError> {
-    let refuse = |(line, column), problem| ScrapeFileError {
-        file: file.to_owned(),
-        line,
-        column,
-        problem,
-    };
-    let read: File =
-        yaml::read(text).map_err(|error| refuse((error.line, error.column), error.problem))?;
+    let file_error =
+        |(line, column), problem| ScrapeFileError { file: file.to_owned(), line, column, problem };
+    let parsed: File =
+        yaml::parse(text).map_err(|error| file_error((error.line, error.column), error.problem))?;
     let mut names = BTreeSet::new();
     let mut configs = Vec::new();
-    for text in read.scrape_configs.unwrap_or_default() {
-        let at = place(&text);
-        let config =
-            ScrapeConfig::new(text.value, defaults).map_err(|problem| refuse(at, problem))?;
+    for text in parsed.scrape_configs.unwrap_or_default() {
+        let position = position(&text);
+        let config = ScrapeConfig::new(text.value, defaults)
+            .map_err(|problem| file_error(position, problem))?;
         if !names.insert(config.job_name.clone()) {
             let problem = format!("job_name {:?} is used by another job too", config.job_name);
-            return Err(refuse(at, problem));
+            return Err(file_error(position, problem));
         }
         configs.push(config);
     }
@@ -293,7 +285,7 @@ pub fn parse(
 /// # Errors
 /// The first thing that is wrong.
 pub fn parse_groups(file: &str, text: &str) -> Result<Vec<TargetGroup>, ScrapeFileError> {
-    yaml::read(text).map_err(|error| ScrapeFileError {
+    yaml::parse(text).map_err(|error| ScrapeFileError {
         file: file.to_owned(),
         line: error.line,
         column: error.column,
@@ -301,18 +293,22 @@ pub fn parse_groups(file: &str, text: &str) -> Result<Vec<TargetGroup>, ScrapeFi
     })
 }
 
-fn held(what: &str, here: &Option<Secret>, file: &Option<String>) -> Result<SecretSource, String> {
+fn secret_source(
+    property: &str,
+    here: &Option<Secret>,
+    file: &Option<String>,
+) -> Result<SecretSource, String> {
     match (here, file) {
         (Some(secret), None) => Ok(SecretSource::Here(secret.clone())),
         (None, Some(file)) => Ok(SecretSource::File(file.clone())),
         (None, None) => Ok(SecretSource::Here(Secret::default())),
-        (Some(_), Some(_)) => Err(format!(
-            "at most one of {what} & {what}_file must be configured"
-        )),
+        (Some(_), Some(_)) => {
+            Err(format!("at most one of {property} & {property}_file must be configured"))
+        }
     }
 }
 
-fn credentials(text: &Text) -> Result<Credentials, String> {
+fn parse_credentials(text: &Text) -> Result<Credentials, String> {
     match (&text.basic_auth, &text.authorization) {
         (None, None) => Ok(Credentials::None),
         (Some(_), Some(_)) => {
@@ -320,7 +316,7 @@ fn credentials(text: &Text) -> Result<Credentials, String> {
         }
         (Some(basic), None) => Ok(Credentials::Basic {
             username: basic.username.clone(),
-            password: held("password", &basic.password, &basic.password_file)?,
+            password: secret_source("password", &basic.password, &basic.password_file)?,
         }),
         (None, Some(header)) => {
             let kind = header.kind.as_deref().unwrap_or("Bearer").trim();
@@ -329,13 +325,17 @@ fn credentials(text: &Text) -> Result<Credentials, String> {
             }
             Ok(Credentials::Header {
                 kind: kind.to_owned(),
-                credentials: held("credentials", &header.credentials, &header.credentials_file)?,
+                credentials: secret_source(
+                    "credentials",
+                    &header.credentials,
+                    &header.credentials_file,
+                )?,
             })
         }
     }
 }
 
-fn body_bytes(text: &Text, defaults: ScrapeDefaults) -> Result<u64, String> {
+fn parse_body_bytes(text: &Text, defaults: ScrapeDefaults) -> Result<u64, String> {
     match text.body_size_limit.as_deref() {
         None | Some("0") => Ok(defaults.body_bytes_max),
         Some(size) => {
@@ -349,43 +349,34 @@ fn body_bytes(text: &Text, defaults: ScrapeDefaults) -> Result<u64, String> {
 impl ScrapeConfig {
     fn new(text: Text, defaults: ScrapeDefaults) -> Result<Self, String> {
         let job = &text.job_name;
-        let in_job = |problem: String| format!("job {job:?}: {problem}");
+        let with_job = |problem: String| format!("job {job:?}: {problem}");
         if job.is_empty() {
             return Err("job_name is empty".to_owned());
         }
-        let positive = |it: Option<DurationMs>| it.map(|it| it.0).filter(|ms| *ms > 0);
-        let interval_ms = positive(text.scrape_interval).unwrap_or(defaults.interval_ms);
-        let timeout_ms = positive(text.scrape_timeout);
+        let positive_ms = |it: Option<DurationMs>| it.map(|it| it.0).filter(|ms| *ms > 0);
+        let interval_ms = positive_ms(text.scrape_interval).unwrap_or(defaults.interval_ms);
+        let timeout_ms = positive_ms(text.scrape_timeout);
         let timeout_ms = timeout_ms.unwrap_or(defaults.timeout_ms.min(interval_ms));
         if timeout_ms > interval_ms {
-            return Err(in_job("scrape timeout greater than scrape interval".into()));
+            return Err(with_job("scrape timeout greater than scrape interval".into()));
         }
         let scheme = text.scheme.as_deref().unwrap_or("http");
         if !matches!(scheme, "http" | "https") {
-            return Err(in_job(format!(
-                "scheme {scheme:?} is neither http nor https"
-            )));
+            return Err(with_job(format!("scheme {scheme:?} is neither http nor https")));
         }
-        let steps = |steps: &Option<Vec<RelabelConfig>>| {
-            Relabeling::new(steps.as_deref().unwrap_or_default()).map_err(in_job)
+        let compile_relabeling = |steps: &Option<Vec<RelabelConfig>>| {
+            Relabeling::new(steps.as_deref().unwrap_or_default()).map_err(with_job)
         };
-        let files = text
-            .file_sd_configs
-            .iter()
-            .flatten()
-            .map(|files| FileDiscovery {
-                patterns: files.files.clone(),
-                refresh_ms: positive(files.refresh_interval).unwrap_or(REFRESH_MS),
-            });
+        let files = text.file_sd_configs.iter().flatten().map(|files| FileDiscovery {
+            patterns: files.files.clone(),
+            refresh_interval_ms: positive_ms(files.refresh_interval).unwrap_or(REFRESH_INTERVAL_MS),
+        });
         let tls = text.tls_config.as_ref();
         let config = Self {
             job_name: job.clone(),
             interval_ms,
             timeout_ms,
-            metrics_path: text
-                .metrics_path
-                .clone()
-                .unwrap_or_else(|| "/metrics".into()),
+            metrics_path: text.metrics_path.clone().unwrap_or_else(|| "/metrics".into()),
             scheme: scheme.to_owned(),
             params: text.params.clone().unwrap_or_default(),
             honor_labels: text.honor_labels,
@@ -395,21 +386,21 @@ impl ScrapeConfig {
                 labels: text.label_limit,
                 label_name_bytes: text.label_name_length_limit,
                 label_value_bytes: text.label_value_length_limit,
-                body_bytes: body_bytes(&text, defaults).map_err(in_job)?,
+                body_bytes: parse_body_bytes(&text, defaults).map_err(with_job)?,
                 targets: text.target_limit,
             },
-            is_compressed: text.enable_compression.unwrap_or(true),
+            accepts_gzip: text.enable_compression.unwrap_or(true),
             follows_redirects: text.follow_redirects.unwrap_or(true),
-            credentials: credentials(&text).map_err(in_job)?,
+            credentials: parse_credentials(&text).map_err(with_job)?,
             ca_file: tls.and_then(|tls| tls.ca_file.clone()),
-            trusts_anybody: tls.is_some_and(|tls| tls.insecure_skip_verify),
-            statics: text.static_configs.clone().unwrap_or_default(),
+            accepts_any_certificate: tls.is_some_and(|tls| tls.insecure_skip_verify),
+            static_groups: text.static_configs.clone().unwrap_or_default(),
             files: files.collect(),
-            relabeling: steps(&text.relabel_configs)?,
-            metric_relabeling: steps(&text.metric_relabel_configs)?,
+            relabeling: compile_relabeling(&text.relabel_configs)?,
+            metric_relabeling: compile_relabeling(&text.metric_relabel_configs)?,
             text,
         };
-        config.check_targets(&config.statics)?;
+        config.check_targets(&config.static_groups)?;
         Ok(config)
     }
 
@@ -423,12 +414,12 @@ impl ScrapeConfig {
             return Ok(());
         }
         let mut targets = groups.iter().flat_map(|group| &group.targets);
-        let refused = |problem| format!("job {:?}: target {problem}", self.job_name);
-        targets.try_for_each(|target| check_address(target).map_err(refused))
+        let target_error = |problem| format!("job {:?}: target {problem}", self.job_name);
+        targets.try_for_each(|target| check_address(target).map_err(target_error))
     }
 
     /// A job of this program's own: one target that is asked without HTTP.
-    pub fn within(job_name: &str, interval_ms: i64, timeout_ms: i64) -> Self {
+    pub(crate) fn in_process(job_name: &str, interval_ms: i64, timeout_ms: i64) -> Self {
         let text = Text {
             job_name: job_name.to_owned(),
             scrape_interval: Some(DurationMs(interval_ms)),

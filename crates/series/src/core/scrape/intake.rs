@@ -17,10 +17,10 @@ use crate::core::metadata::{Description, MetadataLines};
 use crate::core::rules::NewSample;
 
 /// A sample whose time is so far ahead is left out, in milliseconds.
-const AHEAD_MAX_MS: i64 = 10 * 60_000;
+const FUTURE_MAX_MS: i64 = 10 * 60_000;
 
 /// The series that say how a scrape went.
-const REPORT: [&str; 5] = [
+const REPORT_METRICS: [&str; 5] = [
     "up",
     "scrape_duration_seconds",
     "scrape_samples_scraped",
@@ -54,9 +54,9 @@ pub struct ScrapeResult {
 #[derive(Debug)]
 pub struct Intake {
     target: Labels,
-    report: [Labels; REPORT.len()],
+    report: [Labels; REPORT_METRICS.len()],
     /// By the labels as the target writes them.
-    known: HashMap<Box<str>, TargetSeries>,
+    series: HashMap<Box<str>, TargetSeries>,
     round: u64,
     has_reported: bool,
 }
@@ -65,29 +65,29 @@ pub struct Intake {
 struct TargetSeries {
     /// As they are kept; nothing when relabelling drops them.
     labels: Option<Labels>,
-    seen_in: u64,
+    seen_round: u64,
     /// The last round in which it was there without a time of its own, so that its absence says
     /// that it ended.
-    tracked_in: u64,
+    tracked_round: u64,
     /// The one before, in case the last one fails in its middle.
-    tracked_before: u64,
+    previous_tracked_round: u64,
 }
 
 impl TargetSeries {
     fn track(&mut self, round: u64) {
-        if self.tracked_in != round {
-            self.tracked_before = std::mem::replace(&mut self.tracked_in, round);
+        if self.tracked_round != round {
+            self.previous_tracked_round = std::mem::replace(&mut self.tracked_round, round);
         }
     }
 
     /// Whether it was tracked in the round before this one.
     fn was_tracked(&self, round: u64) -> bool {
-        let last = if self.tracked_in == round {
-            self.tracked_before
+        let last_tracked_round = if self.tracked_round == round {
+            self.previous_tracked_round
         } else {
-            self.tracked_in
+            self.tracked_round
         };
-        last == round - 1
+        last_tracked_round == round - 1
     }
 }
 
@@ -105,18 +105,14 @@ struct PageSink<'a> {
     describe: &'a mut dyn FnMut(Description<'_>),
 }
 
-fn marker(labels: &Labels, time_ms: TimeMs) -> NewSample {
-    NewSample {
-        labels: labels.clone(),
-        time_ms,
-        value: f64::from_bits(STALE_NAN_BITS),
-    }
+fn stale_marker(labels: &Labels, time_ms: TimeMs) -> NewSample {
+    NewSample { labels: labels.clone(), time_ms, value: f64::from_bits(STALE_NAN_BITS) }
 }
 
 impl Intake {
     /// Before the first scrape.
     pub fn new(target: &ScrapeTarget) -> Self {
-        let report = REPORT.map(|name| {
+        let report = REPORT_METRICS.map(|name| {
             let mut labels = LabelsBuilder::from_labels(&target.labels);
             labels.set(METRIC_NAME, name);
             labels.build()
@@ -124,7 +120,7 @@ impl Intake {
         Self {
             target: target.labels.clone(),
             report,
-            known: HashMap::new(),
+            series: HashMap::new(),
             round: 1,
             has_reported: false,
         }
@@ -132,32 +128,28 @@ impl Intake {
 
     /// Takes what a target showed at a time, or why it showed nothing. `describe` is called with
     /// what it says of its metrics, until something is wrong with the page.
-    pub fn take(
+    pub fn take_page(
         &mut self,
         config: &ScrapeConfig,
         page: Result<ScrapePage<'_>, String>,
-        at: TimeMs,
-        took: Duration,
+        scrape_time: TimeMs,
+        duration: Duration,
         describe: &mut dyn FnMut(Description<'_>),
     ) -> ScrapeResult {
         self.round += 1;
         let mut counts = ScrapeCounts::default();
         let mut samples = Vec::new();
-        let read = page.and_then(|page| {
-            let mut found = PageSink {
-                counts: &mut counts,
-                samples: &mut samples,
-                describe,
-            };
-            self.read(config, page, at, &mut found)
+        let result = page.and_then(|page| {
+            let mut sink = PageSink { counts: &mut counts, samples: &mut samples, describe };
+            self.read_page(config, page, scrape_time, &mut sink)
         });
-        if read.is_err() {
+        if result.is_err() {
             samples.clear();
         }
-        self.end_missing(read.is_ok(), at, &mut samples);
+        self.end_missing_series(result.is_ok(), scrape_time, &mut samples);
         let values = [
-            if read.is_ok() { 1.0 } else { 0.0 },
-            took.as_secs_f64(),
+            if result.is_ok() { 1.0 } else { 0.0 },
+            duration.as_secs_f64(),
             counts.scraped as f64,
             counts.kept as f64,
             counts.added as f64,
@@ -165,129 +157,118 @@ impl Intake {
         let report = self.report.iter().zip(values);
         let report = report.map(|(labels, value)| NewSample {
             labels: labels.clone(),
-            time_ms: at,
+            time_ms: scrape_time,
             value,
         });
         let report = report.collect();
         self.has_reported = true;
-        ScrapeResult {
-            samples,
-            report,
-            scraped: counts.scraped,
-            error: read.err(),
-        }
+        ScrapeResult { samples, report, scraped: counts.scraped, error: result.err() }
     }
 
     /// The target is no more: the markers that end its series and its report.
-    pub fn end(&mut self, at: TimeMs) -> Vec<NewSample> {
+    pub(crate) fn end_all(&mut self, scrape_time: TimeMs) -> Vec<NewSample> {
         self.round += 1;
         let mut samples = Vec::new();
-        self.end_missing(false, at, &mut samples);
+        self.end_missing_series(false, scrape_time, &mut samples);
         if std::mem::take(&mut self.has_reported) {
-            samples.extend(self.report.iter().map(|labels| marker(labels, at)));
+            samples.extend(self.report.iter().map(|labels| stale_marker(labels, scrape_time)));
         }
-        self.known.clear();
+        self.series.clear();
         samples
     }
 
     /// Ends the series that were there in the round before and are not in this one; when this one
     /// failed, all.
-    fn end_missing(&mut self, is_read: bool, at: TimeMs, samples: &mut Vec<NewSample>) {
+    fn end_missing_series(
+        &mut self,
+        is_read: bool,
+        scrape_time: TimeMs,
+        samples: &mut Vec<NewSample>,
+    ) {
         let round = self.round;
-        let before = |known: &&TargetSeries| {
-            known.was_tracked(round) && (!is_read || known.seen_in != round)
+        let was_present = |series: &&TargetSeries| {
+            series.was_tracked(round) && (!is_read || series.seen_round != round)
         };
-        let gone: Vec<&Labels> = self
-            .known
+        let missing: Vec<&Labels> = self
+            .series
             .values()
-            .filter(before)
+            .filter(was_present)
             .filter_map(|known| known.labels.as_ref())
             .collect();
-        if !gone.is_empty() {
+        if !missing.is_empty() {
             // What the target writes in two ways may still be there in the other.
-            let mut ended: HashSet<&Labels> = samples.iter().map(|sample| &sample.labels).collect();
-            let markers: Vec<NewSample> = gone
+            let mut written_labels: HashSet<&Labels> =
+                samples.iter().map(|sample| &sample.labels).collect();
+            let markers: Vec<NewSample> = missing
                 .into_iter()
-                .filter(|labels| ended.insert(labels))
-                .map(|labels| marker(labels, at))
+                .filter(|labels| written_labels.insert(labels))
+                .map(|labels| stale_marker(labels, scrape_time))
                 .collect();
             samples.extend(markers);
         }
         // What a failed scrape did not reach may be there in the next.
-        let oldest = if is_read { round } else { round - 1 };
-        self.known.retain(|_, known| known.seen_in >= oldest);
+        let oldest_round = if is_read { round } else { round - 1 };
+        self.series.retain(|_, known| known.seen_round >= oldest_round);
         if !is_read {
-            for known in self.known.values_mut() {
-                (known.tracked_in, known.tracked_before) = (0, 0);
+            for known in self.series.values_mut() {
+                (known.tracked_round, known.previous_tracked_round) = (0, 0);
             }
         }
     }
 
-    fn read(
+    fn read_page(
         &mut self,
         config: &ScrapeConfig,
         page: ScrapePage<'_>,
-        at: TimeMs,
-        reading: &mut PageSink<'_>,
+        scrape_time: TimeMs,
+        sink: &mut PageSink<'_>,
     ) -> Result<(), String> {
         let round = self.round;
-        let PageSink {
-            counts,
-            samples,
-            describe,
-        } = reading;
-        let mut gathered = MetadataLines::default();
+        let PageSink { counts, samples, describe } = sink;
+        let mut metadata_lines = MetadataLines::default();
         let mut reader = TextReader::new(page.text, page.format);
         let mut key = String::new();
         while let Some(item) = reader.next() {
             let item = item.map_err(|error| error.to_string())?;
-            let TextItem::Sample {
-                labels,
-                value,
-                time_ms,
-            } = item
-            else {
-                gathered.take(item, describe);
+            let TextItem::Sample { labels, value, time_ms } = item else {
+                metadata_lines.add_item(item, describe);
                 continue;
             };
             counts.scraped += 1;
             write_key(labels, &mut key);
-            if !self.known.contains_key(key.as_str()) {
-                let kept = kept(labels, gathered.kind(), &self.target, config)?;
-                counts.added += u64::from(kept.is_some());
-                let known = TargetSeries {
-                    labels: kept,
-                    seen_in: 0,
-                    tracked_in: 0,
-                    tracked_before: 0,
+            if !self.series.contains_key(key.as_str()) {
+                let kept_labels =
+                    resolve_labels(labels, metadata_lines.kind(), &self.target, config)?;
+                counts.added += u64::from(kept_labels.is_some());
+                let series = TargetSeries {
+                    labels: kept_labels,
+                    seen_round: 0,
+                    tracked_round: 0,
+                    previous_tracked_round: 0,
                 };
-                self.known.insert(key.as_str().into(), known);
+                self.series.insert(key.as_str().into(), series);
             }
-            let known = self.known.get_mut(key.as_str());
+            let known = self.series.get_mut(key.as_str());
             let known = known.expect("it is there or was just put there");
-            known.seen_in = round;
+            known.seen_round = round;
             let Some(labels) = known.labels.clone() else {
                 continue;
             };
             counts.kept += 1;
-            let most = config.limits.samples;
-            if most > 0 && counts.kept > most {
-                return Err(format!("sample limit exceeded (limit: {most})"));
+            let samples_max = config.limits.samples;
+            if samples_max > 0 && counts.kept > samples_max {
+                return Err(format!("sample limit exceeded (limit: {samples_max})"));
             }
             let own_time = time_ms.filter(|_| config.honor_timestamps);
-            if own_time.is_some_and(|time| time > at + AHEAD_MAX_MS) {
+            if own_time.is_some_and(|time| time > scrape_time + FUTURE_MAX_MS) {
                 continue;
             }
             if own_time.is_none() {
                 known.track(round);
             }
-            samples.push(NewSample {
-                labels,
-                time_ms: own_time.unwrap_or(at),
-                value,
-            });
+            samples.push(NewSample { labels, time_ms: own_time.unwrap_or(scrape_time), value });
         }
-        gathered.finish(describe);
+        metadata_lines.finish(describe);
         if page.format == TextFormat::OpenMetrics && !reader.has_ended() {
             return Err("data does not end with # EOF".to_owned());
         }
@@ -305,14 +286,14 @@ fn write_key(labels: &TextLabels<'_>, key: &mut String) {
 }
 
 /// The labels under which a series is kept; nothing when it is dropped.
-fn kept(
-    shown: &TextLabels<'_>,
+fn resolve_labels(
+    exposed_labels: &TextLabels<'_>,
     kind: MetricKind,
     target: &Labels,
     config: &ScrapeConfig,
 ) -> Result<Option<Labels>, String> {
     let mut labels = LabelsBuilder::default();
-    for (name, value) in shown {
+    for (name, value) in exposed_labels {
         if !value.is_empty() && !labels.get(name).is_empty() {
             return Err(format!("label name {name:?} occurs twice"));
         }
@@ -320,11 +301,11 @@ fn kept(
     }
     let mut conflicts: Vec<(&str, String)> = Vec::new();
     for (name, value) in target.iter() {
-        let own = labels.get(name).to_owned();
-        if own.is_empty() {
+        let own_value = labels.get(name).to_owned();
+        if own_value.is_empty() {
             labels.set(name, value);
         } else if !config.honor_labels {
-            conflicts.push((name, own));
+            conflicts.push((name, own_value));
             labels.set(name, value);
         }
     }
@@ -347,7 +328,7 @@ fn kept(
     if labels.metric().is_empty() {
         return Err("missing metric name (__name__ label)".to_owned());
     }
-    check(&labels, config.limits)?;
+    check_limits(&labels, config.limits)?;
     Ok(Some(labels))
 }
 
@@ -360,12 +341,10 @@ fn normalized<'a>(kind: MetricKind, name: &str, value: &'a str) -> Cow<'a, str> 
         _ => false,
     };
     let number = is_number.then(|| value.parse::<f64>().ok()).flatten();
-    number.map_or(Cow::Borrowed(value), |number| {
-        Cow::Owned(open_metrics_number(number))
-    })
+    number.map_or(Cow::Borrowed(value), |number| Cow::Owned(open_metrics_number(number)))
 }
 
-fn check(labels: &Labels, limits: ScrapeLimits) -> Result<(), String> {
+fn check_limits(labels: &Labels, limits: ScrapeLimits) -> Result<(), String> {
     let metric: String = labels.metric().chars().take(50).collect();
     let is_over = |size: usize, limit: u64| limit > 0 && size as u64 > limit;
     let count = labels.iter().count();
@@ -376,22 +355,14 @@ fn check(labels: &Labels, limits: ScrapeLimits) -> Result<(), String> {
         ));
     }
     for (name, value) in labels.iter() {
-        for (what, size, limit) in [
-            (
-                "label_name_length_limit",
-                name.len(),
-                limits.label_name_bytes,
-            ),
-            (
-                "label_value_length_limit",
-                value.len(),
-                limits.label_value_bytes,
-            ),
+        for (limit_name, size, limit) in [
+            ("label_name_length_limit", name.len(), limits.label_name_bytes),
+            ("label_value_length_limit", value.len(), limits.label_value_bytes),
         ] {
             if is_over(size, limit) {
                 let name: String = name.chars().take(50).collect();
                 return Err(format!(
-                    "{what} exceeded (metric: {metric}, label name: {name}, length: {size}, limit: {limit})"
+                    "{limit_name} exceeded (metric: {metric}, label name: {name}, length: {size}, limit: {limit})"
                 ));
             }
         }

@@ -37,8 +37,8 @@ pub struct TargetsStatus {
 
 impl TargetsStatus {
     /// Only the targets of a job.
-    pub fn of_pool(mut self, pool: &str) -> Self {
-        self.active_targets.retain(|one| one.scrape_pool == pool);
+    pub fn for_pool(mut self, pool: &str) -> Self {
+        self.active_targets.retain(|target| target.scrape_pool == pool);
         self.dropped_targets.retain(|one| one.scrape_pool == pool);
         if let Some(counts) = &mut self.dropped_target_counts {
             counts.retain(|name, _| name == pool);
@@ -47,19 +47,13 @@ impl TargetsStatus {
     }
 
     /// Only those that are scraped.
-    pub fn active(self) -> Self {
-        Self {
-            active_targets: self.active_targets,
-            ..Self::default()
-        }
+    pub fn only_active(self) -> Self {
+        Self { active_targets: self.active_targets, ..Self::default() }
     }
 
     /// Only those that were dropped.
-    pub fn dropped(self) -> Self {
-        Self {
-            active_targets: Vec::new(),
-            ..self
-        }
+    pub fn only_dropped(self) -> Self {
+        Self { active_targets: Vec::new(), ..self }
     }
 }
 
@@ -109,7 +103,7 @@ impl TargetStatus {
     /// Of a target that was not scraped yet.
     pub fn new(job: &str, target: &ScrapeTarget) -> Self {
         Self {
-            discovered_labels: target.discovered.clone(),
+            discovered_labels: target.discovered_labels.clone(),
             labels: target.labels.clone(),
             scrape_pool: job.to_owned(),
             scrape_url: target.url.clone(),

@@ -18,7 +18,7 @@ struct TestDocument {
 }
 
 fn check(text: &str, expected: Expect) {
-    let shown = match read::<TestDocument>(text) {
+    let shown = match parse::<TestDocument>(text) {
         Ok(TestDocument { after, lists, name }) => format!("{after:?} {lists:?} {name:?}"),
         Err(error) => error.to_string(),
     };
@@ -38,14 +38,8 @@ fn what_is_read() {
 
 #[test]
 fn what_is_refused() {
-    check(
-        "after: 5\n",
-        expect![[r#"1:8: not a valid duration string: "5", write 1h30m"#]],
-    );
-    check(
-        "after: 300y\n",
-        expect![[r#"1:8: not a valid duration string: "300y", write 1h30m"#]],
-    );
+    check("after: 5\n", expect![[r#"1:8: not a valid duration string: "5", write 1h30m"#]]);
+    check("after: 300y\n", expect![[r#"1:8: not a valid duration string: "300y", write 1h30m"#]]);
     check(
         "name: x\nafter: -5m\n",
         expect![[r#"2:8: not a valid duration string: "-5m", write 1h30m"#]],
@@ -62,10 +56,7 @@ fn what_is_refused() {
     );
     check("name: [x\n", expect!["1:7: expected string scalar"]);
     check("name:\n  - x\n", expect!["2:3: expected string scalar"]);
-    check(
-        "name: *nothing\n",
-        expect!["1:7: alias references unknown anchor"],
-    );
+    check("name: *nothing\n", expect!["1:7: alias references unknown anchor"]);
 }
 
 #[test]
@@ -76,12 +67,12 @@ fn bombs_are_refused() {
         let aliases = vec![format!("*{before}"); 9].join(", ");
         laughs += &format!("  {level}: &{level} [{aliases}]\n");
     }
-    let error = read::<BTreeMap<String, serde_json::Value>>(&laughs).expect_err("it has no end");
+    let error = parse::<BTreeMap<String, serde_json::Value>>(&laughs).expect_err("it has no end");
     assert!(error.line > 0, "{error}");
     let deep = "[".repeat(100_000);
-    assert!(read::<serde_json::Value>(&deep).is_err());
+    assert!(parse::<serde_json::Value>(&deep).is_err());
     let long = "a".repeat(TEXT_BYTES_MAX + 1);
-    assert!(read::<serde_json::Value>(&long).is_err());
+    assert!(parse::<serde_json::Value>(&long).is_err());
     let many = "- a\n".repeat(1_000_000);
-    assert!(read::<Vec<String>>(&many).is_err());
+    assert!(parse::<Vec<String>>(&many).is_err());
 }

@@ -10,17 +10,11 @@ use super::*;
 fn checkpoint(at: u64, numbers: &[u64]) -> Checkpoint {
     let labels = |number: &u64| {
         let number_text = number.to_string();
-        (
-            *number,
-            Labels::new([("__name__", "m"), ("n", &*number_text)]),
-        )
+        (*number, Labels::new([("__name__", "m"), ("n", &*number_text)]))
     };
     Checkpoint {
-        at: Seq(at),
-        in_blocks: FlushWatermark {
-            seq: Seq(at / 2),
-            end: -5,
-        },
+        next_seq: Seq(at),
+        flush_watermark: FlushWatermark { seq: Seq(at / 2), end: -5 },
         next_number: numbers.last().map_or(0, |last| last + 1),
         series: numbers.iter().map(labels).collect(),
     }
@@ -49,7 +43,7 @@ proptest! {
         let disk = SimulatedDisk::new(1 << 30);
         let written = checkpoint(9, &[1, 5, 7]);
         written.write(&disk).expect("it is written");
-        let name = name_of(Seq(9));
+        let name = file_name(Seq(9));
         let file = disk.open(&name).expect("it is there");
         let size_bytes = file.size_bytes().expect("it has one") as usize;
         let mut bytes = egret_log::read_exactly(&file, 0, size_bytes).expect("it is read");
@@ -70,14 +64,14 @@ proptest! {
 fn what_cannot_be_opened_or_listed_is_not_called_damaged() {
     const INPUT_OUTPUT_ERROR: i32 = 5;
     const TOO_MANY_OPEN_FILES: i32 = 24;
-    let failed = |action, code| {
+    let io_error = |action, code| {
         let error = io::Error::from_raw_os_error(code);
         SeriesError::io(action, Path::new("checkpoint-0000000000000009"), error)
     };
-    assert!(is_damage(&failed(READING, INPUT_OUTPUT_ERROR)));
-    assert!(!is_damage(&failed(READING, TOO_MANY_OPEN_FILES)));
-    assert!(!is_damage(&failed("opening", INPUT_OUTPUT_ERROR)));
-    assert!(!is_damage(&failed("listing", INPUT_OUTPUT_ERROR)));
+    assert!(is_damage(&io_error(READ_ACTION, INPUT_OUTPUT_ERROR)));
+    assert!(!is_damage(&io_error(READ_ACTION, TOO_MANY_OPEN_FILES)));
+    assert!(!is_damage(&io_error("opening", INPUT_OUTPUT_ERROR)));
+    assert!(!is_damage(&io_error("listing", INPUT_OUTPUT_ERROR)));
 }
 
 #[test]
@@ -87,12 +81,12 @@ fn a_later_version_is_told_whatever_follows_its_head() {
     put_frame(&mut head, &[9, 1, 0, 0]);
     head[0] = head.len() as u8 - 4;
     head.extend([0xff; 40]);
-    let name = name_of(Seq(9));
+    let name = file_name(Seq(9));
     drop(disk.create(&name).expect("it is made"));
     disk.overwrite(&name, head);
     let error = Checkpoint::read(&disk).expect_err("it is not read");
-    let is_told = matches!(error, SeriesError::UnknownVersion { version: 9, .. });
-    assert!(is_told && !is_damage(&error), "{error:?}");
+    let is_version_error = matches!(error, SeriesError::UnknownVersion { version: 9, .. });
+    assert!(is_version_error && !is_damage(&error), "{error:?}");
 }
 
 #[test]
@@ -114,14 +108,11 @@ fn pieces_are_small_whatever_the_labels() {
         let pairs = names.iter().map(|name| (name.as_str(), long.as_str()));
         (number, Labels::new(pairs))
     };
-    let written = Checkpoint {
-        series: (0..40).map(labels).collect(),
-        ..checkpoint(9, &[39])
-    };
+    let written = Checkpoint { series: (0..40).map(labels).collect(), ..checkpoint(9, &[39]) };
     written.write(&disk).expect("it is written");
     let read = Checkpoint::read(&disk).expect("it is read");
     assert!(read.as_ref() == Some(&written), "it is another");
-    let file = disk.open(&name_of(Seq(9))).expect("it is there");
+    let file = disk.open(&file_name(Seq(9))).expect("it is there");
     let (mut offset, mut frames) = (0, 0);
     while offset < file.size_bytes().expect("it has one") {
         let length = egret_log::read_exactly(&file, offset, 4).expect("it is read");

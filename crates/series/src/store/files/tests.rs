@@ -37,8 +37,5 @@ fn a_pipe_is_refused_without_waiting_for_its_writer() {
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     assert!(made.expect("mkfifo runs").success());
     let error = read_secret(&pipe.display().to_string()).expect_err("it is no file");
-    assert!(
-        error.to_string().ends_with("it is not a regular file"),
-        "{error}"
-    );
+    assert!(error.to_string().ends_with("it is not a regular file"), "{error}");
 }

@@ -12,7 +12,7 @@ use super::*;
 /// The statistics of the server that a connection leads to.
 fn statistics_of(mut connection: Config, limits: StatisticsLimits) -> PostgresStatistics {
     connection.application_name("egret/series");
-    PostgresStatistics::new(Databases::one(connection), limits)
+    PostgresStatistics::new(Databases::single(connection), limits)
 }
 
 /// The series of a text, each once; their names.
@@ -81,28 +81,15 @@ async fn check(major: u32, also: &[&str]) {
         .expect("a table and a slot");
     let statistics = statistics_of(database.connection(), StatisticsLimits::default());
     // What a session has counted is sent when it is idle, and at once when it is asked to.
-    client
-        .batch_execute("SELECT pg_stat_force_next_flush()")
-        .await
-        .expect("a flush");
+    client.batch_execute("SELECT pg_stat_force_next_flush()").await.expect("a flush");
     let text = statistics.collect().await.expect("a text");
     let found = names(&text);
     for name in EVERYWHERE.iter().chain(also) {
-        assert!(
-            found.contains(*name),
-            "version {major}: {name} is missing in {found:#?}"
-        );
+        assert!(found.contains(*name), "version {major}: {name} is missing in {found:#?}");
     }
     assert_eq!(value(&text, "pg_up"), 1.0);
-    assert_eq!(
-        value(&text, "pg_exporter_last_scrape_error"),
-        0.0,
-        "version {major}"
-    );
-    assert_eq!(
-        value(&text, "pg_settings_shared_buffers_bytes"),
-        (64 << 20) as f64
-    );
+    assert_eq!(value(&text, "pg_exporter_last_scrape_error"), 0.0, "version {major}");
+    assert_eq!(value(&text, "pg_settings_shared_buffers_bytes"), (64 << 20) as f64);
     let table = format!(
         "pg_stat_user_tables_n_live_tup{{datname=\"{}\",schemaname=\"public\",relname=\"t\"}}",
         database.name
@@ -116,51 +103,32 @@ async fn check(major: u32, also: &[&str]) {
 
 #[tokio::test]
 async fn version_15() {
-    check(
-        15,
-        &[
-            "pg_stat_bgwriter_checkpoints_timed_total",
-            "pg_stat_wal_sync_total",
-        ],
-    )
-    .await;
+    check(15, &["pg_stat_bgwriter_checkpoints_timed_total", "pg_stat_wal_sync_total"]).await;
 }
 
 #[tokio::test]
 async fn version_16() {
-    let also = [
-        "pg_stat_bgwriter_buffers_backend_total",
-        "pg_stat_io_read_bytes_total",
-    ];
+    let also = ["pg_stat_bgwriter_buffers_backend_total", "pg_stat_io_read_bytes_total"];
     check(16, &also).await;
 }
 
 #[tokio::test]
 async fn version_17() {
-    let also = [
-        "pg_stat_checkpointer_num_timed_total",
-        "pg_stat_io_hits_total",
-        "pg_stat_wal_sync_total",
-    ];
+    let also =
+        ["pg_stat_checkpointer_num_timed_total", "pg_stat_io_hits_total", "pg_stat_wal_sync_total"];
     check(17, &also).await;
 }
 
 #[tokio::test]
 async fn version_18() {
-    let also = [
-        "pg_stat_checkpointer_write_time_total",
-        "pg_stat_io_write_bytes_total",
-    ];
+    let also = ["pg_stat_checkpointer_write_time_total", "pg_stat_io_write_bytes_total"];
     check(18, &also).await;
 }
 
 #[tokio::test]
 async fn application_names_that_clients_make_up_become_few_series() {
     let database = TestDatabase::create(18).await;
-    let limits = StatisticsLimits {
-        application_names_max: 20,
-        ..StatisticsLimits::default()
-    };
+    let limits = StatisticsLimits { application_names_max: 20, ..StatisticsLimits::default() };
     let statistics = statistics_of(database.connection(), limits);
     let name = "application_name=\"";
     let mut found = BTreeSet::new();
@@ -178,10 +146,7 @@ async fn application_names_that_clients_make_up_become_few_series() {
     }
     assert!(found.len() <= 21 && found.contains("other"), "{found:#?}");
     let shown = format!("{}-0-", database.name);
-    assert!(
-        found.iter().any(|name| name.starts_with(&shown)),
-        "{found:#?}"
-    );
+    assert!(found.iter().any(|name| name.starts_with(&shown)), "{found:#?}");
 }
 
 #[tokio::test]
@@ -199,36 +164,23 @@ async fn statements_of_both_forms() {
             ))
             .await
             .expect("a view of this form");
-        let families = texts::families(180_000, Some((schema.to_owned(), has_form_of_17)));
+        let families = queries::families(180_000, Some((schema.to_owned(), has_form_of_17)));
         let family = families.last().expect("the last is that of statements");
-        let limits = StatisticsLimits {
-            statements_max: 3,
-            ..StatisticsLimits::default()
-        };
+        let limits = StatisticsLimits { statements_max: 3, ..StatisticsLimits::default() };
         let statistics = statistics_of(database.connection(), limits);
         let mut text = String::new();
-        statistics
-            .append(&client, family, &mut text)
-            .await
-            .expect("statements");
-        let counted = text
-            .lines()
-            .filter(|line| line.starts_with("pg_stat_statements_calls_total{"));
+        statistics.append_family(&client, family, &mut text).await.expect("statements");
+        let counted =
+            text.lines().filter(|line| line.starts_with("pg_stat_statements_calls_total{"));
         assert_eq!(counted.count(), 3, "{text}");
-        assert!(
-            text.contains("# TYPE pg_stat_statements_seconds_total counter"),
-            "{text}"
-        );
+        assert!(text.contains("# TYPE pg_stat_statements_seconds_total counter"), "{text}");
     }
 }
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_down() {
     let mut connection = Config::new();
-    connection
-        .host("/nonexistent")
-        .user("nobody")
-        .dbname("none");
+    connection.host("/nonexistent").user("nobody").dbname("none");
     let statistics = statistics_of(connection, StatisticsLimits::default());
     let text = statistics.collect().await.expect("a text");
     assert_eq!(value(&text, "pg_up"), 0.0);

@@ -17,7 +17,7 @@ use crate::worker::write_ack::Outcome;
 /// Records of a log up to some number, and the time of the latest sample in them.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
-    before: Seq,
+    end: Seq,
     newest_ms: TimeMs,
     /// What they take in the log.
     bytes: u64,
@@ -28,8 +28,8 @@ const MARK_RECORDS: u64 = 64;
 
 impl Mark {
     /// Whether the mark of a record is this one.
-    fn is_of(&self, record: Seq) -> bool {
-        self.before.before().0 / MARK_RECORDS == record.0 / MARK_RECORDS
+    fn covers(&self, record: Seq) -> bool {
+        self.end.previous().0 / MARK_RECORDS == record.0 / MARK_RECORDS
     }
 }
 
@@ -37,12 +37,12 @@ impl Mark {
 pub(crate) struct Core {
     pub shared: Arc<ShardShared>,
     pub head: Head,
-    pub known: Arc<RwLock<SeriesKeyTable>>,
+    pub series_keys: Arc<RwLock<SeriesKeyTable>>,
     /// Series that are being removed, with their numbers: their keys are gone, but they are still
     /// in the head.
-    pub leaving: HashMap<Labels, u64>,
+    pub series_in_removal: HashMap<Labels, u64>,
     /// The number that the log's next record gets.
-    pub next: Seq,
+    pub next_seq: Seq,
     /// The time of the latest sample.
     pub newest_ms: TimeMs,
     marks: VecDeque<Mark>,
@@ -51,39 +51,39 @@ pub(crate) struct Core {
     /// Deletions in the part of the log that is needed, each with its record.
     deletions: HashMap<u64, Seq>,
     /// Where the log may be cut, because blocks have what is before.
-    pub(super) cut: Option<Seq>,
+    pub(super) truncate_below: Option<Seq>,
 }
 
 impl Core {
-    pub(crate) fn new(shared: Arc<ShardShared>, known: Arc<RwLock<SeriesKeyTable>>) -> Self {
+    pub(crate) fn new(shared: Arc<ShardShared>, series_keys: Arc<RwLock<SeriesKeyTable>>) -> Self {
         Self {
             shared,
             head: Head::default(),
-            known,
-            leaving: HashMap::new(),
-            next: Seq::FIRST,
+            series_keys,
+            series_in_removal: HashMap::new(),
+            next_seq: Seq::FIRST,
             newest_ms: TimeMs::MIN,
             marks: VecDeque::new(),
             log_bytes: 0,
             deletions: HashMap::new(),
-            cut: None,
+            truncate_below: None,
         }
     }
 
     /// Adds a series under its number; the index is told by the caller.
-    pub(crate) fn add(&mut self, number: u64, labels: Labels) -> Arc<HeadSeries> {
-        let (series, place) = self.add_to_head(number, labels.clone());
-        let mut known = write_lock(&self.known);
-        known.add(labels, place);
+    pub(crate) fn add_series(&mut self, number: u64, labels: Labels) -> Arc<HeadSeries> {
+        let (series, series_ref) = self.add_to_head(number, labels.clone());
+        let mut keys = write_lock(&self.series_keys);
+        keys.add_series(labels, series_ref);
         series
     }
 
     /// Adds a series under a new number that has an older one as well.
-    pub(crate) fn add_again(&mut self, number: u64, labels: Labels) -> Arc<HeadSeries> {
-        let (series, place) = self.add_to_head(number, labels.clone());
-        let mut known = write_lock(&self.known);
-        known.renumber(&labels, place);
-        self.shared.has_twins.store(true, Ordering::Relaxed);
+    pub(crate) fn add_renumbered_series(&mut self, number: u64, labels: Labels) -> Arc<HeadSeries> {
+        let (series, series_ref) = self.add_to_head(number, labels.clone());
+        let mut keys = write_lock(&self.series_keys);
+        keys.renumber(&labels, series_ref);
+        self.shared.has_duplicate_series.store(true, Ordering::Relaxed);
         series
     }
 
@@ -101,7 +101,7 @@ impl Core {
     }
 
     /// Takes samples out, as a record says. Nothing is being written to blocks meanwhile.
-    pub(crate) fn delete(&mut self, record: Seq, deletion: &Deletion) {
+    pub(crate) fn apply_deletion(&mut self, record: Seq, deletion: &Deletion) {
         self.deletions.insert(deletion.id, record);
         let matchers = deletion.matchers.iter().cloned().map(LabelMatcher::new);
         let Ok(matchers) = matchers.collect::<Result<Vec<_>, _>>() else {
@@ -111,8 +111,7 @@ impl Core {
         let mut series = Vec::new();
         self.shared.index.view().select(&matchers, &mut series);
         for series in series {
-            self.head
-                .delete(series.number, deletion.start, deletion.end);
+            self.head.delete(series.number, deletion.start, deletion.end);
         }
     }
 
@@ -121,10 +120,10 @@ impl Core {
     /// The flush that removes it goes through all keys meanwhile and may take its key out once
     /// more. So it stays among those that are leaving until [`Core::remove_empty`] sees to it.
     pub(crate) fn revive(&mut self, labels: &Labels) -> Option<u64> {
-        let (labels, number) = self.leaving.get_key_value(labels)?;
+        let (labels, number) = self.series_in_removal.get_key_value(labels)?;
         let (shard, number) = (self.shared.number, *number);
-        let mut known = write_lock(&self.known);
-        known.add(labels.clone(), SeriesRef { shard, number });
+        let mut keys = write_lock(&self.series_keys);
+        keys.add_series(labels.clone(), SeriesRef { shard, number });
         Some(number)
     }
 
@@ -137,11 +136,11 @@ impl Core {
                 continue;
             };
             let labels = series.labels.clone();
-            let is_empty = series.now().is_empty();
-            let known = read_lock(&self.known);
-            let place = known.series(&labels);
-            drop(known);
-            match place {
+            let is_empty = series.snapshot().is_empty();
+            let keys = read_lock(&self.series_keys);
+            let series_ref = keys.find_series(&labels);
+            drop(keys);
+            match series_ref {
                 Some(place) if place.number == *number => {}
                 None if !is_empty => _ = self.revive(&labels),
                 _ if is_empty => {
@@ -150,26 +149,22 @@ impl Core {
                 }
                 _ => {}
             }
-            self.leaving.remove(&labels);
+            self.series_in_removal.remove(&labels);
         }
         removed
     }
 
     /// Notes which samples are in a record.
-    pub(crate) fn note(&mut self, record: Seq, times_ms: &[TimeMs]) {
+    pub(crate) fn note_samples(&mut self, record: Seq, times_ms: &[TimeMs]) {
         let newest_ms = times_ms.iter().copied().max().unwrap_or(TimeMs::MIN);
         self.newest_ms = self.newest_ms.max(newest_ms);
-        let before = record.plus(1);
+        let end = record.plus(1);
         match self.marks.back_mut() {
-            Some(mark) if mark.is_of(record) => {
+            Some(mark) if mark.covers(record) => {
                 mark.newest_ms = mark.newest_ms.max(newest_ms);
-                mark.before = before;
+                mark.end = end;
             }
-            _ => self.marks.push_back(Mark {
-                before,
-                newest_ms,
-                bytes: 0,
-            }),
+            _ => self.marks.push_back(Mark { end, newest_ms, bytes: 0 }),
         }
     }
 
@@ -182,7 +177,7 @@ impl Core {
     }
 
     /// Publishes the sizes of head and log to other threads.
-    pub(crate) fn publish(&self) {
+    pub(crate) fn publish_sizes(&self) {
         let shared = &self.shared;
         let head_bytes = self.head.sample_bytes() as u64;
         shared.head_bytes.store(head_bytes, Ordering::Relaxed);
@@ -191,35 +186,35 @@ impl Core {
 
     /// Cuts off the front of the log that is no longer needed: blocks have all samples of records
     /// below `flushed` that are before `end`.
-    pub(crate) fn cut(&mut self, flushed: Seq, end: TimeMs) {
+    pub(crate) fn release_log(&mut self, flushed: Seq, end: TimeMs) {
         while let Some(mark) = self.marks.front()
-            && mark.before <= flushed
+            && mark.end <= flushed
             && mark.newest_ms < end
         {
-            self.cut = Some(mark.before);
+            self.truncate_below = Some(mark.end);
             self.log_bytes -= mark.bytes;
             self.marks.pop_front();
         }
-        if let Some(cut) = self.cut {
-            self.deletions.retain(|_, record| *record >= cut);
+        if let Some(truncate_below) = self.truncate_below {
+            self.deletions.retain(|_, record| *record >= truncate_below);
         }
     }
 
     /// Adds samples to the head.
-    pub(crate) fn take(&mut self, samples: &SampleBatch) -> Outcome {
+    pub(crate) fn append_samples(&mut self, samples: &SampleBatch) -> Outcome {
         let mut outcome = Outcome::default();
-        let mut conflict = None;
-        self.head.take(samples, |at, taken| match taken {
+        let mut first_conflict = None;
+        self.head.append(samples, |index, append_outcome| match append_outcome {
             AppendOutcome::InOrder => {}
             AppendOutcome::Late => outcome.late += 1,
-            AppendOutcome::Same => outcome.same += 1,
-            AppendOutcome::Nowhere => outcome.nowhere += 1,
+            AppendOutcome::Duplicate => outcome.duplicates += 1,
+            AppendOutcome::UnknownSeries => outcome.unknown_series += 1,
             AppendOutcome::Conflict => {
                 outcome.conflicts += 1;
-                conflict.get_or_insert(at);
+                first_conflict.get_or_insert(index);
             }
         });
-        outcome.first_conflict = conflict.and_then(|at| {
+        outcome.first_conflict = first_conflict.and_then(|at| {
             let series = self.head.series(samples.series[at])?;
             Some((series.labels.clone(), samples.times_ms[at]))
         });
@@ -227,20 +222,20 @@ impl Core {
     }
 
     /// Adds native histograms to the head.
-    pub(crate) fn take_histograms(&mut self, batch: &HistogramBatch) -> Outcome {
+    pub(crate) fn append_histograms(&mut self, batch: &HistogramBatch) -> Outcome {
         let mut outcome = Outcome::default();
         for (number, time_ms, histogram) in batch.iter() {
-            match self.head.take_histogram(number, time_ms, histogram.clone()) {
+            match self.head.append_histogram(number, time_ms, histogram.clone()) {
                 AppendOutcome::InOrder => {}
                 AppendOutcome::Late => outcome.late += 1,
-                AppendOutcome::Same => outcome.same += 1,
-                AppendOutcome::Nowhere => outcome.nowhere += 1,
+                AppendOutcome::Duplicate => outcome.duplicates += 1,
+                AppendOutcome::UnknownSeries => outcome.unknown_series += 1,
                 AppendOutcome::Conflict => {
                     outcome.conflicts += 1;
                     outcome.histogram_conflicts += 1;
                     let series = self.head.series(number);
-                    let labels = series.map(|series| (series.labels.clone(), time_ms));
-                    outcome.first_conflict = outcome.first_conflict.or(labels);
+                    let conflict = series.map(|series| (series.labels.clone(), time_ms));
+                    outcome.first_conflict = outcome.first_conflict.or(conflict);
                 }
             }
         }

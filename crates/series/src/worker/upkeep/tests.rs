@@ -15,16 +15,11 @@ const NOW_MS: TimeMs = 1_700_000_000_000;
 const SHARDS: usize = 3;
 
 /// An engine with samples in each of its shards.
-async fn started(directory: &TempDir) -> Series {
+async fn start_engine(directory: &TempDir) -> Series {
     let options = EngineOptions {
-        config: SeriesConfig {
-            shards: SHARDS as u32,
-            ..SeriesConfig::default()
-        },
+        config: SeriesConfig { shards: SHARDS as u32, ..SeriesConfig::default() },
         directory: directory.path().join("series"),
-        clock: Arc::new(ManualClock::starting_at(Timestamp::from_micros(
-            NOW_MS * 1_000,
-        ))),
+        clock: Arc::new(ManualClock::starting_at(Timestamp::from_micros(NOW_MS * 1_000))),
         entropy: Arc::new(SystemEntropy),
     };
     let series = Series::new(options, &mut Registry::default());
@@ -40,20 +35,20 @@ async fn started(directory: &TempDir) -> Series {
 }
 
 /// What the upkeep sees of its shards.
-async fn seen<R: Send + 'static>(
+async fn inspect_shards<R: Send + 'static>(
     series: &Series,
-    of: impl Fn(&mut BlockMaintenance, usize) -> R + Send + 'static,
+    inspect: impl Fn(&mut BlockMaintenance, usize) -> R + Send + 'static,
 ) -> Vec<R> {
-    let see = move |upkeep: &mut BlockMaintenance| {
-        Ok((0..SHARDS).map(|shard| of(upkeep, shard)).collect())
+    let inspect_all = move |upkeep: &mut BlockMaintenance| {
+        Ok((0..SHARDS).map(|shard| inspect(upkeep, shard)).collect())
     };
-    series.inner.job(see).await.expect("it is seen")
+    series.inner.run_job(inspect_all).await.expect("it is seen")
 }
 
 #[tokio::test]
 async fn a_shard_that_has_ended_holds_up_no_other() {
     let directory = tempfile::tempdir().expect("a directory");
-    let series = started(&directory).await;
+    let series = start_engine(&directory).await;
     let ended = &series.inner.shards().expect("they are there")[0];
     let failure = SeriesError::ShardFailed { shard: 0 };
     ended.failure.set(failure).expect("it had not ended");
@@ -61,62 +56,49 @@ async fn a_shard_that_has_ended_holds_up_no_other() {
 
     let error = series.flush().await.expect_err("not all can be written");
     assert_eq!(error.code(), "series_shard_failed");
-    let written = |upkeep: &mut BlockMaintenance, shard: usize| {
-        upkeep.shards[shard].in_blocks != FlushWatermark::NOTHING
+    let is_flushed = |upkeep: &mut BlockMaintenance, shard: usize| {
+        upkeep.shards[shard].flush_watermark != FlushWatermark::EMPTY
     };
-    assert_eq!(seen(&series, written).await, [false, true, true]);
+    assert_eq!(inspect_shards(&series, is_flushed).await, [false, true, true]);
 
     // The other shards are written as they are due, and the one that has ended is not asked again
     // and again.
-    let rests = |upkeep: &mut BlockMaintenance, shard: usize| {
+    let has_retry = |upkeep: &mut BlockMaintenance, shard: usize| {
         upkeep.flush_due();
         upkeep.shards[shard].retry_at.is_some()
     };
-    assert_eq!(seen(&series, rests).await, [false; SHARDS]);
+    assert_eq!(inspect_shards(&series, has_retry).await, [false; SHARDS]);
 
     // A deletion that cannot be finished is not begun.
-    let name = Matcher {
-        name: "__name__".into(),
-        op: MatchOp::Equal,
-        value: "m".into(),
-    };
+    let name = Matcher { name: "__name__".into(), op: MatchOp::Equal, value: "m".into() };
     let selector = vec![LabelMatcher::new(name).expect("it is one")];
-    let span = TimeSpan {
-        start: 0,
-        end: NOW_MS,
-    };
-    let error = series
-        .delete(vec![selector], span)
-        .await
-        .expect_err("it is not begun");
+    let span = TimeSpan { start: 0, end: NOW_MS };
+    let error = series.delete(vec![selector], span).await.expect_err("it is not begun");
     assert_eq!(error.code(), "series_shard_failed");
-    let deletes = |upkeep: &mut BlockMaintenance, _| upkeep.is_deleting;
-    assert_eq!(seen(&series, deletes).await, [false; SHARDS]);
+    let has_unfinished_deletion = |upkeep: &mut BlockMaintenance, _| upkeep.has_unfinished_deletion;
+    assert_eq!(inspect_shards(&series, has_unfinished_deletion).await, [false; SHARDS]);
     series.stop().await;
 }
 
 #[tokio::test]
 async fn what_cannot_be_written_is_tried_again_after_a_while() {
     let directory = tempfile::tempdir().expect("a directory");
-    let series = started(&directory).await;
+    let series = start_engine(&directory).await;
     // No file can be made where a directory is.
-    let in_the_way = directory.path().join("series/001/checkpoint.new");
-    std::fs::create_dir(&in_the_way).expect("it is made");
-    let tried = |upkeep: &mut BlockMaintenance, shard: usize| {
+    let obstacle = directory.path().join("series/001/checkpoint.new");
+    std::fs::create_dir(&obstacle).expect("it is made");
+    let try_flush = |upkeep: &mut BlockMaintenance, shard: usize| {
         if shard == 0 {
-            for kept in &upkeep.shards {
-                kept.shared.head_bytes.store(u64::MAX, Ordering::Relaxed);
+            for handle in &upkeep.shards {
+                handle.shared.head_bytes.store(u64::MAX, Ordering::Relaxed);
             }
             upkeep.flush_due();
         }
         let kept = &upkeep.shards[shard];
-        (
-            kept.in_blocks != FlushWatermark::NOTHING,
-            kept.retry_at.is_some(),
-        )
+        (kept.flush_watermark != FlushWatermark::EMPTY, kept.retry_at.is_some())
     };
-    let tried = seen(&series, tried).await;
-    std::fs::remove_dir(&in_the_way).expect("it is removed");
+    let tried = inspect_shards(&series, try_flush).await;
+    std::fs::remove_dir(&obstacle).expect("it is removed");
     assert_eq!(tried, [(true, false), (false, true), (true, false)]);
     series.flush().await.expect("now it can be written");
     series.stop().await;
@@ -125,11 +107,11 @@ async fn what_cannot_be_written_is_tried_again_after_a_while() {
 #[tokio::test]
 async fn an_upkeep_that_has_ended_is_told() {
     let directory = tempfile::tempdir().expect("a directory");
-    let series = started(&directory).await;
+    let series = start_engine(&directory).await;
     assert_eq!(series.ready(), Readiness::Ready);
-    let ends =
+    let panic_job =
         |_: &mut BlockMaintenance| -> Result<(), SeriesError> { panic!("this is only a test") };
-    let error = series.inner.job(ends).await.expect_err("it has ended");
+    let error = series.inner.run_job(panic_job).await.expect_err("it has ended");
     assert_eq!(error.code(), "series_upkeep_failed");
     let error = series.flush().await.expect_err("nobody does it");
     assert_eq!(error.code(), "series_upkeep_failed");
@@ -141,7 +123,7 @@ async fn an_upkeep_that_has_ended_is_told() {
     let threads = std::mem::take(&mut *lock(&series.inner.threads));
     let upkeep = threads.into_iter().last().expect("it is the last");
     upkeep.join().expect("its panic was caught");
-    let told = Readiness::NotReady(SeriesError::UpkeepFailed.to_string());
-    assert_eq!(series.ready(), told);
+    let not_ready = Readiness::NotReady(SeriesError::UpkeepFailed.to_string());
+    assert_eq!(series.ready(), not_ready);
     series.stop().await;
 }

@@ -16,7 +16,7 @@ pub(super) async fn enqueue(
     tasks: &[v1::NewTask],
     atomic: bool,
 ) -> Result<Vec<Produced>, Problem> {
-    let wanted = tasks.iter().map(|task| {
+    let inputs = tasks.iter().map(|task| {
         Ok(TaskInput {
             queue: match task.queue.as_str() {
                 "" => name,
@@ -26,80 +26,72 @@ pub(super) async fn enqueue(
             task: convert::new_task(task, &[])?,
         })
     });
-    queue::enqueue(queues, caller, wanted.collect(), Atomicity::of(atomic)).await
+    queue::enqueue(queues, caller, inputs.collect(), Atomicity::from_flag(atomic)).await
 }
 
 /// Reports on leased tasks, each answered by itself.
 pub(super) async fn report(
     queues: &Queues,
     caller: &Caller,
-    asked: &[v1::TaskReport],
+    reports: &[v1::TaskReport],
 ) -> Result<Vec<Result<(), QueueError>>, QueueError> {
-    check_batch(asked.len())?;
-    let mut manifests = Vec::with_capacity(asked.len());
-    for one in asked {
+    check_batch(reports.len())?;
+    let mut manifests = Vec::with_capacity(reports.len());
+    for one in reports {
         let names = convert::attachments(one);
-        manifests.push(queue::manifest(queues, caller.tenant(), &one.lease, names).await);
+        manifests.push(queue::find_manifest(queues, caller.tenant(), &one.lease, names).await);
     }
-    let words = asked.iter().zip(&manifests).map(|(one, manifest)| {
-        let (said, text, format) = convert::report(one, 0)?;
+    let items = reports.iter().zip(&manifests).map(|(one, manifest)| {
+        let (kind, text, format) = convert::parse_report(one, 0)?;
         Ok(ReportItem {
             lease: &one.lease,
-            said,
+            kind,
             text,
             format,
             manifest: manifest.as_ref().map_err(Clone::clone)?.as_ref(),
         })
     });
-    queue::report(queues, caller, words).await
+    queue::report_tasks(queues, caller, items).await
 }
 
 /// Leases tasks without a stream.
 pub(super) async fn claim(
     queues: &Queues,
     tenant: &str,
-    asked: v1::ClaimRequest,
+    request: v1::ClaimRequest,
 ) -> Result<Vec<egret_queue::OwnedTask>, QueueError> {
-    let most = queue::claim_max(asked.max)?;
-    let patience = queue::patience(asked.wait_ms)?;
+    let tasks_max = queue::claim_max(request.max)?;
+    let timeout = queue::wait_duration(request.wait_ms)?;
     let spec = WorkSpec {
-        queues: asked.queues,
-        worker: asked.worker,
-        lease_ms: (asked.lease_ms > 0).then_some(asked.lease_ms),
+        queues: request.queues,
+        worker: request.worker,
+        lease_ms: (request.lease_ms > 0).then_some(request.lease_ms),
     };
-    queues.claim(tenant, &spec, most, patience).await
+    queues.claim(tenant, &spec, tasks_max, timeout).await
 }
 
-pub(super) async fn list(
+pub(super) async fn list_tasks(
     queues: &Queues,
     tenant: &str,
-    asked: &v1::ListTasksRequest,
+    request: &v1::ListTasksRequest,
 ) -> Result<v1::ListTasksResponse, QueueError> {
-    let limit = queue::page_limit(asked.limit)?;
-    let state = convert::state(asked.state)?;
-    let page = queues
-        .tasks(
-            tenant,
-            &asked.queue,
-            state,
-            &asked.tag,
-            limit,
-            &asked.cursor,
-        )
-        .await?;
+    let limit = queue::page_limit(request.limit)?;
+    let state = convert::parse_state(request.state)?;
+    let page =
+        queues.tasks(tenant, &request.queue, state, &request.tag, limit, &request.cursor).await?;
     Ok(v1::ListTasksResponse {
         tasks: page.tasks.iter().map(convert::task).collect(),
         next_cursor: page.next.unwrap_or_default(),
-        unavailable_partitions: convert::partitions(&page.unavailable),
+        unavailable_partitions: convert::partition_numbers(&page.unavailable),
     })
 }
 
-pub(super) async fn task(
+pub(super) async fn get_task(
     queues: &Queues,
     tenant: &str,
     text: &str,
     detail: Detail,
 ) -> Result<v1::Task, QueueError> {
-    let view = queues.task(tenant, queue::id(text)?, detail).await?;
+    let view = queues.task(tenant, queue::parse_task_id(text)?, detail).await?;
     Ok(convert::task(&view))
 }

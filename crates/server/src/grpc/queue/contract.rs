@@ -4,7 +4,7 @@ const PRODUCE: &[&str] = &["queue:produce", "queue:write"];
 const WORK: &[&str] = &["queue:work", "queue:write"];
 const OPERATE: &[&str] = &["queue:operate", "queue:write"];
 const READ: &[&str] = &["queue:read"];
-const RESULT: &[&str] = &["queue:produce", "queue:read"];
+const READ_RESULT: &[&str] = &["queue:produce", "queue:read"];
 
 /// Every call of the contract, with the scopes of which its caller needs one. Which queues a scope
 /// covers is compared by each call.
@@ -12,12 +12,12 @@ pub(super) const CALLS: &[(&str, &[&str])] = &[
     ("Produce", PRODUCE),
     ("Work", WORK),
     ("Watch", READ),
-    ("WaitTasks", RESULT),
+    ("WaitTasks", READ_RESULT),
     ("Enqueue", PRODUCE),
     ("Claim", WORK),
     ("Report", WORK),
-    ("GetTask", RESULT),
-    ("WaitTask", RESULT),
+    ("GetTask", READ_RESULT),
+    ("WaitTask", READ_RESULT),
     ("ListTasks", READ),
     ("CancelTask", OPERATE),
     ("RequeueTask", OPERATE),
@@ -40,5 +40,5 @@ pub(super) const CALLS: &[(&str, &[&str])] = &[
 ];
 
 /// Calls that last as long as their clients want.
-pub(super) const LASTING: [&str; 6] =
+pub(super) const LONG_LIVED_CALLS: [&str; 6] =
     ["Produce", "Work", "Watch", "WaitTasks", "Claim", "WaitTask"];

@@ -11,10 +11,10 @@ use egret_queue::{
     QueueError, QueueView, ReportKind, ScheduleView, SettingsChange, TaskView,
 };
 
-use crate::problem::detail_of;
+use crate::problem::error_detail;
 use crate::queue::{invalid, truncate_at_char};
 
-pub(super) fn format(number: i32) -> Result<Format, QueueError> {
+pub(super) fn parse_format(number: i32) -> Result<Format, QueueError> {
     match number {
         0 => Ok(Format::Bytes),
         1 => Ok(Format::Json),
@@ -22,20 +22,18 @@ pub(super) fn format(number: i32) -> Result<Format, QueueError> {
     }
 }
 
-pub(super) fn retry(retry: &v1::RetryPolicy) -> Result<RetryPolicy, QueueError> {
+pub(super) fn parse_retry(retry: &v1::RetryPolicy) -> Result<RetryPolicy, QueueError> {
     let defaults = RetryPolicy::default();
-    let or = |asked: u64, default: u64| if asked == 0 { default } else { asked };
-    let base_ms = or(retry.base_ms, defaults.base_ms);
+    let or_default =
+        |requested: u64, default: u64| if requested == 0 { default } else { requested };
+    let base_ms = or_default(retry.base_ms, defaults.base_ms);
     Ok(RetryPolicy {
         backoff: match retry.backoff {
             0 | 3 => Backoff::Exponential,
             1 => Backoff::Fixed,
             2 => Backoff::Linear,
             other => {
-                return Err(invalid(
-                    "retry.backoff",
-                    format!("{other} is not a known number"),
-                ));
+                return Err(invalid("retry.backoff", format!("{other} is not a known number")));
             }
         },
         jitter: match retry.jitter {
@@ -43,14 +41,11 @@ pub(super) fn retry(retry: &v1::RetryPolicy) -> Result<RetryPolicy, QueueError> 
             1 => Jitter::None,
             3 => Jitter::Equal,
             other => {
-                return Err(invalid(
-                    "retry.jitter",
-                    format!("{other} is not a known number"),
-                ));
+                return Err(invalid("retry.jitter", format!("{other} is not a known number")));
             }
         },
         base_ms,
-        max_ms: or(retry.max_ms, defaults.max_ms.max(base_ms)),
+        max_ms: or_default(retry.max_ms, defaults.max_ms.max(base_ms)),
     })
 }
 
@@ -65,14 +60,14 @@ pub(super) fn new_task<'a>(
     }
     Ok(NewTask {
         payload: &task.payload,
-        format: format(task.format)?,
+        format: parse_format(task.format)?,
         priority: task.priority,
         ordering_key: &task.ordering_key,
         run_at_ms: u64::try_from(task.run_at_ms)
             .map_err(|_| invalid("run_at_ms", "it is before 1970"))?,
         delay_ms: task.delay_ms,
         max_attempts: task.max_attempts,
-        retry: task.retry.as_ref().map(retry).transpose()?,
+        retry: task.retry.as_ref().map(parse_retry).transpose()?,
         timeout_ms: task.timeout_ms,
         unique_key: &task.unique_key,
         unique_window_ms: task.unique_window_ms,
@@ -85,41 +80,39 @@ pub(super) fn new_task<'a>(
     })
 }
 
-pub(super) fn ids(after: &[String]) -> Result<Vec<TaskId>, QueueError> {
-    let read = |id: &String| id.parse().map_err(|reason| invalid("after", reason));
-    after.iter().map(read).collect()
+pub(super) fn parse_ids(after: &[String]) -> Result<Vec<TaskId>, QueueError> {
+    let parse = |id: &String| id.parse().map_err(|reason| invalid("after", reason));
+    after.iter().map(parse).collect()
 }
 
 /// A report's kind, text and format. A heartbeat without a time extends the lease by `lease_ms`.
-pub(super) fn report(
+pub(super) fn parse_report(
     report: &v1::TaskReport,
     lease_ms: u64,
 ) -> Result<(ReportKind, &[u8], Format), QueueError> {
     Ok(match &report.report {
-        Some(Report::Completed(done)) => (ReportKind::Complete, &done.result, format(done.format)?),
+        Some(Report::Completed(done)) => {
+            (ReportKind::Complete, &done.result, parse_format(done.format)?)
+        }
         Some(Report::Failed(failed)) => {
             let permanent = failed.permanent;
-            (
-                ReportKind::Fail { permanent },
-                truncate_at_char(&failed.error),
-                Format::Bytes,
-            )
+            (ReportKind::Fail { permanent }, truncate_at_char(&failed.error), Format::Bytes)
         }
         Some(Report::Nack(nack)) => {
             let (delay_ms, how) = (nack.delay_ms, Defer::Nack);
             (
-                ReportKind::Defer { delay_ms, how },
+                ReportKind::Defer { delay_ms, mode: how },
                 truncate_at_char(&nack.reason),
                 Format::Bytes,
             )
         }
         Some(Report::Snooze(snooze)) => {
             let (delay_ms, how) = (snooze.delay_ms, Defer::Snooze);
-            (ReportKind::Defer { delay_ms, how }, &[], Format::Bytes)
+            (ReportKind::Defer { delay_ms, mode: how }, &[], Format::Bytes)
         }
         Some(Report::Release(_)) => {
             let (delay_ms, how) = (0, Defer::Release);
-            (ReportKind::Defer { delay_ms, how }, &[], Format::Bytes)
+            (ReportKind::Defer { delay_ms, mode: how }, &[], Format::Bytes)
         }
         Some(Report::Heartbeat(heartbeat)) => {
             let lease_ms = match heartbeat.lease_ms {
@@ -141,16 +134,13 @@ pub(super) fn attachments(report: &v1::TaskReport) -> &[String] {
 }
 
 fn retention(retention: v1::Retention) -> Retention {
-    Retention {
-        age_ms: retention.age_ms,
-        count: retention.count,
-    }
+    Retention { age_ms: retention.age_ms, count: retention.count }
 }
 
-pub(super) fn settings(change: &v1::QueueSettings) -> Result<SettingsChange, QueueError> {
+pub(super) fn parse_settings(change: &v1::QueueSettings) -> Result<SettingsChange, QueueError> {
     Ok(SettingsChange {
         max_attempts: change.max_attempts,
-        retry: change.retry.as_ref().map(retry).transpose()?,
+        retry: change.retry.as_ref().map(parse_retry).transpose()?,
         lease_ms: change.lease_ms,
         timeout_ms: change.timeout_ms,
         concurrency: change.concurrency,
@@ -168,11 +158,8 @@ pub(super) fn settings(change: &v1::QueueSettings) -> Result<SettingsChange, Que
 /// A queue as clients see it.
 pub(super) fn queue_info(view: &QueueView) -> v1::QueueInfo {
     let settings = &view.settings;
-    let kept = |retention: Retention| {
-        Some(v1::Retention {
-            age_ms: retention.age_ms,
-            count: retention.count,
-        })
+    let to_retention = |retention: Retention| {
+        Some(v1::Retention { age_ms: retention.age_ms, count: retention.count })
     };
     v1::QueueInfo {
         name: view.name.clone(),
@@ -185,9 +172,9 @@ pub(super) fn queue_info(view: &QueueView) -> v1::QueueInfo {
             key_concurrency: Some(settings.key_concurrency),
             rate_per_second: Some(settings.rate_per_second),
             rate_burst: Some(settings.rate_burst),
-            completed: kept(settings.completed),
-            dead: kept(settings.dead),
-            cancelled: kept(settings.cancelled),
+            completed: to_retention(settings.completed),
+            dead: to_retention(settings.dead),
+            cancelled: to_retention(settings.cancelled),
             unique_window_ms: Some(settings.unique_window_ms),
             aging_ms: Some(settings.aging_ms),
         }),
@@ -204,16 +191,14 @@ pub(super) fn queue_info(view: &QueueView) -> v1::QueueInfo {
             cancelled: view.count(TaskState::Cancelled),
         }),
         oldest_ready_ms: view.oldest_ready_ms,
-        unavailable_partitions: partitions(&view.unavailable),
+        unavailable_partitions: partition_numbers(&view.unavailable),
     }
 }
 
-pub(super) fn partitions(numbers: &[usize]) -> Vec<u32> {
+pub(super) fn partition_numbers(numbers: &[usize]) -> Vec<u32> {
     let numbers = numbers.iter();
     // There are no more than `queue.partitions`, which is a `u32`.
-    numbers
-        .filter_map(|number| u32::try_from(*number).ok())
-        .collect()
+    numbers.filter_map(|number| u32::try_from(*number).ok()).collect()
 }
 
 fn retry_policy(retry: &RetryPolicy) -> v1::RetryPolicy {
@@ -234,20 +219,19 @@ fn retry_policy(retry: &RetryPolicy) -> v1::RetryPolicy {
 }
 
 /// The state with this number; `None` for all.
-pub(super) fn state(number: i32) -> Result<Option<TaskState>, QueueError> {
+pub(super) fn parse_state(number: i32) -> Result<Option<TaskState>, QueueError> {
     if number == 0 {
         return Ok(None);
     }
-    let known = u8::try_from(number - 1)
-        .ok()
-        .and_then(TaskState::from_number);
+    let known = u8::try_from(number - 1).ok().and_then(TaskState::from_number);
     let unknown = || invalid("state", format!("{number} is not a known number"));
     known.map(Some).ok_or_else(unknown)
 }
 
-pub(super) fn states(numbers: &[i32]) -> Result<Vec<TaskState>, QueueError> {
-    let read = |number: &i32| state(*number)?.ok_or_else(|| invalid("state", "it is missing"));
-    numbers.iter().map(read).collect()
+pub(super) fn parse_states(numbers: &[i32]) -> Result<Vec<TaskState>, QueueError> {
+    let parse =
+        |number: &i32| parse_state(*number)?.ok_or_else(|| invalid("state", "it is missing"));
+    numbers.iter().map(parse).collect()
 }
 
 pub(super) fn state_number(state: TaskState) -> i32 {
@@ -303,27 +287,22 @@ fn attachment(attachment: &Attachment) -> v1::Attachment {
 }
 
 /// The outcome of a new task, with its index in the call.
-pub(super) fn enqueued(
-    number: usize,
+pub(super) fn to_enqueued(
+    index: usize,
     outcome: &Result<EnqueueReceipt, QueueError>,
 ) -> v1::Enqueued {
     let (id, replayed) = match outcome {
         Ok(enqueued) => (enqueued.id.to_string(), enqueued.replayed),
         Err(_) => (String::new(), false),
     };
-    v1::Enqueued {
-        number: number as u64,
-        id,
-        replayed,
-        error: outcome.as_ref().err().map(error),
-    }
+    v1::Enqueued { number: index as u64, id, replayed, error: outcome.as_ref().err().map(to_error) }
 }
 
-pub(super) fn error(refused: &QueueError) -> v1::Error {
+pub(super) fn to_error(queue_error: &QueueError) -> v1::Error {
     v1::Error {
-        code: refused.code().to_owned(),
-        message: detail_of(refused),
-        retryable: refused.retryable(),
+        code: queue_error.code().to_owned(),
+        message: error_detail(queue_error),
+        retryable: queue_error.retryable(),
     }
 }
 
@@ -332,10 +311,7 @@ pub(super) fn new_schedule(schedule: &v1::Schedule) -> Result<NewSchedule<'_>, Q
     let task = schedule.task.as_ref();
     let task = task.ok_or_else(|| invalid("task", "it is missing"))?;
     if !task.after.is_empty() {
-        return Err(invalid(
-            "after",
-            "it cannot be set on the task of a schedule",
-        ));
+        return Err(invalid("after", "it cannot be set on the task of a schedule"));
     }
     Ok(NewSchedule {
         name: &schedule.name,

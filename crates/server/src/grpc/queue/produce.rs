@@ -28,19 +28,19 @@ use crate::tokens::Reach;
 const UNANSWERED_MAX: usize = 16_384;
 
 /// Tasks that are read from a stream before it yields to other calls.
-const STRETCH_TASKS: usize = 512;
+const YIELD_TASKS: usize = 512;
 
 struct StreamProduceSink {
-    outlet: ResponseBuffer,
+    buffer: ResponseBuffer,
     in_flight: StreamInFlight,
 }
 
 impl ProduceSink for StreamProduceSink {
-    fn outcomes(&self, outcomes: &[(u64, Result<EnqueueReceipt, QueueError>)]) {
-        self.in_flight.give_back(outcomes.len());
-        self.outlet.put(outcomes.len(), |page| {
+    fn deliver_receipts(&self, outcomes: &[(u64, Result<EnqueueReceipt, QueueError>)]) {
+        self.in_flight.release(outcomes.len());
+        self.buffer.append(outcomes.len(), |page| {
             for (number, outcome) in outcomes {
-                encode::outcome(page.message(), *number, outcome);
+                encode::put_outcome(page.message(), *number, outcome);
             }
         });
     }
@@ -60,9 +60,9 @@ struct Intake {
 /// What must be done before a message can be enqueued.
 struct Precondition {
     /// Queues that must be made first.
-    unknown: BTreeSet<String>,
+    unknown_queues: BTreeSet<String>,
     /// Tasks that its tasks wait for and that must be looked up.
-    after: Vec<String>,
+    awaited_tasks: Vec<String>,
 }
 
 /// A message that is enqueued in a tokio task of its own: it makes progress even if the stream is
@@ -70,13 +70,13 @@ struct Precondition {
 type Detached = AbortOnDropHandle<Result<Intake, QueueError>>;
 
 /// State of the stream's intake of messages.
-enum Turn {
-    Free(Intake),
+enum IntakeState {
+    Idle(Intake),
     /// The previous message is being enqueued: its queues are made first, or the tasks looked up
     /// that its tasks wait for, or it waits for other messages of its tenant.
-    Busy(Detached),
+    Enqueueing(Detached),
     /// No more, as the stream has ended.
-    Over,
+    Ended,
 }
 
 /// A producer's stream: reads messages while there is room, and sends outcomes.
@@ -88,7 +88,7 @@ pub(super) struct Produce {
     stopping: ShutdownSignal,
     /// Lets other calls run before more is read.
     pause: Option<BoxFuture<'static, ()>>,
-    turn: Turn,
+    state: IntakeState,
 }
 
 impl Produce {
@@ -100,7 +100,7 @@ impl Produce {
     ) -> Self {
         let in_flight = queues.in_flight(caller.tenant());
         let sink = Arc::new(StreamProduceSink {
-            outlet: ResponseBuffer::default(),
+            buffer: ResponseBuffer::default(),
             in_flight: StreamInFlight::new(in_flight.clone(), InFlightKind::Tasks),
         });
         Self {
@@ -109,7 +109,7 @@ impl Produce {
             sink: sink.clone(),
             pause: None,
             stopping: ShutdownSignal::new(stopping),
-            turn: Turn::Free(Intake {
+            state: IntakeState::Idle(Intake {
                 queues,
                 caller,
                 in_flight,
@@ -121,26 +121,26 @@ impl Produce {
     }
 
     /// Reads messages until none is available, too many tasks are unanswered, or it must yield.
-    fn read(&mut self, context: &mut Context<'_>) {
-        let mut stretch = 0;
-        while self.sink.outlet.may_ask(UNANSWERED_MAX) {
+    fn read_inbound(&mut self, context: &mut Context<'_>) {
+        let mut tasks_read = 0;
+        while self.sink.buffer.may_receive(UNANSWERED_MAX) {
             if let Some(pause) = &mut self.pause {
                 if pause.as_mut().poll(context).is_pending() {
                     return;
                 }
                 self.pause = None;
             }
-            if let Turn::Busy(detached) = &mut self.turn {
-                let Poll::Ready(done) = Pin::new(detached).poll(context) else {
+            if let IntakeState::Enqueueing(detached) = &mut self.state {
+                let Poll::Ready(result) = Pin::new(detached).poll(context) else {
                     return;
                 };
-                match done.unwrap_or(Err(QueueError::Stopping)) {
-                    Ok(intake) => self.turn = Turn::Free(intake),
-                    Err(refusal) => return self.end(crate::problem::grpc_status(&refusal)),
+                match result.unwrap_or(Err(QueueError::Stopping)) {
+                    Ok(intake) => self.state = IntakeState::Idle(intake),
+                    Err(refusal) => return self.end_inbound(crate::problem::grpc_status(&refusal)),
                 }
             }
-            if stretch >= STRETCH_TASKS {
-                stretch = 0;
+            if tasks_read >= YIELD_TASKS {
+                tasks_read = 0;
                 self.pause = Some(Box::pin(tokio::task::yield_now()));
                 continue;
             }
@@ -150,48 +150,52 @@ impl Produce {
             match Pin::new(inbound).poll_next(context) {
                 Poll::Pending => return,
                 Poll::Ready(Some(Ok(message))) => {
-                    stretch += message.tasks.len();
-                    self.take(message);
+                    tasks_read += message.tasks.len();
+                    self.handle_message(message);
                 }
-                Poll::Ready(Some(Err(status))) => self.end(malformed_message::told(status)),
+                Poll::Ready(Some(Err(status))) => {
+                    self.end_inbound(malformed_message::assign_code(status))
+                }
                 Poll::Ready(None) => self.inbound = None,
             }
         }
     }
 
     /// Stops reading, and ends the stream with `status` once all earlier tasks have outcomes.
-    fn end(&mut self, status: Status) {
+    fn end_inbound(&mut self, status: Status) {
         self.inbound = None;
-        self.turn = Turn::Over;
-        self.sink.outlet.end(status);
+        self.state = IntakeState::Ended;
+        self.sink.buffer.end(status);
     }
 
-    fn take(&mut self, message: v1::ProduceRequest) {
+    fn handle_message(&mut self, message: v1::ProduceRequest) {
         if let Err(error) = check_batch(message.tasks.len()) {
-            return self.end(crate::problem::grpc_status(&error));
+            return self.end_inbound(crate::problem::grpc_status(&error));
         }
-        let Turn::Free(mut intake) = std::mem::replace(&mut self.turn, Turn::Over) else {
+        let IntakeState::Idle(mut intake) = std::mem::replace(&mut self.state, IntakeState::Ended)
+        else {
             return;
         };
         if let Err(status) = intake.check_rights(&self.reach, &message) {
-            return self.end(status);
+            return self.end_inbound(status);
         }
-        let first = intake.precondition(&self.reach, &message);
-        let permit = if first.unknown.is_empty() && first.after.is_empty() {
-            let tasks = message.tasks.len();
-            intake.in_flight.try_enter(InFlightKind::Tasks, tasks)
-        } else {
-            None
-        };
-        self.turn = match permit {
+        let precondition = intake.find_precondition(&self.reach, &message);
+        let permit =
+            if precondition.unknown_queues.is_empty() && precondition.awaited_tasks.is_empty() {
+                let tasks = message.tasks.len();
+                intake.in_flight.try_acquire(InFlightKind::Tasks, tasks)
+            } else {
+                None
+            };
+        self.state = match permit {
             Some(permit) => {
                 self.sink.in_flight.hold(permit);
                 intake.enqueue(&message, &HashMap::new());
-                Turn::Free(intake)
+                IntakeState::Idle(intake)
             }
             None => {
-                let detached = tokio::spawn(intake.enqueue_after(first, message));
-                Turn::Busy(AbortOnDropHandle::new(detached))
+                let detached = tokio::spawn(intake.enqueue_after(precondition, message));
+                IntakeState::Enqueueing(AbortOnDropHandle::new(detached))
             }
         };
     }
@@ -199,23 +203,23 @@ impl Produce {
 
 impl Intake {
     /// What must be done before a message can be enqueued.
-    fn precondition(&self, reach: &Reach, message: &v1::ProduceRequest) -> Precondition {
+    fn find_precondition(&self, reach: &Reach, message: &v1::ProduceRequest) -> Precondition {
         let names = message.tasks.iter().map(|task| &task.queue);
         let names = std::iter::once(&message.queue).chain(names);
-        let may_make = self.queues.config().create_on_demand;
-        let is_unknown = |name: &&String| !name.is_empty() && self.find(name).is_none();
-        let unknown: BTreeSet<String> = if may_make {
+        let creates_queues = self.queues.config().create_on_demand;
+        let is_unknown = |name: &&String| !name.is_empty() && self.find_queue(name).is_none();
+        let unknown_queues: BTreeSet<String> = if creates_queues {
             names.filter(is_unknown).cloned().collect()
         } else {
             BTreeSet::new()
         };
-        let after: Vec<String> = if *reach == Reach::All {
+        let awaited_tasks: Vec<String> = if *reach == Reach::All {
             Vec::new()
         } else {
             let ids = message.tasks.iter().flat_map(|task| &task.after);
             ids.cloned().collect()
         };
-        Precondition { unknown, after }
+        Precondition { unknown_queues, awaited_tasks }
     }
 
     /// Does what must be done first, waits for room, and enqueues a message.
@@ -224,21 +228,21 @@ impl Intake {
     /// Why the whole message is refused.
     async fn enqueue_after(
         mut self,
-        first: Precondition,
+        precondition: Precondition,
         message: v1::ProduceRequest,
     ) -> Result<Self, QueueError> {
-        let after = first.after.iter().map(String::as_str);
-        rights::require_after(&self.queues, &self.caller, after).await?;
-        let mut unmade = HashMap::new();
-        for name in first.unknown {
-            if let Err(error) = self.queues.queue(self.caller.tenant(), &name).await {
-                unmade.insert(name, error);
+        let after = precondition.awaited_tasks.iter().map(String::as_str);
+        rights::require_dependencies(&self.queues, &self.caller, after).await?;
+        let mut failed_queues = HashMap::new();
+        for name in precondition.unknown_queues {
+            if let Err(error) = self.queues.get_or_create_queue(self.caller.tenant(), &name).await {
+                failed_queues.insert(name, error);
             }
         }
         let tasks = message.tasks.len();
-        let permit = self.in_flight.enter(InFlightKind::Tasks, tasks).await;
+        let permit = self.in_flight.acquire(InFlightKind::Tasks, tasks).await;
         self.sink.in_flight.hold(permit);
-        self.enqueue(&message, &unmade);
+        self.enqueue(&message, &failed_queues);
         Ok(self)
     }
 
@@ -248,80 +252,75 @@ impl Intake {
             return Ok(());
         }
         for task in &message.tasks {
-            let queue = if task.queue.is_empty() {
-                &message.queue
-            } else {
-                &task.queue
-            };
-            let allowed = rights::require(&self.caller, queue, rights::PRODUCE);
-            allowed.map_err(|error| crate::problem::grpc_status(&error))?;
+            let queue = if task.queue.is_empty() { &message.queue } else { &task.queue };
+            let result = rights::require(&self.caller, queue, rights::PRODUCE);
+            result.map_err(|error| crate::problem::grpc_status(&error))?;
         }
         Ok(())
     }
 
-    fn find(&self, name: &str) -> Option<Arc<QueueHandle>> {
-        let known = self
-            .queue
-            .as_ref()
-            .filter(|queue| &*queue.name == name && !queue.is_deleted());
-        known
-            .cloned()
-            .or_else(|| self.queues.known_queue(self.caller.tenant(), name))
+    fn find_queue(&self, name: &str) -> Option<Arc<QueueHandle>> {
+        let cached =
+            self.queue.as_ref().filter(|queue| &*queue.name == name && !queue.is_deleted());
+        cached.cloned().or_else(|| self.queues.find_queue(self.caller.tenant(), name))
     }
 
-    fn enqueue(&mut self, message: &v1::ProduceRequest, unmade: &HashMap<String, QueueError>) {
-        let mut refused = Vec::new();
-        self.sink.outlet.expect(message.tasks.len());
-        let first = self.next_number;
+    fn enqueue(
+        &mut self,
+        message: &v1::ProduceRequest,
+        failed_queues: &HashMap<String, QueueError>,
+    ) {
+        let mut refusals = Vec::new();
+        self.sink.buffer.add_unanswered(message.tasks.len());
+        let first_number = self.next_number;
         self.next_number += message.tasks.len() as u64;
-        let usual = self.find(&message.queue);
+        let default_queue = self.find_queue(&message.queue);
         match Enqueues::new(&self.queues) {
             Ok(mut enqueues) => {
-                for (number, task) in (first..).zip(&message.tasks) {
-                    let added = self.add(&mut enqueues, number, message, usual.as_ref(), task);
-                    if let Err(mut error) = added {
+                for (number, task) in (first_number..).zip(&message.tasks) {
+                    let result =
+                        self.add_task(&mut enqueues, number, message, default_queue.as_ref(), task);
+                    if let Err(mut error) = result {
                         if let QueueError::QueueNotFound { name } = &error
-                            && let Some(cause) = unmade.get(name)
+                            && let Some(cause) = failed_queues.get(name)
                         {
                             error = cause.clone();
                         }
-                        refused.push((number, Err(error)));
+                        refusals.push((number, Err(error)));
                     }
                 }
                 let sink: Arc<dyn ProduceSink> = self.sink.clone();
                 enqueues.submit(&sink);
             }
             Err(error) => {
-                let numbers = first..self.next_number;
-                refused.extend(numbers.map(|number| (number, Err(error.clone()))));
+                let numbers = first_number..self.next_number;
+                refusals.extend(numbers.map(|number| (number, Err(error.clone()))));
             }
         }
-        if !refused.is_empty() {
-            self.sink.outcomes(&refused);
+        if !refusals.is_empty() {
+            self.sink.deliver_receipts(&refusals);
         }
-        self.queue = usual;
+        self.queue = default_queue;
     }
 
-    fn add(
+    fn add_task(
         &self,
         enqueues: &mut Enqueues<'_>,
         number: u64,
         message: &v1::ProduceRequest,
-        usual: Option<&Arc<QueueHandle>>,
+        default_queue: Option<&Arc<QueueHandle>>,
         task: &v1::NewTask,
     ) -> Result<(), QueueError> {
-        let own = match task.queue.as_str() {
+        let own_queue = match task.queue.as_str() {
             "" => None,
-            name => Some(self.find(name).ok_or(name)),
+            name => Some(self.find_queue(name).ok_or(name)),
         };
-        let queue = match &own {
+        let queue = match &own_queue {
             Some(found) => found.as_ref().map_err(|name| *name),
-            None => usual.ok_or(message.queue.as_str()),
+            None => default_queue.ok_or(message.queue.as_str()),
         };
-        let queue = queue.map_err(|name| QueueError::QueueNotFound {
-            name: name.to_owned(),
-        })?;
-        let after = convert::ids(&task.after)?;
+        let queue = queue.map_err(|name| QueueError::QueueNotFound { name: name.to_owned() })?;
+        let after = convert::parse_ids(&task.after)?;
         enqueues.add(number, queue, &convert::new_task(task, &after)?)
     }
 }
@@ -329,7 +328,7 @@ impl Intake {
 impl Drop for Produce {
     fn drop(&mut self) {
         // Partitions have the sink until everything is answered.
-        self.sink.outlet.close();
+        self.sink.buffer.close();
     }
 }
 
@@ -340,11 +339,12 @@ impl Stream for Produce {
         if self.stopping.poll(context) {
             self.inbound = None;
         }
-        self.read(context);
-        let asks_more = self.inbound.is_some() || matches!(self.turn, Turn::Busy(_));
+        self.read_inbound(context);
+        let has_more_requests =
+            self.inbound.is_some() || matches!(self.state, IntakeState::Enqueueing(_));
         let next = {
-            let farewell = || self.stopping.farewell();
-            self.sink.outlet.poll_next(context, asks_more, farewell)
+            let final_status = || self.stopping.shutdown_status();
+            self.sink.buffer.poll_next(context, has_more_requests, final_status)
         };
         next.map(|message| message.map(|message| message.map(EncodedMessage)))
     }

@@ -20,85 +20,81 @@ const MESSAGE_BYTES: usize = 256 << 10;
 const FULL_BYTES: usize = 4 << 20;
 
 /// Unsent bytes at which a stream that was full receives tasks again.
-const RELIEVED_BYTES: usize = 1 << 20;
+const DRAINED_BYTES: usize = 1 << 20;
 
 #[derive(Default)]
 pub(super) struct ResponseBuffer {
-    waiting: Mutex<ResponseBufferState>,
+    state: Mutex<ResponseBufferState>,
     /// Whether [`FULL_BYTES`] were reached, and the buffer has not drained since.
-    full: AtomicBool,
+    is_full: AtomicBool,
 }
 
 #[derive(Default)]
 struct ResponseBufferState {
-    closed: VecDeque<Bytes>,
-    closed_bytes: usize,
-    open: Vec<u8>,
+    complete_messages: VecDeque<Bytes>,
+    complete_bytes: usize,
+    open_message: Vec<u8>,
     /// The length of the last message: as much is allocated for the next one.
-    usual_bytes: usize,
+    last_message_bytes: usize,
     /// Numbers of reports that were accepted: one packed field of the next message.
     accepted: Vec<u64>,
     /// Requests on the stream without an outcome.
     unanswered: usize,
-    ended: Option<Status>,
+    end_status: Option<Status>,
     /// The stream is dropped: what is put here is discarded.
-    gone: bool,
+    is_closed: bool,
     waker: Option<Waker>,
 }
 
 impl ResponseBuffer {
-    fn waiting(&self) -> MutexGuard<'_, ResponseBufferState> {
-        lock(&self.waiting)
+    fn lock_state(&self) -> MutexGuard<'_, ResponseBufferState> {
+        lock(&self.state)
     }
 
     /// Counts `count` more requests without an outcome.
-    pub(crate) fn expect(&self, count: usize) {
-        self.waiting().unanswered += count;
+    pub(crate) fn add_unanswered(&self, count: usize) {
+        self.lock_state().unanswered += count;
     }
 
     /// Whether too many bytes are unsent.
     pub(crate) fn is_full(&self) -> bool {
-        self.full.load(Ordering::SeqCst)
+        self.is_full.load(Ordering::SeqCst)
     }
 
     /// Whether the buffer has drained since it was full; true once each time.
-    pub(crate) fn is_relieved(&self) -> bool {
+    pub(crate) fn reset_if_drained(&self) -> bool {
         self.is_full()
-            && self.waiting().bytes() <= RELIEVED_BYTES
-            && self.full.swap(false, Ordering::SeqCst)
+            && self.lock_state().bytes() <= DRAINED_BYTES
+            && self.is_full.swap(false, Ordering::SeqCst)
     }
 
     /// Whether more may be read from the client: it reads its responses, and fewer than
     /// `unanswered_max` requests are without an outcome.
-    pub(crate) fn may_ask(&self, unanswered_max: usize) -> bool {
-        let waiting = self.waiting();
-        waiting.unanswered < unanswered_max && waiting.bytes() < RELIEVED_BYTES
+    pub(crate) fn may_receive(&self, unanswered_max: usize) -> bool {
+        let state = self.lock_state();
+        state.unanswered < unanswered_max && state.bytes() < DRAINED_BYTES
     }
 
     /// Discards the buffer and everything that is put later.
     pub(crate) fn close(&self) {
-        *self.waiting() = ResponseBufferState {
-            gone: true,
-            ..ResponseBufferState::default()
-        };
+        *self.lock_state() =
+            ResponseBufferState { is_closed: true, ..ResponseBufferState::default() };
     }
 
     /// Writes fields of the next message, which are the outcomes of `answers` requests (may be
     /// none).
-    pub(crate) fn put(&self, answers: usize, write: impl FnOnce(&mut FieldWriter<'_>)) {
-        let mut waiting = self.waiting();
-        if waiting.gone {
+    pub(crate) fn append(&self, outcomes: usize, write: impl FnOnce(&mut FieldWriter<'_>)) {
+        let mut state = self.lock_state();
+        if state.is_closed {
             return;
         }
-        waiting.unanswered = waiting.unanswered.saturating_sub(answers);
-        write(&mut FieldWriter {
-            waiting: &mut waiting,
-        });
-        if waiting.bytes() >= FULL_BYTES {
-            self.full.store(true, Ordering::SeqCst);
+        state.unanswered = state.unanswered.saturating_sub(outcomes);
+        write(&mut FieldWriter { state: &mut state });
+        if state.bytes() >= FULL_BYTES {
+            self.is_full.store(true, Ordering::SeqCst);
         }
-        let waker = waiting.waker.take();
-        drop(waiting);
+        let waker = state.waker.take();
+        drop(state);
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -106,10 +102,10 @@ impl ResponseBuffer {
 
     /// Ends the stream with this status once the buffer is sent. The first status counts.
     pub(crate) fn end(&self, status: Status) {
-        let mut waiting = self.waiting();
-        waiting.ended.get_or_insert(status);
-        let waker = waiting.waker.take();
-        drop(waiting);
+        let mut state = self.lock_state();
+        state.end_status.get_or_insert(status);
+        let waker = state.waker.take();
+        drop(state);
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -120,22 +116,22 @@ impl ResponseBuffer {
     pub(crate) fn poll_next(
         &self,
         context: &mut Context<'_>,
-        asks_more: bool,
-        farewell: impl FnOnce() -> Option<Status>,
+        has_more_requests: bool,
+        final_status: impl FnOnce() -> Option<Status>,
     ) -> Poll<Option<Result<Bytes, Status>>> {
-        let mut waiting = self.waiting();
-        if let Some(message) = waiting.take() {
+        let mut state = self.lock_state();
+        if let Some(message) = state.take_message() {
             return Poll::Ready(Some(Ok(message)));
         }
-        if let Some(status) = waiting.ended.take() {
+        if let Some(status) = state.end_status.take() {
             return Poll::Ready(Some(Err(status)));
         }
-        if !asks_more && waiting.unanswered == 0 {
-            return Poll::Ready(farewell().map(Err));
+        if !has_more_requests && state.unanswered == 0 {
+            return Poll::Ready(final_status().map(Err));
         }
-        let known = waiting.waker.as_ref();
-        if !known.is_some_and(|waker| waker.will_wake(context.waker())) {
-            waiting.waker = Some(context.waker().clone());
+        let registered = state.waker.as_ref();
+        if !registered.is_some_and(|waker| waker.will_wake(context.waker())) {
+            state.waker = Some(context.waker().clone());
         }
         Poll::Pending
     }
@@ -143,79 +139,77 @@ impl ResponseBuffer {
 
 impl ResponseBufferState {
     fn bytes(&self) -> usize {
-        self.closed_bytes + self.open.len()
+        self.complete_bytes + self.open_message.len()
     }
 
     /// Completes the message being written.
-    fn close(&mut self) -> Bytes {
-        self.usual_bytes = self.open.len();
-        std::mem::take(&mut self.open).into()
+    fn close_message(&mut self) -> Bytes {
+        self.last_message_bytes = self.open_message.len();
+        std::mem::take(&mut self.open_message).into()
     }
 
-    fn take(&mut self) -> Option<Bytes> {
-        if let Some(message) = self.closed.pop_front() {
-            self.closed_bytes -= message.len();
+    fn take_message(&mut self) -> Option<Bytes> {
+        if let Some(message) = self.complete_messages.pop_front() {
+            self.complete_bytes -= message.len();
             return Some(message);
         }
         if !self.accepted.is_empty() {
-            super::encode::accepted(&mut self.open, &self.accepted);
+            super::encode::put_accepted(&mut self.open_message, &self.accepted);
             self.accepted.clear();
         }
-        (!self.open.is_empty()).then(|| self.close())
+        (!self.open_message.is_empty()).then(|| self.close_message())
     }
 }
 
 /// The server's shutdown, for a stream to check whenever it is polled.
 pub(super) struct ShutdownSignal {
-    waiting: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    cancelled: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 impl ShutdownSignal {
     pub(crate) fn new(token: CancellationToken) -> Self {
-        Self {
-            waiting: Some(Box::pin(token.cancelled_owned())),
-        }
+        Self { cancelled: Some(Box::pin(token.cancelled_owned())) }
     }
 
     /// Whether the server is stopping; registers the task to be woken when it does.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> bool {
-        if let Some(waiting) = &mut self.waiting {
-            if waiting.as_mut().poll(context).is_pending() {
+        if let Some(cancelled) = &mut self.cancelled {
+            if cancelled.as_mut().poll(context).is_pending() {
                 return false;
             }
-            self.waiting = None;
+            self.cancelled = None;
         }
         true
     }
 
     /// The status with which a stream ends when the server stops; `None` while it runs.
-    pub(crate) fn farewell(&self) -> Option<Status> {
-        let stopped = self.waiting.is_none();
+    pub(crate) fn shutdown_status(&self) -> Option<Status> {
+        let stopped = self.cancelled.is_none();
         stopped.then(|| crate::problem::grpc_status(&QueueError::Stopping))
     }
 }
 
 /// Writes fields of messages.
 pub(super) struct FieldWriter<'a> {
-    waiting: &'a mut ResponseBufferState,
+    state: &'a mut ResponseBufferState,
 }
 
 impl FieldWriter<'_> {
     /// The message being written; a new one if it has reached [`MESSAGE_BYTES`].
     pub(crate) fn message(&mut self) -> &mut Vec<u8> {
-        if self.waiting.open.len() >= MESSAGE_BYTES {
-            let full = self.waiting.close();
-            self.waiting.closed_bytes += full.len();
-            self.waiting.closed.push_back(full);
+        if self.state.open_message.len() >= MESSAGE_BYTES {
+            let full = self.state.close_message();
+            self.state.complete_bytes += full.len();
+            self.state.complete_messages.push_back(full);
         }
-        if self.waiting.open.is_empty() {
-            self.waiting.open.reserve(self.waiting.usual_bytes);
+        if self.state.open_message.is_empty() {
+            self.state.open_message.reserve(self.state.last_message_bytes);
         }
-        &mut self.waiting.open
+        &mut self.state.open_message
     }
 
     /// Adds the number of an accepted report.
-    pub(crate) fn accept(&mut self, number: u64) {
-        self.waiting.accepted.push(number);
+    pub(crate) fn add_accepted(&mut self, number: u64) {
+        self.state.accepted.push(number);
     }
 }

@@ -20,7 +20,7 @@ use super::convert;
 use super::response_buffer::ShutdownSignal;
 use crate::access::Caller;
 use crate::grpc::malformed_message;
-use crate::queue::{id, rights};
+use crate::queue::{parse_task_id, rights};
 
 /// Waits of one stream; more are not read before one of these has ended.
 const WAITS_MAX: usize = 10_000;
@@ -29,7 +29,7 @@ const WAITS_MAX: usize = 10_000;
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Timeout of one wait at the engine; the stream then waits again.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 type Outcome = (u64, Result<Result<TaskView, QueueError>, Aborted>);
 
@@ -63,23 +63,23 @@ impl WaitTasks {
         }
     }
 
-    fn read(&mut self, context: &mut Context<'_>) {
+    fn read_inbound(&mut self, context: &mut Context<'_>) {
         while self.waits.len() < WAITS_MAX
             && let Some(inbound) = &mut self.inbound
         {
             match Pin::new(inbound).poll_next(context) {
                 Poll::Pending => return,
-                Poll::Ready(Some(Ok(message))) => self.take(message),
+                Poll::Ready(Some(Ok(message))) => self.handle_message(message),
                 Poll::Ready(Some(Err(status))) => {
                     self.inbound = None;
-                    self.failure = Some(malformed_message::told(status));
+                    self.failure = Some(malformed_message::assign_code(status));
                 }
                 Poll::Ready(None) => self.inbound = None,
             }
         }
     }
 
-    fn take(&mut self, message: v1::WaitTasksRequest) {
+    fn handle_message(&mut self, message: v1::WaitTasksRequest) {
         for number in message.cancelled {
             if let Some(handle) = self.handles.remove(&number) {
                 handle.abort();
@@ -88,39 +88,34 @@ impl WaitTasks {
         for wait in message.waits {
             let number = wait.number;
             let (handle, registration) = AbortHandle::new_pair();
-            let ended = wait_for(self.queues.clone(), self.caller.clone(), wait.id);
-            let ended = Abortable::new(ended, registration);
-            self.waits
-                .push(ended.map(move |ended| (number, ended)).boxed());
-            if let Some(former) = self.handles.insert(number, handle) {
-                former.abort();
+            let outcome = await_end(self.queues.clone(), self.caller.clone(), wait.id);
+            let ended = Abortable::new(outcome, registration);
+            self.waits.push(ended.map(move |ended| (number, ended)).boxed());
+            if let Some(previous) = self.handles.insert(number, handle) {
+                previous.abort();
             }
         }
     }
 }
 
 /// Waits until a task has ended, or cannot be waited for.
-async fn wait_for(queues: Queues, caller: Caller, text: String) -> Result<TaskView, QueueError> {
-    let id = id(&text)?;
-    rights::require_task(&queues, &caller, id, rights::RESULT).await?;
+async fn await_end(queues: Queues, caller: Caller, text: String) -> Result<TaskView, QueueError> {
+    let id = parse_task_id(&text)?;
+    rights::require_task(&queues, &caller, id, rights::READ_RESULT).await?;
     loop {
-        let view = queues.wait(caller.tenant(), id, PATIENCE).await?;
+        let view = queues.wait(caller.tenant(), id, WAIT_TIMEOUT).await?;
         if view.state.has_ended() {
             return Ok(view);
         }
     }
 }
 
-fn told(number: u64, ended: Result<TaskView, QueueError>) -> v1::WaitOutcome {
-    let (task, error) = match ended {
+fn wait_outcome(number: u64, result: Result<TaskView, QueueError>) -> v1::WaitOutcome {
+    let (task, error) = match result {
         Ok(view) => (Some(convert::task(&view)), None),
-        Err(error) => (None, Some(convert::error(&error))),
+        Err(error) => (None, Some(convert::to_error(&error))),
     };
-    v1::WaitOutcome {
-        number,
-        task,
-        error,
-    }
+    v1::WaitOutcome { number, task, error }
 }
 
 impl Stream for WaitTasks {
@@ -128,21 +123,21 @@ impl Stream for WaitTasks {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.stopping.poll(context) {
-            return Poll::Ready(self.stopping.farewell().map(Err));
+            return Poll::Ready(self.stopping.shutdown_status().map(Err));
         }
-        self.read(context);
+        self.read_inbound(context);
         let mut outcomes = Vec::new();
         let mut size_bytes = 0;
         while size_bytes < MESSAGE_BYTES_MAX {
             match self.waits.poll_next_unpin(context) {
-                Poll::Ready(Some((number, Ok(ended)))) => {
+                Poll::Ready(Some((number, Ok(result)))) => {
                     self.handles.remove(&number);
-                    let outcome = told(number, ended);
+                    let outcome = wait_outcome(number, result);
                     size_bytes += outcome.encoded_len();
                     outcomes.push(outcome);
                 }
                 // It is not wanted any longer, and has made room.
-                Poll::Ready(Some((_, Err(Aborted)))) => self.read(context),
+                Poll::Ready(Some((_, Err(Aborted)))) => self.read_inbound(context),
                 Poll::Ready(None) | Poll::Pending => break,
             }
         }

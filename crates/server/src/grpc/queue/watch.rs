@@ -21,14 +21,11 @@ pub(super) struct TaskChangeStream {
 
 impl TaskChangeStream {
     pub(crate) fn new(changes: Changes, stopping: CancellationToken) -> Self {
-        Self {
-            changes,
-            stopping: ShutdownSignal::new(stopping),
-        }
+        Self { changes, stopping: ShutdownSignal::new(stopping) }
     }
 }
 
-fn told(change: TaskChange) -> v1::TaskChange {
+fn task_change(change: TaskChange) -> v1::TaskChange {
     v1::TaskChange {
         id: change.id.to_string(),
         queue: change.queue.into_string(),
@@ -43,12 +40,12 @@ impl Stream for TaskChangeStream {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.stopping.poll(context) {
-            return Poll::Ready(self.stopping.farewell().map(Err));
+            return Poll::Ready(self.stopping.shutdown_status().map(Err));
         }
         let next = self.changes.poll_next(context);
         next.map(|next| {
             let response = next.map(|(changes, missed)| v1::WatchResponse {
-                changes: changes.into_iter().map(told).collect(),
+                changes: changes.into_iter().map(task_change).collect(),
                 missed,
             });
             Some(response.map_err(|error| grpc_status(&error)))

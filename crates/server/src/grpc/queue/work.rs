@@ -28,18 +28,18 @@ use crate::queue::{self, invalid, rights};
 const UNANSWERED_MAX: usize = 16_384;
 
 struct StreamReportSink {
-    outlet: ResponseBuffer,
+    buffer: ResponseBuffer,
     in_flight: StreamInFlight,
 }
 
 impl ReportSink for StreamReportSink {
-    fn reported(&self, outcomes: &[(u64, Result<(), QueueError>)]) {
-        self.in_flight.give_back(outcomes.len());
-        self.outlet.put(outcomes.len(), |page| {
+    fn deliver_outcomes(&self, outcomes: &[(u64, Result<(), QueueError>)]) {
+        self.in_flight.release(outcomes.len());
+        self.buffer.append(outcomes.len(), |page| {
             for (number, outcome) in outcomes {
                 match outcome {
-                    Ok(()) => page.accept(*number),
-                    Err(error) => encode::refused(page.message(), *number, error),
+                    Ok(()) => page.add_accepted(*number),
+                    Err(error) => encode::put_refused(page.message(), *number, error),
                 }
             }
         });
@@ -47,25 +47,24 @@ impl ReportSink for StreamReportSink {
 }
 
 impl WorkSink for StreamReportSink {
-    fn assigned(&self, tasks: &mut dyn Iterator<Item = TaskAssignment<'_>>) {
-        self.outlet.put(0, |page| {
+    fn deliver_tasks(&self, tasks: &mut dyn Iterator<Item = TaskAssignment<'_>>) {
+        self.buffer.append(0, |page| {
             for task in tasks {
-                encode::assignment(page.message(), &task);
+                encode::put_assignment(page.message(), &task);
             }
         });
     }
 
-    fn lost(&self, id: TaskId, lease: Lease, end: AttemptEnd) {
-        self.outlet
-            .put(0, |page| encode::lost(page.message(), id, lease, end));
+    fn notify_lost_lease(&self, id: TaskId, lease: Lease, end: AttemptEnd) {
+        self.buffer.append(0, |page| encode::put_lost_lease(page.message(), id, lease, end));
     }
 
-    fn ended(&self, error: QueueError) {
-        self.outlet.end(grpc_status(&error));
+    fn notify_end(&self, error: QueueError) {
+        self.buffer.end(grpc_status(&error));
     }
 
     fn is_full(&self) -> bool {
-        self.outlet.is_full()
+        self.buffer.is_full()
     }
 }
 
@@ -81,17 +80,17 @@ pub(super) struct Work {
     sink: Arc<StreamReportSink>,
     stopping: ShutdownSignal,
     next_number: u64,
-    place: StreamState,
-    held: Option<QueuedMessage>,
+    state: StreamState,
+    queued_message: Option<QueuedMessage>,
 }
 
 /// A message whose reports wait behind others of their tenant, in a tokio task of its own: it makes
 /// progress even if the stream is not polled because its client reads no responses, so that other
 /// streams do not wait for it.
 struct QueuedMessage {
-    submitting: AbortOnDropHandle<()>,
+    submission: AbortOnDropHandle<()>,
     /// The other fields of the message.
-    rest: WorkControl,
+    control: WorkControl,
 }
 
 /// The fields of a message that are applied after its reports.
@@ -102,13 +101,13 @@ struct WorkControl {
 
 /// State of the stream.
 enum StreamState {
-    Silent,
+    AwaitingHello,
     /// The worker is being registered. With the lease time of its hello, and the message that
     /// carried it.
-    Coming(BoxFuture<'static, WorkerRegistration>, u64, v1::WorkRequest),
+    Registering(BoxFuture<'static, WorkerRegistration>, u64, v1::WorkRequest),
     /// The worker is registered. With the lease time of a heartbeat that names none, in
     /// milliseconds; zero: as its queue says.
-    There(Worker, u64),
+    Registered(Worker, u64),
 }
 
 impl Work {
@@ -120,7 +119,7 @@ impl Work {
     ) -> Self {
         let in_flight = queues.in_flight(caller.tenant());
         let sink = StreamReportSink {
-            outlet: ResponseBuffer::default(),
+            buffer: ResponseBuffer::default(),
             in_flight: StreamInFlight::new(in_flight.clone(), InFlightKind::Reports),
         };
         Self {
@@ -131,26 +130,26 @@ impl Work {
             sink: Arc::new(sink),
             stopping: ShutdownSignal::new(stopping),
             next_number: 0,
-            place: StreamState::Silent,
-            held: None,
+            state: StreamState::AwaitingHello,
+            queued_message: None,
         }
     }
 
-    fn read(&mut self, context: &mut Context<'_>) {
-        while self.sink.outlet.may_ask(UNANSWERED_MAX) {
-            if let StreamState::Coming(taking, ..) = &mut self.place {
-                match taking.as_mut().poll(context) {
+    fn read_inbound(&mut self, context: &mut Context<'_>) {
+        while self.sink.buffer.may_receive(UNANSWERED_MAX) {
+            if let StreamState::Registering(registration, ..) = &mut self.state {
+                match registration.as_mut().poll(context) {
                     Poll::Pending => return,
-                    Poll::Ready(taken) => self.begin(taken),
+                    Poll::Ready(result) => self.finish_registration(result),
                 }
                 continue;
             }
-            if let Some(held) = &mut self.held {
-                if Pin::new(&mut held.submitting).poll(context).is_pending() {
+            if let Some(queued) = &mut self.queued_message {
+                if Pin::new(&mut queued.submission).poll(context).is_pending() {
                     return;
                 }
-                let held = self.held.take().expect("the submission was just polled");
-                self.go_on(&held.rest);
+                let held = self.queued_message.take().expect("the submission was just polled");
+                self.apply_control(&held.control);
                 continue;
             }
             let Some(inbound) = &mut self.inbound else {
@@ -158,39 +157,41 @@ impl Work {
             };
             match Pin::new(inbound).poll_next(context) {
                 Poll::Pending => return,
-                Poll::Ready(Some(Ok(message))) => self.take(message),
-                Poll::Ready(Some(Err(status))) => self.break_off(malformed_message::told(status)),
+                Poll::Ready(Some(Ok(message))) => self.handle_message(message),
+                Poll::Ready(Some(Err(status))) => {
+                    self.end_with_error(malformed_message::assign_code(status))
+                }
                 Poll::Ready(None) => {
                     self.inbound = None;
-                    self.leave();
+                    self.drain_worker();
                 }
             }
         }
     }
 
     /// The client has closed its side: the end comes after what was handed out before.
-    fn leave(&mut self) {
-        if let StreamState::There(worker, _) = &self.place {
-            self.sink.outlet.expect(1);
+    fn drain_worker(&mut self) {
+        if let StreamState::Registered(worker, _) = &self.state {
+            self.sink.buffer.add_unanswered(1);
             let sink = self.sink.clone();
-            worker.drain(move || sink.outlet.put(1, |_| {}));
+            worker.drain(move || sink.buffer.append(1, |_| {}));
         }
     }
 
-    fn break_off(&mut self, status: Status) {
+    fn end_with_error(&mut self, status: Status) {
         self.inbound = None;
-        self.place = StreamState::Silent;
-        self.sink.outlet.end(status);
+        self.state = StreamState::AwaitingHello;
+        self.sink.buffer.end(status);
     }
 
-    fn take(&mut self, mut message: v1::WorkRequest) {
-        match (&self.place, message.hello.take()) {
-            (StreamState::Silent, Some(hello)) => {
+    fn handle_message(&mut self, mut message: v1::WorkRequest) {
+        match (&self.state, message.hello.take()) {
+            (StreamState::AwaitingHello, Some(hello)) => {
                 let mut queues = hello.queues.iter();
-                let allowed =
+                let result =
                     queues.try_for_each(|queue| rights::require(&self.caller, queue, rights::WORK));
-                if let Err(error) = allowed {
-                    return self.break_off(grpc_status(&error));
+                if let Err(error) = result {
+                    return self.end_with_error(grpc_status(&error));
                 }
                 let spec = WorkSpec {
                     queues: hello.queues,
@@ -200,97 +201,92 @@ impl Work {
                 let (queues, caller) = (self.queues.clone(), self.caller.clone());
                 let sink = self.sink.clone();
                 let taking =
-                    Box::pin(async move { queues.worker(caller.tenant(), &spec, sink).await });
-                self.place = StreamState::Coming(taking, hello.lease_ms, message);
+                    Box::pin(
+                        async move { queues.register_worker(caller.tenant(), &spec, sink).await },
+                    );
+                self.state = StreamState::Registering(taking, hello.lease_ms, message);
             }
-            (StreamState::There(..), None) => self.work(message),
-            (StreamState::Silent, None) => {
-                self.refuse("the first message of a stream must carry it")
+            (StreamState::Registered(..), None) => self.submit_reports(message),
+            (StreamState::AwaitingHello, None) => {
+                self.refuse_hello("the first message of a stream must carry it")
             }
-            (_, Some(_)) => self.refuse("only the first message of a stream may carry it"),
-            (StreamState::Coming(..), None) => {
+            (_, Some(_)) => self.refuse_hello("only the first message of a stream may carry it"),
+            (StreamState::Registering(..), None) => {
                 unreachable!("no message is read while a registration is pending")
             }
         }
     }
 
-    fn refuse(&mut self, reason: &str) {
-        self.break_off(grpc_status(&invalid("hello", reason)));
+    fn refuse_hello(&mut self, reason: &str) {
+        self.end_with_error(grpc_status(&invalid("hello", reason)));
     }
 
-    fn begin(&mut self, taken: WorkerRegistration) {
-        let before = std::mem::replace(&mut self.place, StreamState::Silent);
-        let StreamState::Coming(_, asked_ms, message) = before else {
+    fn finish_registration(&mut self, result: WorkerRegistration) {
+        let previous = std::mem::replace(&mut self.state, StreamState::AwaitingHello);
+        let StreamState::Registering(_, hello_lease_ms, message) = previous else {
             unreachable!("a registration was pending");
         };
-        match taken {
+        match result {
             Ok((worker, lease_ms)) => {
-                self.sink
-                    .outlet
-                    .put(0, |page| encode::welcome(page.message(), lease_ms));
-                self.place = StreamState::There(worker, asked_ms);
-                self.work(message);
+                self.sink.buffer.append(0, |page| encode::put_welcome(page.message(), lease_ms));
+                self.state = StreamState::Registered(worker, hello_lease_ms);
+                self.submit_reports(message);
             }
-            Err(error) => self.break_off(grpc_status(&error)),
+            Err(error) => self.end_with_error(grpc_status(&error)),
         }
     }
 
-    fn work(&mut self, message: v1::WorkRequest) {
-        let StreamState::There(_, lease_ms) = &self.place else {
+    fn submit_reports(&mut self, message: v1::WorkRequest) {
+        let StreamState::Registered(_, lease_ms) = &self.state else {
             return;
         };
         if let Err(error) = check_batch(message.reports.len()) {
-            return self.break_off(grpc_status(&error));
+            return self.end_with_error(grpc_status(&error));
         }
-        let rest = WorkControl {
-            drain: message.drain,
-            credits: message.credits,
-        };
+        let control = WorkControl { drain: message.drain, credits: message.credits };
         let count = message.reports.len();
         if count == 0 {
-            return self.go_on(&rest);
+            return self.apply_control(&control);
         }
-        self.sink.outlet.expect(count);
-        let reported = ReportMessage {
+        self.sink.buffer.add_unanswered(count);
+        let report_message = ReportMessage {
             queues: self.queues.clone(),
             caller: self.caller.clone(),
             sink: self.sink.clone(),
             lease_ms: *lease_ms,
-            first: self.next_number,
+            first_number: self.next_number,
             reports: message.reports,
         };
         self.next_number += count as u64;
-        if let Some(permit) = self.in_flight.try_enter(InFlightKind::Reports, count) {
+        if let Some(permit) = self.in_flight.try_acquire(InFlightKind::Reports, count) {
             self.sink.in_flight.hold(permit);
-            reported.submit();
-            return self.go_on(&rest);
+            report_message.submit();
+            return self.apply_control(&control);
         }
         let in_flight = self.in_flight.clone();
-        let submitting = tokio::spawn(async move {
-            let permit = in_flight.enter(InFlightKind::Reports, count).await;
-            reported.sink.in_flight.hold(permit);
-            reported.submit();
+        let submission = tokio::spawn(async move {
+            let permit = in_flight.acquire(InFlightKind::Reports, count).await;
+            report_message.sink.in_flight.hold(permit);
+            report_message.submit();
         });
-        self.held = Some(QueuedMessage {
-            submitting: AbortOnDropHandle::new(submitting),
-            rest,
-        });
+        self.queued_message =
+            Some(QueuedMessage { submission: AbortOnDropHandle::new(submission), control });
     }
 
     /// Applies drain and credits of a message, unless the worker has left.
-    fn go_on(&mut self, rest: &WorkControl) {
-        let StreamState::There(worker, _) = &self.place else {
+    fn apply_control(&mut self, control: &WorkControl) {
+        let StreamState::Registered(worker, _) = &self.state else {
             return;
         };
         if self.inbound.is_none() {
             return;
         }
-        if rest.drain {
+        if control.drain {
             let sink = self.sink.clone();
-            worker.drain(move || sink.outlet.put(0, |page| encode::drained(page.message())));
+            worker.drain(move || sink.buffer.append(0, |page| encode::put_drained(page.message())));
         }
-        if let Err(error) = worker.add_credits(rest.credits) {
-            self.break_off(grpc_status(&error));
+        if let Err(error) = worker.add_credits(control.credits) {
+            self.end_with_error(grpc_status(&error));
         }
     }
 }
@@ -303,7 +299,7 @@ struct ReportMessage {
     /// A heartbeat without a time is for so many milliseconds; zero: as its queue says.
     lease_ms: u64,
     /// The number of the first one.
-    first: u64,
+    first_number: u64,
     reports: Vec<v1::TaskReport>,
 }
 
@@ -311,20 +307,14 @@ impl ReportMessage {
     /// Hands them to the partitions.
     fn submit(&self) {
         let reports = Reports::new(&self.queues, self.caller.tenant());
-        let reports = reports.map(|reports| reports.within(rights::work_filter(&self.caller)));
-        report(
-            reports,
-            &self.sink,
-            self.lease_ms,
-            self.first,
-            &self.reports,
-        );
-        for (number, one) in (self.first..).zip(&self.reports) {
+        let reports = reports.map(|reports| reports.with_filter(rights::work_filter(&self.caller)));
+        submit_plain_reports(reports, &self.sink, self.lease_ms, self.first_number, &self.reports);
+        for (number, one) in (self.first_number..).zip(&self.reports) {
             if !convert::attachments(one).is_empty() {
                 let (queues, caller) = (self.queues.clone(), self.caller.clone());
                 let sink = self.sink.clone();
-                let done = complete_attached(queues, caller, sink, number, one.clone());
-                tokio::spawn(done);
+                let completion = complete_attached(queues, caller, sink, number, one.clone());
+                tokio::spawn(completion);
             }
         }
     }
@@ -337,68 +327,69 @@ async fn complete_attached(
     caller: Caller,
     sink: Arc<StreamReportSink>,
     number: u64,
-    asked: v1::TaskReport,
+    report: v1::TaskReport,
 ) {
-    let names = convert::attachments(&asked);
-    let added = async {
-        let manifest = queue::manifest(&queues, caller.tenant(), &asked.lease, names)
+    let names = convert::attachments(&report);
+    let preparation = async {
+        let manifest = queue::find_manifest(&queues, caller.tenant(), &report.lease, names)
             .await?
             .expect("the completion names attachments");
-        let (_, result, format) = convert::report(&asked, 0)?;
+        let (_, result, format) = convert::parse_report(&report, 0)?;
         let reports = Reports::new(&queues, caller.tenant())?;
-        let mut reports = reports.within(rights::work_filter(&caller));
-        reports.add_attached(number, &asked.lease, result, format, &manifest)?;
+        let mut reports = reports.with_filter(rights::work_filter(&caller));
+        reports.add_attached(number, &report.lease, result, format, &manifest)?;
         Ok(reports)
     };
-    match added.await {
+    match preparation.await {
         Ok(reports) => {
             let sink: Arc<dyn ReportSink> = sink;
             reports.submit(&sink);
         }
-        Err(error) => sink.reported(&[(number, Err(error))]),
+        Err(error) => sink.deliver_outcomes(&[(number, Err(error))]),
     }
 }
 
-fn report(
+fn submit_plain_reports(
     reports: Result<Reports<'_>, QueueError>,
     sink: &Arc<StreamReportSink>,
     lease_ms: u64,
-    first: u64,
-    asked: &[v1::TaskReport],
+    first_number: u64,
+    task_reports: &[v1::TaskReport],
 ) {
-    let mut refused = Vec::new();
+    let mut refusals = Vec::new();
     match reports {
         Ok(mut reports) => {
-            let plain = (first..)
-                .zip(asked)
+            let plain = (first_number..)
+                .zip(task_reports)
                 .filter(|(_, one)| convert::attachments(one).is_empty());
             for (number, one) in plain {
-                let added = convert::report(one, lease_ms).and_then(|(said, text, format)| {
-                    reports.add(number, &one.lease, said, text, format)
-                });
-                if let Err(error) = added {
-                    refused.push((number, Err(error)));
+                let result =
+                    convert::parse_report(one, lease_ms).and_then(|(kind, text, format)| {
+                        reports.add(number, &one.lease, kind, text, format)
+                    });
+                if let Err(error) = result {
+                    refusals.push((number, Err(error)));
                 }
             }
             let sink: Arc<dyn ReportSink> = sink.clone();
             reports.submit(&sink);
         }
         Err(error) => {
-            let plain = (first..)
-                .zip(asked)
+            let plain = (first_number..)
+                .zip(task_reports)
                 .filter(|(_, one)| convert::attachments(one).is_empty());
-            refused.extend(plain.map(|(number, _)| (number, Err(error.clone()))));
+            refusals.extend(plain.map(|(number, _)| (number, Err(error.clone()))));
         }
     }
-    if !refused.is_empty() {
-        sink.reported(&refused);
+    if !refusals.is_empty() {
+        sink.deliver_outcomes(&refusals);
     }
 }
 
 impl Drop for Work {
     fn drop(&mut self) {
         // Partitions know the sink for as long as its leases last.
-        self.sink.outlet.close();
+        self.sink.buffer.close();
     }
 }
 
@@ -407,16 +398,17 @@ impl Stream for Work {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.stopping.poll(context) && self.inbound.take().is_some() {
-            self.leave();
+            self.drain_worker();
         }
-        self.read(context);
-        let asks_more = self.inbound.is_some() || matches!(self.place, StreamState::Coming(..));
+        self.read_inbound(context);
+        let has_more_requests =
+            self.inbound.is_some() || matches!(self.state, StreamState::Registering(..));
         let next = {
-            let farewell = || self.stopping.farewell();
-            self.sink.outlet.poll_next(context, asks_more, farewell)
+            let final_status = || self.stopping.shutdown_status();
+            self.sink.buffer.poll_next(context, has_more_requests, final_status)
         };
-        if let StreamState::There(worker, _) = &self.place
-            && self.sink.outlet.is_relieved()
+        if let StreamState::Registered(worker, _) = &self.state
+            && self.sink.buffer.reset_if_drained()
         {
             worker.resume();
         }

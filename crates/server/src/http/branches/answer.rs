@@ -9,7 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa::openapi::schema::Object;
 
-use crate::openapi::one_of;
+use crate::openapi::string_enum;
 
 /// A writable copy of a database cluster with its own server.
 #[derive(Serialize, ToSchema)]
@@ -272,10 +272,7 @@ impl From<BranchView> for Branch {
             name: branch.name,
             tenant: branch.tenant,
             state: branch.state,
-            parent: Parent {
-                template: branch.parent.template,
-                branch: branch.parent.branch,
-            },
+            parent: Parent { template: branch.parent.template, branch: branch.parent.branch },
             preset: branch.preset,
             durable: branch.durable,
             superuser: branch.superuser,
@@ -291,20 +288,15 @@ impl From<BranchView> for Branch {
             diverged_bytes: view.diverged_bytes,
             failure: branch.failure,
             notice: view.notice,
-            receipt: branch
-                .receipt
-                .map(|receipt| Receipt::new(receipt, view.losses)),
+            receipt: branch.receipt.map(|receipt| Receipt::new(receipt, view.losses)),
         }
     }
 }
 
 impl Receipt {
     fn new(receipt: model::Receipt, losses: Option<Vec<model::Loss>>) -> Self {
-        let loss = |loss: model::Loss| Loss {
-            kind: loss.kind,
-            total: loss.total,
-            names: loss.names,
-        };
+        let loss =
+            |loss: model::Loss| Loss { kind: loss.kind, total: loss.total, names: loss.names };
         Self {
             kind: receipt.kind,
             template: receipt.template.to_string(),
@@ -331,10 +323,7 @@ impl From<TemplateView> for Template {
         Self {
             id: view.id,
             state: view.state,
-            origin: Origin {
-                source: view.origin.source,
-                branch: view.origin.branch,
-            },
+            origin: Origin { source: view.origin.source, branch: view.origin.branch },
             lsn: view.lsn,
             taken_at: view.taken_at,
             age_ms: view.age_ms,
@@ -396,21 +385,21 @@ impl From<egret_branches::RegistryCheck> for RegistryCheck {
 }
 
 fn state_schema() -> Object {
-    one_of(BranchState::TEXTS, "The state of its lifecycle.")
+    string_enum(BranchState::TEXTS, "The state of its lifecycle.")
 }
 
 fn loss_kind_schema() -> Object {
     let description = "`unlogged_relations`: the content of unlogged tables and sequences. \
         `statistics`: cumulative statistics such as `pg_stat_user_tables`.";
-    one_of(LossKind::TEXTS, description)
+    string_enum(LossKind::TEXTS, description)
 }
 
 fn template_state_schema() -> Object {
-    one_of(TemplateState::TEXTS, "The state of its lifecycle.")
+    string_enum(TemplateState::TEXTS, "The state of its lifecycle.")
 }
 
 pub(super) fn preset_schema() -> Object {
     let description =
         "Memory, log and checkpoint settings by purpose; `twin` has the source's own.";
-    one_of(Preset::TEXTS, description)
+    string_enum(Preset::TEXTS, description)
 }

@@ -22,7 +22,7 @@ pub struct ProxyAddress(Arc<dyn Fn() -> Option<SocketAddr> + Send + Sync>);
 
 impl ProxyAddress {
     /// The address of a proxy, which is known once it has started.
-    pub fn of(proxy: Arc<Proxy>) -> Self {
+    pub fn from_proxy(proxy: Arc<Proxy>) -> Self {
         Self(Arc::new(move || proxy.address()))
     }
 }
@@ -81,78 +81,58 @@ pub(super) async fn get_connection(
     State((branches, proxy)): State<(Branches, ProxyAddress)>,
     caller: Caller,
     Path(name): Path<BranchName>,
-    Query(wanted): Query<ConnectionParams>,
+    Query(params): Query<ConnectionParams>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Json<Connection>, Problem> {
     let credentials = branches.credentials(caller.tenant(), &name)?;
-    let address = (proxy.0)().ok_or_else(not_listening)?;
+    let address = (proxy.0)().ok_or_else(not_listening_problem)?;
     let database =
-        database::choose_existing(&branches, caller.tenant(), &name, wanted.database).await?;
+        database::choose_existing_database(&branches, caller.tenant(), &name, params.database)
+            .await?;
     let database = database_name(&database, &name, caller.tenant());
-    let host = host(address, &uri, &headers);
-    Ok(Json(connection(
-        host,
-        address.port(),
-        database,
-        credentials,
-    )))
+    let host = public_host(address, &uri, &headers);
+    Ok(Json(build_connection(host, address.port(), database, credentials)))
 }
 
-fn not_listening() -> Problem {
+fn not_listening_problem() -> Problem {
     let detail = "the proxy does not listen yet: try again in a moment".to_owned();
-    Problem::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "proxy_not_listening",
-        detail,
-        true,
-    )
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "proxy_not_listening", detail, true)
 }
 
 /// The proxy's address; where it listens on all, the host under which the caller reached this
 /// server.
-fn host(address: SocketAddr, uri: &Uri, headers: &HeaderMap) -> String {
+fn public_host(address: SocketAddr, uri: &Uri, headers: &HeaderMap) -> String {
     if !address.ip().is_unspecified() {
         return address.ip().to_string();
     }
-    let header = headers
-        .get(header::HOST)
-        .and_then(|value| value.to_str().ok());
+    let header = headers.get(header::HOST).and_then(|value| value.to_str().ok());
     let authority = header.and_then(|text| text.parse::<http::uri::Authority>().ok());
-    let named = authority
-        .as_ref()
-        .map(|authority| authority.host())
-        .or(uri.host());
-    let bare = named.map(|host| host.trim_start_matches('[').trim_end_matches(']'));
-    bare.unwrap_or("localhost").to_owned()
+    let requested_host = authority.as_ref().map(|authority| authority.host()).or(uri.host());
+    let unbracketed = requested_host.map(|host| host.trim_start_matches('[').trim_end_matches(']'));
+    unbracketed.unwrap_or("localhost").to_owned()
 }
 
-fn connection(host: String, port: u16, database: String, credentials: Credentials) -> Connection {
+fn build_connection(
+    host: String,
+    port: u16,
+    database: String,
+    credentials: Credentials,
+) -> Connection {
     let Credentials { user, password } = credentials;
-    let bracketed = if host.contains(':') {
-        format!("[{host}]")
-    } else {
-        host.clone()
-    };
+    let url_host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
     let url = format!(
-        "postgresql://{}:{}@{bracketed}:{port}/{}",
-        escape(&user),
-        escape(&password),
+        "postgresql://{}:{}@{url_host}:{port}/{}",
+        percent_encode(&user),
+        percent_encode(&password),
         // Allowed in a path (RFC 3986), and some drivers do not decode it.
-        escape(&database).replace("%40", "@")
+        percent_encode(&database).replace("%40", "@")
     );
-    Connection {
-        host,
-        port,
-        database,
-        user,
-        password,
-        url,
-    }
+    Connection { host, port, database, user, password, url }
 }
 
 /// Percent-encodes everything but RFC 3986's unreserved characters.
-fn escape(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

@@ -14,9 +14,7 @@ use crate::extract::{Json, Path, Query};
 use crate::problem::Problem;
 
 pub(super) fn routes() -> OpenApiRouter<Branches> {
-    OpenApiRouter::default()
-        .routes(routes!(list_pools))
-        .routes(routes!(resize_pool))
+    OpenApiRouter::default().routes(routes!(list_pools)).routes(routes!(resize_pool))
 }
 
 /// The branches of one preset that are created in advance.
@@ -61,10 +59,8 @@ struct PoolList {
 }
 
 impl PoolList {
-    fn of(pools: Vec<PoolStatus>) -> Json<Self> {
-        Json(Self {
-            items: pools.into_iter().map(Pool::from).collect(),
-        })
+    fn from_statuses(pools: Vec<PoolStatus>) -> Json<Self> {
+        Json(Self { items: pools.into_iter().map(Pool::from).collect() })
     }
 }
 
@@ -90,14 +86,11 @@ struct PoolListParams {
     ))]
 async fn list_pools(
     State(branches): State<Branches>,
-    Query(when): Query<PoolListParams>,
+    Query(params): Query<PoolListParams>,
 ) -> Result<Json<PoolList>, Problem> {
-    let pools = if when.filled {
-        branches.pools_filled().await?
-    } else {
-        branches.pools()?
-    };
-    Ok(PoolList::of(pools))
+    let pools =
+        if params.filled { branches.await_pools_filled().await? } else { branches.pools()? };
+    Ok(PoolList::from_statuses(pools))
 }
 
 /// The size of a pool.
@@ -129,7 +122,5 @@ async fn resize_pool(
     Json(request): Json<PoolRequest>,
 ) -> Result<Json<PoolList>, Problem> {
     tracing::info!(token = caller.token_id(), %preset, size = request.size, "resized a pool");
-    Ok(PoolList::of(
-        branches.resize_pool(preset, request.size).await?,
-    ))
+    Ok(PoolList::from_statuses(branches.resize_pool(preset, request.size).await?))
 }

@@ -85,23 +85,16 @@ pub(super) async fn run_query(
 ) -> Result<Json<QueryResult>, Problem> {
     let tenant = caller.tenant().to_owned();
     // A statement whose caller has left must still end: by itself or by its timeout.
-    let asked = run_detached(async move {
-        let QueryRequest {
-            sql,
-            params,
-            database,
-            rows_max,
-        } = request;
-        let database = database::choose(&branches, &tenant, &name, database).await?;
-        branches
-            .query(&tenant, &name, &database, &sql, &params, rows_max)
-            .await
+    let outcome = run_detached(async move {
+        let QueryRequest { sql, params, database, rows_max } = request;
+        let database = database::choose_database(&branches, &tenant, &name, database).await?;
+        branches.query(&tenant, &name, &database, &sql, &params, rows_max).await
     });
-    Ok(Json(result(asked.await.map_err(problem)?)))
+    Ok(Json(to_query_result(outcome.await.map_err(to_problem)?)))
 }
 
 /// The problem of an error, with what PostgreSQL said of the statement as members of their own.
-pub(super) fn problem(error: BranchesError) -> Problem {
+pub(super) fn to_problem(error: BranchesError) -> Problem {
     let server = match &error {
         BranchesError::Query(wire) => wire.server().cloned(),
         _ => None,
@@ -123,20 +116,13 @@ pub(super) fn problem(error: BranchesError) -> Problem {
         .with_member("hint", server.hint)
 }
 
-fn result(answer: QueryAnswer) -> QueryResult {
-    let oids: Vec<u32> = answer
-        .columns
-        .iter()
-        .map(|column| column.type_oid)
-        .collect();
+fn to_query_result(answer: QueryAnswer) -> QueryResult {
+    let oids: Vec<u32> = answer.columns.iter().map(|column| column.type_oid).collect();
     let row = |row: Vec<Option<String>>| {
-        row.into_iter()
-            .zip(&oids)
-            .map(|(text, oid)| cell(*oid, text))
-            .collect()
+        row.into_iter().zip(&oids).map(|(text, oid)| to_cell(*oid, text)).collect()
     };
     let column = |column: egret_branches::QueryColumn| Column {
-        type_name: type_names::of(column.type_oid)
+        type_name: type_names::type_name(column.type_oid)
             .map_or_else(|| column.type_oid.to_string(), str::to_owned),
         name: column.name,
     };
@@ -149,26 +135,24 @@ fn result(answer: QueryAnswer) -> QueryResult {
 }
 
 /// A value's text as JSON; what JSON cannot hold exactly stays text.
-fn cell(oid: u32, text: Option<String>) -> Cell {
+fn to_cell(oid: u32, text: Option<String>) -> Cell {
     let Some(text) = text else {
         return Cell::Null;
     };
-    let better = match type_names::of(oid) {
+    let typed = match type_names::type_name(oid) {
         Some("bool") => Some(Cell::Bool(text == "t")),
         Some("int2" | "int4" | "int8" | "oid") => text
             .parse()
             .ok()
             .filter(|value: &i64| value.unsigned_abs() <= EXACT_INTEGER_MAX.unsigned_abs())
             .map(Cell::Integer),
-        Some("float4" | "float8") => text
-            .parse()
-            .ok()
-            .filter(|value: &f64| value.is_finite())
-            .map(Cell::Float),
+        Some("float4" | "float8") => {
+            text.parse().ok().filter(|value: &f64| value.is_finite()).map(Cell::Float)
+        }
         Some("json" | "jsonb") => RawValue::from_string(text.clone()).ok().map(Cell::Json),
         _ => None,
     };
-    better.unwrap_or(Cell::Text(text))
+    typed.unwrap_or(Cell::Text(text))
 }
 
 #[cfg(test)]

@@ -70,13 +70,13 @@ impl BranchRequest {
         caller.require_part(AREA, self.name.as_str(), &["write"])?;
         match &self.from {
             BranchSource::NewestTemplate | BranchSource::Head => Ok(()),
-            BranchSource::Template(_) => require_templates(caller),
+            BranchSource::Template(_) => require_all_templates(caller),
             BranchSource::Branch(origin) => caller.require_part(AREA, origin.as_str(), &["write"]),
         }
     }
 
     /// The request for the engine, on behalf of a tenant.
-    pub(super) fn of(self, tenant: &str) -> NewBranch {
+    pub(super) fn into_new_branch(self, tenant: &str) -> NewBranch {
         NewBranch {
             name: self.name,
             tenant: tenant.to_owned(),
@@ -108,17 +108,13 @@ pub(super) struct BranchChange {
 }
 
 /// Insists that a caller may use every template of the tenant.
-pub(super) fn require_templates(caller: &Caller) -> Result<(), TokenError> {
-    caller.require_whole(AREA, &["write"])
+pub(super) fn require_all_templates(caller: &Caller) -> Result<(), TokenError> {
+    caller.require_whole_area(AREA, &["write"])
 }
 
 impl BranchChange {
-    pub(super) fn into_change(self) -> BranchUpdate {
-        BranchUpdate {
-            protected: self.protected,
-            ttl_ms: self.ttl_ms,
-            labels: self.labels,
-        }
+    pub(super) fn into_update(self) -> BranchUpdate {
+        BranchUpdate { protected: self.protected, ttl_ms: self.ttl_ms, labels: self.labels }
     }
 }
 

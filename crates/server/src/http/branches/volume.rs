@@ -65,9 +65,7 @@ async fn list_templates(
     caller: Caller,
 ) -> Result<Json<TemplateList>, Problem> {
     let templates = branches.templates(caller.tenant())?;
-    Ok(Json(TemplateList {
-        items: templates.into_iter().map(Template::from).collect(),
-    }))
+    Ok(Json(TemplateList { items: templates.into_iter().map(Template::from).collect() }))
 }
 
 /// Create a template of the source
@@ -88,8 +86,8 @@ async fn refresh_template(
     _: Option<Json<Nothing>>,
 ) -> Result<(StatusCode, Json<Template>), Problem> {
     let template = branches.refresh_template().await?;
-    let shown = branches.template_view(&template, 0);
-    Ok((StatusCode::CREATED, Json(shown.into())))
+    let view = branches.template_view(&template, 0);
+    Ok((StatusCode::CREATED, Json(view.into())))
 }
 
 /// Check the registry

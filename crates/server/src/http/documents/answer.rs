@@ -37,18 +37,16 @@ struct AppliedCollection {
 }
 
 impl AppliedList {
-    pub(super) fn of(applied: Vec<DeclarationResult>) -> Self {
-        let items = applied.into_iter().map(|one| AppliedCollection {
-            collection: one.collection.to_string(),
-            outcome: match one.outcome {
+    pub(super) fn from_results(results: Vec<DeclarationResult>) -> Self {
+        let items = results.into_iter().map(|result| AppliedCollection {
+            collection: result.collection.to_string(),
+            outcome: match result.outcome {
                 DeclarationOutcome::Created => "created",
                 DeclarationOutcome::Changed => "changed",
                 DeclarationOutcome::Unchanged => "unchanged",
             },
         });
-        Self {
-            items: items.collect(),
-        }
+        Self { items: items.collect() }
     }
 }
 
@@ -73,12 +71,12 @@ pub(super) struct Collection {
 }
 
 impl Collection {
-    pub(super) fn of(summary: CollectionSummary) -> Self {
+    pub(super) fn from_summary(summary: CollectionSummary) -> Self {
         Self {
             collection: summary.collection.to_string(),
             version: summary.version,
-            created_at: moment(summary.created_at),
-            changed_at: moment(summary.changed_at),
+            created_at: to_timestamp(summary.created_at),
+            changed_at: to_timestamp(summary.changed_at),
             definition: summary.definition,
         }
     }
@@ -90,7 +88,7 @@ pub(super) struct CollectionList {
     pub(super) items: Vec<Collection>,
 }
 
-pub(super) fn moment(at: SystemTime) -> Timestamp {
+pub(super) fn to_timestamp(at: SystemTime) -> Timestamp {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
@@ -104,15 +102,15 @@ pub(super) struct WrittenDocument {
 }
 
 /// The status of the response to a write.
-pub(super) fn status(written: &WriteReceipt) -> StatusCode {
-    match written.done {
+pub(super) fn write_status(written: &WriteReceipt) -> StatusCode {
+    match written.outcome {
         WriteOutcome::Created => StatusCode::CREATED,
         WriteOutcome::Changed | WriteOutcome::Unchanged => StatusCode::OK,
         WriteOutcome::Removed => StatusCode::NO_CONTENT,
     }
 }
 
-pub(super) fn etag(written: &WriteReceipt) -> (HeaderName, HeaderValue) {
+pub(super) fn etag_header(written: &WriteReceipt) -> (HeaderName, HeaderValue) {
     let etag = Etag::new(written.id, written.version).to_string();
     let etag = HeaderValue::try_from(etag).expect("an id and an etag are ASCII");
     (header::ETAG, etag)
@@ -144,33 +142,28 @@ struct BatchItem {
 }
 
 impl BatchAnswer {
-    pub(super) fn of(each: impl IntoIterator<Item = Result<WriteReceipt, DocumentsError>>) -> Self {
-        let items = each.into_iter().map(|told| match told {
+    pub(super) fn from_outcomes(
+        outcomes: impl IntoIterator<Item = Result<WriteReceipt, DocumentsError>>,
+    ) -> Self {
+        let items = outcomes.into_iter().map(|outcome| match outcome {
             Ok(written) => BatchItem {
-                status: status(&written).as_u16(),
+                status: write_status(&written).as_u16(),
                 id: Some(written.id.to_string()),
                 etag: Some(Etag::new(written.id, written.version).to_string()),
                 problem: None,
             },
             Err(error) => {
-                let problem = problem(error);
-                BatchItem {
-                    status: problem.status,
-                    id: None,
-                    etag: None,
-                    problem: Some(problem),
-                }
+                let problem = to_problem(error);
+                BatchItem { status: problem.status, id: None, etag: None, problem: Some(problem) }
             }
         });
-        Self {
-            items: items.collect(),
-        }
+        Self { items: items.collect() }
     }
 }
 
 /// The problem of a batch that was not done, with the place of the operation that could not be.
-pub(super) fn batch_problem(refused: BatchRejection) -> Problem {
-    problem(refused.error).with_member("operation", refused.operation)
+pub(super) fn batch_problem(rejection: BatchRejection) -> Problem {
+    to_problem(rejection.error).with_member("operation", rejection.operation)
 }
 
 /// A document with its metadata.
@@ -214,12 +207,8 @@ pub(super) struct Document {
 }
 
 impl Document {
-    pub(super) fn of(found: FindPageItem, with_meta: bool) -> Result<Self, DocumentsError> {
-        let FindPageItem {
-            stored,
-            fields,
-            embedded,
-        } = found;
+    pub(super) fn from_item(item: FindPageItem, with_meta: bool) -> Result<Self, DocumentsError> {
+        let FindPageItem { stored, fields, embedded } = item;
         let document = match fields {
             Some(fields) => serde_json::value::to_raw_value(&fields),
             None => RawValue::from_string(stored.body),
@@ -229,53 +218,39 @@ impl Document {
             id: stored.id.to_string(),
             etag: Etag::new(stored.id, stored.version).to_string(),
             version: meta.map(|()| stored.version),
-            created_at: meta.map(|()| made_at(stored.id)),
+            created_at: meta.map(|()| creation_time(stored.id)),
             created_by: meta.and(stored.created_by),
-            modified_at: meta.map(|()| moment(stored.modified_at)),
+            modified_at: meta.map(|()| to_timestamp(stored.modified_at)),
             modified_by: meta.and(stored.modified_by),
             request_id: meta.and(stored.trace),
             collection: None,
-            document: document.map_err(|error| damaged(stored.id, &error))?,
+            document: document.map_err(|error| damaged_error(stored.id, &error))?,
             embedded,
         })
     }
 
     /// A document with its metadata.
-    pub(super) fn stored(stored: StoredDocument) -> Result<Self, DocumentsError> {
-        let found = FindPageItem {
-            stored,
-            fields: None,
-            embedded: Map::new(),
-        };
-        Self::of(found, true)
+    pub(super) fn from_stored(stored: StoredDocument) -> Result<Self, DocumentsError> {
+        let item = FindPageItem { stored, fields: None, embedded: Map::new() };
+        Self::from_item(item, true)
     }
 
-    fn referring(
+    fn from_referring(
         collection: &CollectionName,
         stored: StoredDocument,
     ) -> Result<Self, DocumentsError> {
-        let found = FindPageItem {
-            stored,
-            fields: None,
-            embedded: Map::new(),
-        };
-        Ok(Self {
-            collection: Some(collection.to_string()),
-            ..Self::of(found, false)?
-        })
+        let item = FindPageItem { stored, fields: None, embedded: Map::new() };
+        Ok(Self { collection: Some(collection.to_string()), ..Self::from_item(item, false)? })
     }
 }
 
 /// Ids begin with the time at which they were given, in milliseconds.
-fn made_at(id: DocumentId) -> Timestamp {
+fn creation_time(id: DocumentId) -> Timestamp {
     Timestamp::from_micros((id.number().0 >> 16).saturating_mul(1_000))
 }
 
-pub(super) fn damaged(id: DocumentId, error: &serde_json::Error) -> DocumentsError {
-    DocumentsError::Damaged {
-        id,
-        what: error.to_string(),
-    }
+pub(super) fn damaged_error(id: DocumentId, error: &serde_json::Error) -> DocumentsError {
+    DocumentsError::Damaged { id, what: error.to_string() }
 }
 
 /// A page of documents.
@@ -291,41 +266,27 @@ pub(super) struct DocumentList {
 }
 
 impl DocumentList {
-    pub(super) fn of(page: FindPage) -> Result<Self, DocumentsError> {
-        let items = page
-            .items
-            .into_iter()
-            .map(|found| Document::of(found, false));
-        Ok(Self {
-            items: items.collect::<Result<_, _>>()?,
-            count: page.count,
-            next: page.next,
-        })
+    pub(super) fn from_page(page: FindPage) -> Result<Self, DocumentsError> {
+        let items = page.items.into_iter().map(|item| Document::from_item(item, false));
+        Ok(Self { items: items.collect::<Result<_, _>>()?, count: page.count, next: page.next })
     }
 
-    pub(super) fn referring(page: ReferringDocuments) -> Result<Self, DocumentsError> {
+    pub(super) fn from_referring(page: ReferringDocuments) -> Result<Self, DocumentsError> {
         let items = page
             .items
             .into_iter()
-            .map(|(collection, stored)| Document::referring(&collection, stored));
-        Ok(Self {
-            items: items.collect::<Result<_, _>>()?,
-            count: None,
-            next: page.next,
-        })
+            .map(|(collection, stored)| Document::from_referring(&collection, stored));
+        Ok(Self { items: items.collect::<Result<_, _>>()?, count: None, next: page.next })
     }
 }
 
 /// The error of a parameter that cannot be used, with the part of the request it stands in.
-pub(super) fn refused(place: &'static str, message: impl Into<String>) -> RequestError {
-    RequestError::Parameter {
-        place,
-        message: message.into(),
-    }
+pub(super) fn parameter_error(place: &'static str, message: impl Into<String>) -> RequestError {
+    RequestError::Parameter { place, message: message.into() }
 }
 
 /// The problem of an error, with what is known of it as members of their own.
-pub(super) fn problem(error: DocumentsError) -> Problem {
+pub(super) fn to_problem(error: DocumentsError) -> Problem {
     let member: Option<(&str, Value)> = match &error {
         DocumentsError::DefinitionInvalid { violations }
         | DocumentsError::ValidationFailed { violations } => {
@@ -334,7 +295,7 @@ pub(super) fn problem(error: DocumentsError) -> Problem {
         DocumentsError::UnresolvedReference { references } => {
             let each = references.iter().map(|told| {
                 json!({
-                    "reference": told.reference, "to": told.to, "pointers": told.pointers, "identity": told.identity,
+                    "reference": told.reference, "to": told.target_collection, "pointers": told.pointers, "identity": told.identity,
                 })
             });
             Some(("references", each.collect()))
@@ -345,20 +306,15 @@ pub(super) fn problem(error: DocumentsError) -> Problem {
                 .iter()
                 .map(|(collection, id)| json!({"collection": collection, "id": id.to_string()}))
                 .collect();
-            let told =
-                json!({"count": referrers.count, "is_more": referrers.is_more, "first": first});
-            Some(("referrers", told))
+            let summary =
+                json!({"count": referrers.count, "is_more": referrers.has_more, "first": first});
+            Some(("referrers", summary))
         }
         DocumentsError::VersionMismatch { at: Some(at) } => Some(("etag", json!(at.to_string()))),
         _ => None,
     };
     if error.kind() == egret_base::Kind::Internal {
-        condition::occur(
-            "documents_damaged",
-            "documents",
-            &error,
-            "a stored document is damaged",
-        );
+        condition::occur("documents_damaged", "documents", &error, "a stored document is damaged");
     }
     let problem = Problem::from(error);
     match member {

@@ -14,7 +14,7 @@ use http::header;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::{Document, problem};
+use super::answer::{Document, to_problem};
 use super::request::{CollectionPath, ReadScope, WriteParams, WriteScope};
 use crate::error::RequestError;
 use crate::extract::{Json, Query, read_body};
@@ -30,17 +30,13 @@ impl<S: Send + Sync> FromRequest<S> for Lines {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        let kind = request.headers().get(header::CONTENT_TYPE);
-        let kind = kind.map_or("without a type", |kind| {
-            kind.to_str().unwrap_or("unreadable")
-        });
-        let essence = kind.split(';').next().unwrap_or_default().trim();
-        if !essence.eq_ignore_ascii_case(NDJSON) {
-            let wrong = RequestError::MediaType {
-                found: format!("`{kind}`"),
-                expected: NDJSON,
-            };
-            return Err(wrong.into());
+        let content_type = request.headers().get(header::CONTENT_TYPE);
+        let kind =
+            content_type.map_or("without a type", |kind| kind.to_str().unwrap_or("unreadable"));
+        let media_type = kind.split(';').next().unwrap_or_default().trim();
+        if !media_type.eq_ignore_ascii_case(NDJSON) {
+            let error = RequestError::MediaType { found: format!("`{kind}`"), expected: NDJSON };
+            return Err(error.into());
         }
         Ok(Self(read_body(request).await?))
     }
@@ -74,20 +70,17 @@ struct RefusedLine {
 }
 
 impl ImportAnswer {
-    fn of(imported: ImportResult) -> Self {
-        let refused = imported
-            .refused
+    fn from_result(result: ImportResult) -> Self {
+        let refused = result
+            .rejected
             .into_iter()
-            .map(|(place, error)| RefusedLine {
-                line: place + 1,
-                problem: problem(error),
-            });
+            .map(|(index, error)| RefusedLine { line: index + 1, problem: to_problem(error) });
         Self {
-            created: imported.created,
-            changed: imported.changed,
-            unchanged: imported.unchanged,
+            created: result.created,
+            changed: result.changed,
+            unchanged: result.unchanged,
             refused: refused.collect(),
-            epoch: imported.epoch.0,
+            epoch: result.epoch.0,
         }
     }
 }
@@ -107,12 +100,12 @@ impl ImportAnswer {
     ))]
 pub(super) async fn import_documents(
     State(documents): State<Documents>,
-    WriteScope(asking): WriteScope,
+    WriteScope(caller): WriteScope,
     CollectionPath(collection): CollectionPath,
     Lines(lines): Lines,
 ) -> Result<Json<ImportAnswer>, Problem> {
-    let imported = documents.import(&asking, &collection, &lines).await;
-    Ok(Json(ImportAnswer::of(imported.map_err(problem)?)))
+    let imported = documents.import(&caller, &collection, &lines).await;
+    Ok(Json(ImportAnswer::from_result(imported.map_err(to_problem)?)))
 }
 
 /// The parameters of an export.
@@ -142,29 +135,26 @@ pub(super) struct ExportParams {
     ))]
 pub(super) async fn export_documents(
     State(documents): State<Documents>,
-    ReadScope(asking): ReadScope,
+    ReadScope(caller): ReadScope,
     CollectionPath(collection): CollectionPath,
-    Query(exporting): Query<ExportParams>,
+    Query(params): Query<ExportParams>,
 ) -> Result<Response, Problem> {
-    let export = documents
-        .export(&asking, &collection)
-        .await
-        .map_err(problem)?;
-    let body = Body::from_stream(lines(export, exporting.meta));
+    let export = documents.export(&caller, &collection).await.map_err(to_problem)?;
+    let body = Body::from_stream(export_lines(export, params.meta));
     Ok(([(header::CONTENT_TYPE, NDJSON)], body).into_response())
 }
 
 /// The lines of an export. After an error the last line is unfinished, so that clients do not take
 /// a part for the whole.
-fn lines(export: Export, meta: bool) -> impl Stream<Item = Result<Bytes, Infallible>> {
+fn export_lines(export: Export, meta: bool) -> impl Stream<Item = Result<Bytes, Infallible>> {
     stream::unfold(Some(export), move |export| async move {
         let mut export = export?;
         let mut text = String::new();
-        let told = match export.next().await {
+        let result = match export.next().await {
             Ok(page) if page.is_empty() => return None,
             Ok(page) => page.into_iter().try_for_each(|stored| {
                 if meta {
-                    let document = Document::stored(stored)?;
+                    let document = Document::from_stored(stored)?;
                     text.push_str(
                         &serde_json::to_string(&document)
                             .expect("a document can be written as JSON"),
@@ -177,16 +167,11 @@ fn lines(export: Export, meta: bool) -> impl Stream<Item = Result<Bytes, Infalli
             }),
             Err(error) => Err(error),
         };
-        match told {
+        match result {
             Ok(()) => Some((Ok(text.into()), Some(export))),
             Err(error) => {
                 let message = "an export was aborted";
-                condition::occur(
-                    "answers_broken_off",
-                    "exports of documents",
-                    &error,
-                    message,
-                );
+                condition::occur("answers_broken_off", "exports of documents", &error, message);
                 text.push_str("{\"error\":");
                 Some((Ok(text.into()), None))
             }

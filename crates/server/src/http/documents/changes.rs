@@ -18,15 +18,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::{moment, problem};
-use super::request::{ReadScope, collection};
+use super::answer::{to_problem, to_timestamp};
+use super::request::{ReadScope, parse_collection};
 use super::state::DocumentsState;
 use crate::error::RequestError;
 use crate::extract::{Json, Query};
 use crate::problem::Problem;
 
 /// Interval of keep-alive comments while there are no changes.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The header in which a reconnecting browser names the last event that it received.
 const LAST_EVENT_ID: &str = "last-event-id";
@@ -62,29 +62,17 @@ pub(super) struct ChangePageParams {
 }
 
 impl ChangePageParams {
-    fn following(self) -> Result<ChangesQuery, RequestError> {
-        let Self {
-            database,
-            collection,
-            after,
-            limit: _,
-        } = self;
-        let start = DocumentFollowParams {
-            _database: database,
-            collection,
-            after,
-        };
-        start.following()
+    fn into_query(self) -> Result<ChangesQuery, RequestError> {
+        let Self { database, collection, after, limit: _ } = self;
+        let start = DocumentFollowParams { _database: database, collection, after };
+        start.into_query()
     }
 }
 
 impl DocumentFollowParams {
-    fn following(self) -> Result<ChangesQuery, RequestError> {
+    fn into_query(self) -> Result<ChangesQuery, RequestError> {
         Ok(ChangesQuery {
-            collection: self
-                .collection
-                .map(|name| collection("query", &name))
-                .transpose()?,
+            collection: self.collection.map(|name| parse_collection("query", &name)).transpose()?,
             after: self.after.map(FeedPosition),
         })
     }
@@ -112,10 +100,10 @@ struct DocumentChange {
 }
 
 impl DocumentChange {
-    fn of(change: &Change) -> Self {
+    fn from_change(change: &Change) -> Self {
         Self {
             position: change.position.0,
-            at: moment(change.at),
+            at: to_timestamp(change.at),
             kind: change.kind.as_str(),
             collection: change.collection.to_string(),
             id: change.id.to_string(),
@@ -134,9 +122,9 @@ pub(super) struct DocumentChangeList {
 }
 
 impl DocumentChangeList {
-    fn of(changes: &ChangesPage) -> Self {
+    fn from_page(changes: &ChangesPage) -> Self {
         Self {
-            items: changes.items.iter().map(DocumentChange::of).collect(),
+            items: changes.items.iter().map(DocumentChange::from_change).collect(),
             position: changes.position.0,
         }
     }
@@ -155,12 +143,12 @@ impl DocumentChangeList {
     ))]
 pub(super) async fn list_document_changes(
     State(documents): State<Documents>,
-    ReadScope(asking): ReadScope,
-    Query(start): Query<ChangePageParams>,
+    ReadScope(caller): ReadScope,
+    Query(params): Query<ChangePageParams>,
 ) -> Result<Json<DocumentChangeList>, Problem> {
-    let limit = start.limit;
-    let changes = documents.changes(&asking, &start.following()?, limit).await;
-    Ok(Json(DocumentChangeList::of(&changes.map_err(problem)?)))
+    let limit = params.limit;
+    let changes = documents.changes(&caller, &params.into_query()?, limit).await;
+    Ok(Json(DocumentChangeList::from_page(&changes.map_err(to_problem)?)))
 }
 
 /// Follow changes of documents
@@ -180,33 +168,29 @@ pub(super) async fn list_document_changes(
         (status = 404, description = "The collection is not declared.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn follow_documents(
-    State(door): State<DocumentsState>,
-    ReadScope(asking): ReadScope,
-    Query(start): Query<DocumentFollowParams>,
+    State(state): State<DocumentsState>,
+    ReadScope(caller): ReadScope,
+    Query(params): Query<DocumentFollowParams>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let mut following = start.following()?;
-    if let Some(last) = headers.get(LAST_EVENT_ID) {
-        following.after = Some(FeedPosition(number(last)?));
+    let mut query = params.into_query()?;
+    if let Some(last_event_id) = headers.get(LAST_EVENT_ID) {
+        query.after = Some(FeedPosition(parse_event_id(last_event_id)?));
     }
-    let now = door
-        .documents
-        .changes(&asking, &following, Some(1))
-        .await
-        .map_err(problem)?;
-    following.after.get_or_insert(now.position);
+    let page = state.documents.changes(&caller, &query, Some(1)).await.map_err(to_problem)?;
+    query.after.get_or_insert(page.position);
     let kind = [(header::CONTENT_TYPE, "text/event-stream")];
-    let follower = ChangeEventStream {
-        documents: door.documents,
-        asking,
-        following,
-        stopping: door.stopping,
-        has_begun: false,
+    let event_stream = ChangeEventStream {
+        documents: state.documents,
+        caller,
+        query,
+        stopping: state.stopping,
+        has_started: false,
     };
-    Ok((kind, Body::from_stream(follower.events())).into_response())
+    Ok((kind, Body::from_stream(event_stream.events())).into_response())
 }
 
-fn number(value: &http::HeaderValue) -> Result<i64, RequestError> {
+fn parse_event_id(value: &http::HeaderValue) -> Result<i64, RequestError> {
     let text = value.to_str().unwrap_or_default();
     text.parse().map_err(|_| RequestError::Parameter {
         place: "header",
@@ -216,10 +200,10 @@ fn number(value: &http::HeaderValue) -> Result<i64, RequestError> {
 
 struct ChangeEventStream {
     documents: Documents,
-    asking: Asking,
-    following: ChangesQuery,
+    caller: Asking,
+    query: ChangesQuery,
     stopping: CancellationToken,
-    has_begun: bool,
+    has_started: bool,
 }
 
 impl ChangeEventStream {
@@ -232,36 +216,34 @@ impl ChangeEventStream {
 
     /// Returns the next event, and the stream unless that event is the last one.
     async fn next(mut self) -> Option<(Bytes, Option<Self>)> {
-        if !self.has_begun {
-            self.has_begun = true;
-            let position = self.following.after.unwrap_or_default();
-            let begun =
+        if !self.has_started {
+            self.has_started = true;
+            let position = self.query.after.unwrap_or_default();
+            let start_event =
                 format!("event: following\nid: {position}\ndata: {{\"position\":{position}}}\n\n");
-            return Some((begun.into(), Some(self)));
+            return Some((start_event.into(), Some(self)));
         }
-        let quiet = Instant::now() + KEEP_ALIVE;
-        let next = self
-            .documents
-            .next_changes(&self.asking, &mut self.following);
+        let keep_alive_at = Instant::now() + KEEP_ALIVE_INTERVAL;
+        let next = self.documents.next_changes(&self.caller, &mut self.query);
         let next = tokio::select! {
             () = self.stopping.cancelled() => return None,
-            next = tokio::time::timeout_at(quiet, next) => next,
+            next = tokio::time::timeout_at(keep_alive_at, next) => next,
         };
         match next {
             Err(_) => Some((Bytes::from_static(b": egret\n\n"), Some(self))),
-            Ok(Ok(changes)) => Some((told(&changes), Some(self))),
-            Ok(Err(error)) => Some((failed(error), None)),
+            Ok(Ok(changes)) => Some((changes_event(&changes), Some(self))),
+            Ok(Err(error)) => Some((problem_event(error), None)),
         }
     }
 }
 
-fn told(changes: &ChangesPage) -> Bytes {
-    let list = DocumentChangeList::of(changes);
+fn changes_event(changes: &ChangesPage) -> Bytes {
+    let list = DocumentChangeList::from_page(changes);
     let data = serde_json::to_string(&list).expect("changes are text and numbers");
     format!("event: changes\nid: {}\ndata: {data}\n\n", changes.position).into()
 }
 
-fn failed(error: DocumentsError) -> Bytes {
-    let problem = serde_json::to_string(&problem(error)).expect("a problem is text and numbers");
+fn problem_event(error: DocumentsError) -> Bytes {
+    let problem = serde_json::to_string(&to_problem(error)).expect("a problem is text and numbers");
     format!("event: problem\ndata: {problem}\n\n").into()
 }

@@ -59,19 +59,19 @@ struct CheckFinding {
 }
 
 impl CheckAnswer {
-    fn of(checked: FsckReport) -> Self {
-        let findings = checked.findings.into_iter().map(|finding| CheckFinding {
+    fn from_report(report: FsckReport) -> Self {
+        let findings = report.findings.into_iter().map(|finding| CheckFinding {
             kind: finding.kind.as_str(),
             collection: finding.collection.map(|name| name.to_string()),
             id: finding.id.map(|id| id.to_string()),
-            message: finding.what,
+            message: finding.description,
             is_repaired: finding.is_repaired,
         });
         Self {
-            documents: checked.documents,
-            aliases: checked.aliases,
-            edges: checked.edges,
-            findings_count: checked.count,
+            documents: report.documents,
+            aliases: report.aliases,
+            edges: report.edges,
+            findings_count: report.count,
             findings: findings.collect(),
         }
     }
@@ -88,9 +88,9 @@ impl CheckAnswer {
     responses((status = 200, description = "The counts of what was checked, and the findings.", body = CheckAnswer)))]
 pub(super) async fn check_documents(
     State(documents): State<Documents>,
-    ReadScope(asking): ReadScope,
-    Query(checking): Query<CheckParams>,
+    ReadScope(caller): ReadScope,
+    Query(params): Query<CheckParams>,
 ) -> Response {
-    let check = async move { documents.fsck(&asking, checking.repair).await };
-    respond_with_keepalive(check, CheckAnswer::of).await
+    let check = async move { documents.fsck(&caller, params.repair).await };
+    respond_with_keepalive(check, CheckAnswer::from_report).await
 }

@@ -10,7 +10,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::{WrittenDocument, damaged, etag, moment, problem, refused, status};
+use super::answer::{
+    WrittenDocument, damaged_error, etag_header, parameter_error, to_problem, to_timestamp,
+    write_status,
+};
 use super::request::{CollectionPath, DocumentPath, ReadScope, idempotency_key};
 use crate::extract::{Json, Query};
 use crate::problem::Problem;
@@ -70,24 +73,24 @@ pub(super) struct DocumentVersionList {
 }
 
 impl DocumentVersionList {
-    fn of(page: Versions) -> Result<Self, DocumentsError> {
-        let one = |version: Version| -> Result<DocumentVersion, DocumentsError> {
+    fn from_versions(page: Versions) -> Result<Self, DocumentsError> {
+        let convert = |version: Version| -> Result<DocumentVersion, DocumentsError> {
             let id = version.id;
             let document = RawValue::from_string(version.body);
             Ok(DocumentVersion {
                 id: id.to_string(),
                 version: version.version,
-                modified_at: moment(version.modified_at),
+                modified_at: to_timestamp(version.modified_at),
                 modified_by: version.modified_by,
                 request_id: version.trace,
-                replaced_at: moment(version.replaced_at),
+                replaced_at: to_timestamp(version.replaced_at),
                 replaced_by: version.replaced_by,
                 is_deleted: version.is_deleted,
-                document: document.map_err(|error| damaged(id, &error))?,
+                document: document.map_err(|error| damaged_error(id, &error))?,
             })
         };
         Ok(Self {
-            items: page.items.into_iter().map(one).collect::<Result<_, _>>()?,
+            items: page.items.into_iter().map(convert).collect::<Result<_, _>>()?,
             next: page.next,
         })
     }
@@ -106,15 +109,15 @@ impl DocumentVersionList {
     ))]
 pub(super) async fn list_versions(
     State(documents): State<Documents>,
-    ReadScope(asking): ReadScope,
+    ReadScope(caller): ReadScope,
     DocumentPath(collection, id): DocumentPath,
     Query(page): Query<VersionsPage>,
 ) -> Result<Json<DocumentVersionList>, Problem> {
     let page = documents
-        .versions(&asking, &collection, id, page.cursor.as_deref(), page.limit)
+        .versions(&caller, &collection, id, page.cursor.as_deref(), page.limit)
         .await
-        .and_then(DocumentVersionList::of);
-    Ok(Json(page.map_err(problem)?))
+        .and_then(DocumentVersionList::from_versions);
+    Ok(Json(page.map_err(to_problem)?))
 }
 
 /// List deleted documents
@@ -128,15 +131,15 @@ pub(super) async fn list_versions(
     ))]
 pub(super) async fn list_deleted_documents(
     State(documents): State<Documents>,
-    ReadScope(asking): ReadScope,
+    ReadScope(caller): ReadScope,
     CollectionPath(collection): CollectionPath,
     Query(page): Query<VersionsPage>,
 ) -> Result<Json<DocumentVersionList>, Problem> {
     let page = documents
-        .deleted(&asking, &collection, page.cursor.as_deref(), page.limit)
+        .deleted(&caller, &collection, page.cursor.as_deref(), page.limit)
         .await
-        .and_then(DocumentVersionList::of);
-    Ok(Json(page.map_err(problem)?))
+        .and_then(DocumentVersionList::from_versions);
+    Ok(Json(page.map_err(to_problem)?))
 }
 
 /// The parameters of a restore.
@@ -168,24 +171,20 @@ pub(super) struct RestoreParams {
     ))]
 pub(super) async fn restore_document(
     State(documents): State<Documents>,
-    ReadScope(mut asking): ReadScope,
+    ReadScope(mut caller): ReadScope,
     DocumentPath(collection, id): DocumentPath,
-    Query(restoring): Query<RestoreParams>,
+    Query(params): Query<RestoreParams>,
     headers: http::HeaderMap,
 ) -> Result<Response, Problem> {
-    asking.idempotency_key = idempotency_key(&headers)?;
+    caller.idempotency_key = idempotency_key(&headers)?;
     let conditions = [header::IF_MATCH, header::IF_NONE_MATCH];
     if conditions.iter().any(|name| headers.contains_key(name)) {
-        let what = "a restore takes no precondition: leave out If-Match and If-None-Match";
-        return Err(refused("header", what).into());
+        let message = "a restore takes no precondition: leave out If-Match and If-None-Match";
+        return Err(parameter_error("header", message).into());
     }
-    let written = documents
-        .restore(&asking, &collection, id, restoring.version)
-        .await
-        .map_err(problem)?;
-    let told = WrittenDocument {
-        id: written.id.to_string(),
-    };
-    let status: StatusCode = status(&written);
-    Ok((status, [etag(&written)], Json(told)).into_response())
+    let written =
+        documents.restore(&caller, &collection, id, params.version).await.map_err(to_problem)?;
+    let written_document = WrittenDocument { id: written.id.to_string() };
+    let status: StatusCode = write_status(&written);
+    Ok((status, [etag_header(&written)], Json(written_document)).into_response())
 }

@@ -14,16 +14,16 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tracing::Instrument;
 
-use super::answer::problem;
+use super::answer::to_problem;
 use crate::extract::Json;
 use crate::problem::Problem;
 
 /// How long work may take before the response begins without its result.
-const BEGIN: Duration = Duration::from_secs(60);
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Interval at which a space is sent then, so that proxies on the way do not close the connection
 /// as idle.
-const BEAT: Duration = Duration::from_secs(10);
+const SPACE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Whitespace, any number of which may precede a JSON value.
 const SPACE: Bytes = Bytes::from_static(b" ");
@@ -33,32 +33,32 @@ const SPACE: Bytes = Bytes::from_static(b" ");
 /// result, or with a problem if the work failed.
 pub(super) async fn respond_with_keepalive<T, A>(
     work: impl Future<Output = Result<T, DocumentsError>> + Send + 'static,
-    answer: impl FnOnce(T) -> A + Send + 'static,
+    to_answer: impl FnOnce(T) -> A + Send + 'static,
 ) -> Response
 where
     T: Send + 'static,
     A: Serialize + Send + 'static,
 {
-    let answered = async move { work.await.map(answer).map_err(problem) };
-    answered_within(tokio::spawn(answered.in_current_span()), BEGIN, BEAT).await
+    let task = async move { work.await.map(to_answer).map_err(to_problem) };
+    respond_within(tokio::spawn(task.in_current_span()), BEGIN_TIMEOUT, SPACE_INTERVAL).await
 }
 
-async fn answered_within<A: Serialize + Send + 'static>(
+async fn respond_within<A: Serialize + Send + 'static>(
     mut work: JoinHandle<Result<A, Problem>>,
-    begin: Duration,
-    beat: Duration,
+    begin_timeout: Duration,
+    space_interval: Duration,
 ) -> Response {
-    if let Ok(ended) = timeout(begin, &mut work).await {
-        return match told(ended) {
+    if let Ok(result) = timeout(begin_timeout, &mut work).await {
+        return match flatten_result(result) {
             Ok(answer) => Json(answer).into_response(),
             Err(problem) => (*problem).into_response(),
         };
     }
     let parts = stream::unfold(Some(work), move |work| async move {
         let mut work = work?;
-        let (part, work) = match timeout(beat, &mut work).await {
+        let (part, work) = match timeout(space_interval, &mut work).await {
             Err(_) => (SPACE, Some(work)),
-            Ok(ended) => (Bytes::from(last(told(ended))), None),
+            Ok(ended) => (Bytes::from(encode_result(flatten_result(ended))), None),
         };
         Some((Ok::<_, Infallible>(part), work))
     });
@@ -66,9 +66,11 @@ async fn answered_within<A: Serialize + Send + 'static>(
     ([(header::CONTENT_TYPE, json)], Body::from_stream(parts)).into_response()
 }
 
-fn told<A>(ended: Result<Result<A, Problem>, tokio::task::JoinError>) -> Result<A, Box<Problem>> {
-    match ended {
-        Ok(told) => told.map_err(Box::new),
+fn flatten_result<A>(
+    result: Result<Result<A, Problem>, tokio::task::JoinError>,
+) -> Result<A, Box<Problem>> {
+    match result {
+        Ok(outcome) => outcome.map_err(Box::new),
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             // Only a runtime that shuts down drops a task.
@@ -77,8 +79,8 @@ fn told<A>(ended: Result<Result<A, Problem>, tokio::task::JoinError>) -> Result<
     }
 }
 
-fn last<A: Serialize>(told: Result<A, Box<Problem>>) -> Vec<u8> {
-    let text = match told {
+fn encode_result<A: Serialize>(result: Result<A, Box<Problem>>) -> Vec<u8> {
+    let text = match result {
         Ok(answer) => serde_json::to_vec(&answer),
         Err(problem) => serde_json::to_vec(&problem),
     };

@@ -8,8 +8,8 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::answer::{Document, DocumentList, problem};
-use super::condition::is_known;
+use super::answer::{Document, DocumentList, to_problem};
+use super::condition::is_not_modified;
 use super::request::{
     CollectionPath, DatabaseParams, DocumentPath, FindParams, Projection, ReadScope,
 };
@@ -39,15 +39,12 @@ use crate::problem::Problem;
     ))]
 pub(super) async fn find_documents(
     State(documents): State<Documents>,
-    ReadScope(asking): ReadScope,
+    ReadScope(caller): ReadScope,
     CollectionPath(collection): CollectionPath,
-    FindParams(find): FindParams,
+    FindParams(query): FindParams,
 ) -> Result<Json<DocumentList>, Problem> {
-    let page = documents
-        .find(&asking, &collection, &find)
-        .await
-        .and_then(DocumentList::of);
-    Ok(Json(page.map_err(problem)?))
+    let page = documents.find(&caller, &collection, &query).await.and_then(DocumentList::from_page);
+    Ok(Json(page.map_err(to_problem)?))
 }
 
 /// Get a document
@@ -68,43 +65,40 @@ pub(super) async fn find_documents(
     ))]
 pub(super) async fn get_document(
     State(documents): State<Documents>,
-    ReadScope(asking): ReadScope,
+    ReadScope(caller): ReadScope,
     DocumentPath(collection, id): DocumentPath,
-    Projection { shape, meta }: Projection,
+    Projection { projection, meta }: Projection,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     // What is embedded changes by itself: no version of this document stands for it.
-    let is_whole = shape.embed.is_empty();
-    let is_plain = shape.fields.is_empty() && shape.embed.is_empty() && !meta;
+    let has_etag = projection.embed.is_empty();
+    let is_plain = projection.fields.is_empty() && projection.embed.is_empty() && !meta;
     let (version, body) = if is_plain {
-        let stored = documents
-            .get(&asking, &collection, id)
-            .await
-            .map_err(problem)?;
+        let stored = documents.get(&caller, &collection, id).await.map_err(to_problem)?;
         (stored.version, stored.body)
     } else {
         // Boxed, so that the future of plain reads stays small.
-        let found = Box::pin(documents.get_shaped(&asking, &collection, id, &shape))
+        let item = Box::pin(documents.get_projected(&caller, &collection, id, &projection))
             .await
-            .map_err(problem)?;
-        let version = found.stored.version;
-        let fields = found.fields.clone();
-        let body = match fields.filter(|_| shape.embed.is_empty() && !meta) {
+            .map_err(to_problem)?;
+        let version = item.stored.version;
+        let fields = item.fields.clone();
+        let body = match fields.filter(|_| projection.embed.is_empty() && !meta) {
             Some(fields) => fields.to_string(),
             None => {
-                let document = Document::of(found, meta).map_err(problem)?;
+                let document = Document::from_item(item, meta).map_err(to_problem)?;
                 serde_json::to_string(&document).expect("a document can be written as JSON")
             }
         };
         (version, body)
     };
     let json = HeaderValue::from_static("application/json");
-    if !is_whole {
+    if !has_etag {
         return Ok(([(header::CONTENT_TYPE, json)], body).into_response());
     }
     let etag = Etag::new(id, version);
     let tag = HeaderValue::try_from(etag.to_string()).expect("an etag is ASCII");
-    if is_known(&headers, etag) {
+    if is_not_modified(&headers, etag) {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
     }
     let headers = [(header::CONTENT_TYPE, json), (header::ETAG, tag)];
@@ -138,13 +132,13 @@ pub(super) struct ReferrersPage {
     ))]
 pub(super) async fn get_referrers(
     State(documents): State<Documents>,
-    ReadScope(asking): ReadScope,
+    ReadScope(caller): ReadScope,
     DocumentPath(collection, id): DocumentPath,
     Query(page): Query<ReferrersPage>,
 ) -> Result<Json<DocumentList>, Problem> {
     let page = documents
-        .referrers(&asking, &collection, id, page.cursor.as_deref(), page.limit)
+        .referrers(&caller, &collection, id, page.cursor.as_deref(), page.limit)
         .await
-        .and_then(DocumentList::referring);
-    Ok(Json(page.map_err(problem)?))
+        .and_then(DocumentList::from_referring);
+    Ok(Json(page.map_err(to_problem)?))
 }

@@ -18,8 +18,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::refused;
-use super::condition::{check, condition, etags, weak_etags};
+use super::answer::parameter_error;
+use super::condition::{check_syntax, parse_condition, strong_etags, weak_etags};
 use crate::access::Caller;
 use crate::error::RequestError;
 use crate::extract::{JsonText, Query, read_body};
@@ -44,7 +44,7 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestScope {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let Query(DatabaseParams { database }) = Query::from_request_parts(parts, state).await?;
-        Ok(Self(asking(parts, state, database).await?))
+        Ok(Self(build_caller(parts, state, database).await?))
     }
 }
 
@@ -55,14 +55,13 @@ impl<S: Send + Sync> FromRequestParts<S> for ReadScope {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let database = parameters(parts)
-            .find(|(name, _)| name == "database")
-            .map(|(_, value)| value);
-        Ok(Self(asking(parts, state, database).await?))
+        let database =
+            query_parameters(parts).find(|(name, _)| name == "database").map(|(_, value)| value);
+        Ok(Self(build_caller(parts, state, database).await?))
     }
 }
 
-async fn asking<S: Send + Sync>(
+async fn build_caller<S: Send + Sync>(
     parts: &mut Parts,
     state: &S,
     database: Option<String>,
@@ -82,7 +81,7 @@ async fn asking<S: Send + Sync>(
 
 /// The caller's rights to documents, by the scopes and claims of its token.
 fn rights(caller: &Caller) -> Rights {
-    if caller.may(ADMIN) {
+    if caller.has_scope(ADMIN) {
         return Rights::default();
     }
     let reach = |action: &str| {
@@ -100,13 +99,9 @@ fn rights(caller: &Caller) -> Rights {
                 _ => {}
             }
         }
-        Reach::Of(names)
+        Reach::Only(names)
     };
-    Rights {
-        read: reach("read"),
-        write: reach("write"),
-        claims: Some(caller.claims().clone()),
-    }
+    Rights { read: reach("read"), write: reach("write"), claims: Some(caller.claims().clone()) }
 }
 
 /// The area of the scopes for documents.
@@ -139,14 +134,12 @@ impl<S: Send + Sync> FromRequestParts<S> for WriteScope {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let Query(WriteParams {
-            database,
-            durability,
-        }) = Query::from_request_parts(parts, state).await?;
-        let mut asking = asking(parts, state, database).await?;
-        asking.idempotency_key = idempotency_key(&parts.headers)?;
-        asking.is_relaxed = durability == Some(Durability::Relaxed);
-        Ok(Self(asking))
+        let Query(WriteParams { database, durability }) =
+            Query::from_request_parts(parts, state).await?;
+        let mut caller = build_caller(parts, state, database).await?;
+        caller.idempotency_key = idempotency_key(&parts.headers)?;
+        caller.is_relaxed = durability == Some(Durability::Relaxed);
+        Ok(Self(caller))
     }
 }
 
@@ -159,15 +152,13 @@ pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Req
         return Ok(None);
     };
     let text = value.to_str().unwrap_or_default().trim();
-    let bare = text
-        .strip_prefix('"')
-        .and_then(|text| text.strip_suffix('"'));
-    let key = bare.unwrap_or(text);
+    let unquoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+    let key = unquoted.unwrap_or(text);
     let is_visible = key.bytes().all(|byte| byte.is_ascii_graphic());
     if is_visible && (1..=KEY_BYTES_MAX).contains(&key.len()) {
         Ok(Some(key.to_owned()))
     } else {
-        Err(refused(
+        Err(parameter_error(
             "header",
             format!("Idempotency-Key must have 1 to {KEY_BYTES_MAX} visible characters"),
         ))
@@ -175,15 +166,17 @@ pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Req
 }
 
 /// The parameters behind the path's `?`, in order.
-fn parameters(parts: &Parts) -> impl Iterator<Item = (String, String)> + use<'_> {
+fn query_parameters(parts: &Parts) -> impl Iterator<Item = (String, String)> + use<'_> {
     let query = parts.uri.query().unwrap_or_default();
     form_urlencoded::parse(query.as_bytes()).into_owned()
 }
 
 /// Parses the name of a collection. Errors name `place`, the part of the request that has it.
-pub(super) fn collection(place: &'static str, name: &str) -> Result<CollectionName, RequestError> {
-    name.parse()
-        .map_err(|message: String| refused(place, message))
+pub(super) fn parse_collection(
+    place: &'static str,
+    name: &str,
+) -> Result<CollectionName, RequestError> {
+    name.parse().map_err(|message: String| parameter_error(place, message))
 }
 
 /// The document that a path names.
@@ -196,13 +189,13 @@ impl<S: Send + Sync> FromRequestParts<S> for DocumentPath {
         let crate::extract::Path((name, id)): crate::extract::Path<(String, String)> =
             crate::extract::Path::from_request_parts(parts, state).await?;
         Ok(Self(
-            collection("path", &name)?,
-            document(&id).map_err(|message| refused("path", message))?,
+            parse_collection("path", &name)?,
+            parse_document_id(&id).map_err(|message| parameter_error("path", message))?,
         ))
     }
 }
 
-fn document(id: &str) -> Result<DocumentId, String> {
+fn parse_document_id(id: &str) -> Result<DocumentId, String> {
     id.parse().map_err(|_| {
         format!(
             "`{}` is not the id of a document, which is a UUID",
@@ -220,7 +213,7 @@ impl<S: Send + Sync> FromRequestParts<S> for CollectionPath {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let crate::extract::Path(name): crate::extract::Path<String> =
             crate::extract::Path::from_request_parts(parts, state).await?;
-        Ok(Self(collection("path", &name)?))
+        Ok(Self(parse_collection("path", &name)?))
     }
 }
 
@@ -231,7 +224,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Preconditions {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        Ok(Self(condition(&parts.headers)?))
+        Ok(Self(parse_condition(&parts.headers)?))
     }
 }
 
@@ -242,9 +235,7 @@ impl<S: Send + Sync> FromRequest<S> for Definitions {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        Ok(Self(
-            JsonText::from_request(request, state).await?.into_bytes(),
-        ))
+        Ok(Self(JsonText::from_request(request, state).await?.into_bytes()))
     }
 }
 
@@ -255,9 +246,7 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        Ok(Self(
-            JsonText::from_request(request, state).await?.into_bytes(),
-        ))
+        Ok(Self(JsonText::from_request(request, state).await?.into_bytes()))
     }
 }
 
@@ -268,27 +257,21 @@ impl<S: Send + Sync> FromRequest<S> for DocumentPatch {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        let found = request
+        let content_type = request
             .headers()
             .get(header::CONTENT_TYPE)
-            .map_or("without a type", |value| {
-                value.to_str().unwrap_or("unreadable")
-            });
-        let essence = found
-            .split(';')
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .to_ascii_lowercase();
-        let kind = match essence.as_str() {
+            .map_or("without a type", |value| value.to_str().unwrap_or("unreadable"));
+        let media_type =
+            content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let kind = match media_type.as_str() {
             "application/merge-patch+json" => PatchFormat::Merge,
             "application/json-patch+json" => PatchFormat::Json,
             _ => {
-                let wrong = RequestError::MediaType {
-                    found: format!("`{found}`"),
+                let error = RequestError::MediaType {
+                    found: format!("`{content_type}`"),
                     expected: "application/merge-patch+json or application/json-patch+json",
                 };
-                return Err(wrong.into());
+                return Err(error.into());
             }
         };
         Ok(Self(kind, read_body(request).await?))
@@ -302,26 +285,26 @@ impl<S: Send + Sync> FromRequestParts<S> for FindParams {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let mut find = FindQuery::default();
-        for (name, value) in parameters(parts) {
+        let mut query = FindQuery::default();
+        for (name, value) in query_parameters(parts) {
             match name.as_str() {
                 "database" => {}
-                "identity" => find.identity = Some(value),
-                "filter" => find.filters.push(value),
-                "sort" => find.sort = Some(value),
-                "cursor" => find.cursor = Some(value),
-                "limit" => find.limit = Some(number(&value)?),
-                "count" => find.count = count(&value)?,
-                _ => shape(&mut find.shape, &name, &value)?,
+                "identity" => query.identity = Some(value),
+                "filter" => query.filters.push(value),
+                "sort" => query.sort = Some(value),
+                "cursor" => query.cursor = Some(value),
+                "limit" => query.limit = Some(parse_limit(&value)?),
+                "count" => query.count = parse_count_mode(&value)?,
+                _ => parse_projection(&mut query.projection, &name, &value)?,
             }
         }
-        Ok(Self(find))
+        Ok(Self(query))
     }
 }
 
 /// Which parts of a document to return.
 pub(super) struct Projection {
-    pub(super) shape: DocumentProjection,
+    pub(super) projection: DocumentProjection,
     /// Whether to return its metadata as well.
     pub(super) meta: bool,
 }
@@ -330,29 +313,30 @@ impl<S: Send + Sync> FromRequestParts<S> for Projection {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let mut shaped = Self {
-            shape: DocumentProjection::default(),
-            meta: false,
-        };
-        for (name, value) in parameters(parts) {
+        let mut result = Self { projection: DocumentProjection::default(), meta: false };
+        for (name, value) in query_parameters(parts) {
             match (name.as_str(), value.as_str()) {
                 ("database", _) => {}
-                ("meta", "true") => shaped.meta = true,
-                ("meta", "false") => shaped.meta = false,
-                _ => shape(&mut shaped.shape, &name, &value)?,
+                ("meta", "true") => result.meta = true,
+                ("meta", "false") => result.meta = false,
+                _ => parse_projection(&mut result.projection, &name, &value)?,
             }
         }
-        Ok(shaped)
+        Ok(result)
     }
 }
 
-fn shape(shape: &mut DocumentProjection, name: &str, value: &str) -> Result<(), RequestError> {
+fn parse_projection(
+    shape: &mut DocumentProjection,
+    name: &str,
+    value: &str,
+) -> Result<(), RequestError> {
     match name {
-        "fields" => shape.fields.extend(listed(value)?),
-        "embed" => shape.embed.extend(listed(value)?),
+        "fields" => shape.fields.extend(parse_list(value)?),
+        "embed" => shape.embed.extend(parse_list(value)?),
         _ => {
             let name: String = name.chars().take(100).collect();
-            return Err(refused(
+            return Err(parameter_error(
                 "query",
                 format!("`{name}` is not a parameter of this operation, or its value is not valid"),
             ));
@@ -362,23 +346,21 @@ fn shape(shape: &mut DocumentProjection, name: &str, value: &str) -> Result<(), 
 }
 
 /// Parses a list of values that are separated by commas.
-fn listed<T: FromStr<Err = String>>(text: &str) -> Result<Vec<T>, RequestError> {
-    let each = text.split(',').map(|one| one.trim().parse());
-    each.collect::<Result<_, _>>()
-        .map_err(|message| refused("query", message))
+fn parse_list<T: FromStr<Err = String>>(text: &str) -> Result<Vec<T>, RequestError> {
+    let items = text.split(',').map(|item| item.trim().parse());
+    items.collect::<Result<_, _>>().map_err(|message| parameter_error("query", message))
 }
 
-fn number(text: &str) -> Result<u32, RequestError> {
-    text.parse()
-        .map_err(|_| refused("query", "limit: must be a whole number of 1 or more"))
+fn parse_limit(text: &str) -> Result<u32, RequestError> {
+    text.parse().map_err(|_| parameter_error("query", "limit: must be a whole number of 1 or more"))
 }
 
-fn count(text: &str) -> Result<CountMode, RequestError> {
+fn parse_count_mode(text: &str) -> Result<CountMode, RequestError> {
     match text {
         "none" => Ok(CountMode::None),
         "planned" => Ok(CountMode::Planned),
         "exact" => Ok(CountMode::Exact),
-        _ => Err(refused("query", "`count` must be exact, planned or none")),
+        _ => Err(parameter_error("query", "`count` must be exact, planned or none")),
     }
 }
 
@@ -421,23 +403,21 @@ enum Op {
 }
 
 impl Batch {
-    pub(super) fn operations(self) -> Result<Vec<BatchWrite>, RequestError> {
-        let each = self.operations.into_iter().enumerate().map(|(place, one)| {
-            one.read().map_err(|message| RequestError::JsonInvalid {
-                field: format!("operations[{place}]"),
+    pub(super) fn into_operations(self) -> Result<Vec<BatchWrite>, RequestError> {
+        let writes = self.operations.into_iter().enumerate().map(|(index, operation)| {
+            operation.into_write().map_err(|message| RequestError::JsonInvalid {
+                field: format!("operations[{index}]"),
                 message,
             })
         });
-        each.collect()
+        writes.collect()
     }
 }
 
 impl BatchOperation {
-    fn read(self) -> Result<BatchWrite, String> {
-        let id = self.id.as_deref().map(document).transpose()?;
-        let body = self
-            .document
-            .map(|document| document.get().as_bytes().to_vec());
+    fn into_write(self) -> Result<BatchWrite, String> {
+        let id = self.id.as_deref().map(parse_document_id).transpose()?;
+        let body = self.document.map(|document| document.get().as_bytes().to_vec());
         let op = match (self.op, id, body) {
             (Op::Upsert, None, Some(body)) => WriteOp::Put(None, body),
             (Op::Put, Some(id), Some(body)) => WriteOp::Put(Some(id), body),
@@ -447,22 +427,18 @@ impl BatchOperation {
             (Op::Delete, ..) => return Err("`delete` needs an `id`, and no `document`".to_owned()),
         };
         for tags in self.if_match.iter().chain(&self.if_none_match) {
-            check(tags).map_err(|what| format!("a condition {what}"))?;
+            check_syntax(tags).map_err(|what| format!("a condition {what}"))?;
         }
         let condition = match (self.if_match.as_deref(), self.if_none_match.as_deref()) {
             (None, None) => Condition::Always,
             (Some("*"), None) => Condition::IfThere,
             (None, Some("*")) => Condition::IfNotThere,
-            (Some(tags), None) => Condition::IfAt(etags(tags).collect()),
+            (Some(tags), None) => Condition::IfAt(strong_etags(tags).collect()),
             (None, Some(tags)) => Condition::IfNotAt(weak_etags(tags).collect()),
             (Some(_), Some(_)) => {
                 return Err("`if_match` and `if_none_match` cannot be combined".to_owned());
             }
         };
-        Ok(BatchWrite {
-            collection: self.collection.parse()?,
-            op,
-            condition,
-        })
+        Ok(BatchWrite { collection: self.collection.parse()?, op, condition })
     }
 }

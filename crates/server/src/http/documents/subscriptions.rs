@@ -9,7 +9,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::answer::{moment, problem};
+use super::answer::{to_problem, to_timestamp};
 use super::request::{CollectionPath, DatabaseParams, RequestScope};
 use crate::access::Caller;
 use crate::error::RequestError;
@@ -47,21 +47,20 @@ pub(super) struct DocumentSubscription {
 }
 
 impl DocumentSubscription {
-    fn of(one: SubscriptionStatus) -> Self {
-        let (webhook, queue) = match one.destination {
+    fn from_status(status: SubscriptionStatus) -> Self {
+        let (webhook, queue) = match status.destination {
             Destination::Webhook(url) => (Some(url), None),
             Destination::Queue(queue) => (None, Some(queue)),
         };
-        let (failures, last_error) = one
-            .failed
-            .map_or((0, None), |(times, error)| (times, Some(error)));
+        let (failures, last_error) =
+            status.failure.map_or((0, None), |(count, error)| (count, Some(error)));
         Self {
-            name: one.name.to_string(),
-            collection: one.collection.map(|name| name.to_string()),
+            name: status.name.to_string(),
+            collection: status.collection.map(|name| name.to_string()),
             webhook,
             queue,
-            position: one.position.0,
-            created_at: moment(one.created_at),
+            position: status.position.0,
+            created_at: to_timestamp(status.created_at),
             failures,
             last_error,
         }
@@ -123,13 +122,13 @@ fn require_destination(caller: &Caller, destination: &Destination) -> Result<(),
 }
 
 /// The subscription of this name, if there is one.
-async fn named(
+async fn find_subscription(
     documents: &Documents,
-    asking: &egret_documents::api::Caller,
+    caller: &egret_documents::api::Caller,
     name: &CollectionName,
 ) -> Result<Option<SubscriptionStatus>, Problem> {
-    let all = documents.subscriptions(asking).await.map_err(problem)?;
-    Ok(all.into_iter().find(|one| one.name == *name))
+    let subscriptions = documents.subscriptions(caller).await.map_err(to_problem)?;
+    Ok(subscriptions.into_iter().find(|subscription| subscription.name == *name))
 }
 
 /// List subscriptions to document changes
@@ -142,14 +141,14 @@ async fn named(
 pub(super) async fn list_document_subscriptions(
     State(documents): State<Documents>,
     caller: Caller,
-    RequestScope(asking): RequestScope,
+    RequestScope(documents_caller): RequestScope,
 ) -> Result<Json<DocumentSubscriptionList>, Problem> {
-    let all = documents.subscriptions(&asking).await.map_err(problem)?;
+    let subscriptions = documents.subscriptions(&documents_caller).await.map_err(to_problem)?;
     // An address may have a secret in it.
-    let shown = all
+    let visible = subscriptions
         .into_iter()
-        .filter(|one| require_destination(&caller, &one.destination).is_ok());
-    let items = shown.map(DocumentSubscription::of).collect();
+        .filter(|subscription| require_destination(&caller, &subscription.destination).is_ok());
+    let items = visible.map(DocumentSubscription::from_status).collect();
     Ok(Json(DocumentSubscriptionList { items }))
 }
 
@@ -169,19 +168,16 @@ pub(super) async fn list_document_subscriptions(
 pub(super) async fn put_document_subscription(
     State(documents): State<Documents>,
     caller: Caller,
-    RequestScope(asking): RequestScope,
+    RequestScope(documents_caller): RequestScope,
     CollectionPath(name): CollectionPath,
     Json(request): Json<SubscriptionRequest>,
 ) -> Result<Json<DocumentSubscription>, Problem> {
     let destination = request
         .destination()
-        .map_err(|message| RequestError::JsonInvalid {
-            field: "webhook".to_owned(),
-            message,
-        })?;
+        .map_err(|message| RequestError::JsonInvalid { field: "webhook".to_owned(), message })?;
     require_destination(&caller, &destination)?;
-    if let Some(there) = named(&documents, &asking, &name).await? {
-        require_destination(&caller, &there.destination)?;
+    if let Some(existing) = find_subscription(&documents, &documents_caller, &name).await? {
+        require_destination(&caller, &existing.destination)?;
     }
     let of = request.collection.map(|name| {
         name.parse().map_err(|message| RequestError::JsonInvalid {
@@ -189,14 +185,14 @@ pub(super) async fn put_document_subscription(
             message,
         })
     });
-    let wanted = SubscriptionSpec {
+    let spec = SubscriptionSpec {
         name,
         collection: of.transpose()?,
         destination,
         after: request.after.map(FeedPosition),
     };
-    let told = documents.subscribe(&asking, wanted).await;
-    Ok(Json(DocumentSubscription::of(told.map_err(problem)?)))
+    let result = documents.subscribe(&documents_caller, spec).await;
+    Ok(Json(DocumentSubscription::from_status(result.map_err(to_problem)?)))
 }
 
 /// Delete a subscription
@@ -210,15 +206,12 @@ pub(super) async fn put_document_subscription(
 pub(super) async fn delete_document_subscription(
     State(documents): State<Documents>,
     caller: Caller,
-    RequestScope(asking): RequestScope,
+    RequestScope(documents_caller): RequestScope,
     CollectionPath(name): CollectionPath,
 ) -> Result<StatusCode, Problem> {
-    if let Some(there) = named(&documents, &asking, &name).await? {
-        require_destination(&caller, &there.destination)?;
+    if let Some(existing) = find_subscription(&documents, &documents_caller, &name).await? {
+        require_destination(&caller, &existing.destination)?;
     }
-    documents
-        .unsubscribe(&asking, &name)
-        .await
-        .map_err(problem)?;
+    documents.unsubscribe(&documents_caller, &name).await.map_err(to_problem)?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -6,7 +6,9 @@ use egret_documents::Documents;
 use egret_documents::model::{CollectionName, WriteReceipt};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
-use super::answer::{BatchAnswer, WrittenDocument, batch_problem, etag, problem, status};
+use super::answer::{
+    BatchAnswer, WrittenDocument, batch_problem, etag_header, to_problem, write_status,
+};
 use super::request::{
     Batch, Body, CollectionPath, DocumentPatch, DocumentPath, Preconditions, WriteParams,
     WriteScope,
@@ -14,7 +16,10 @@ use super::request::{
 use crate::extract::Json;
 use crate::problem::Problem;
 
-fn location(collection: &CollectionName, written: &WriteReceipt) -> (HeaderName, HeaderValue) {
+fn location_header(
+    collection: &CollectionName,
+    written: &WriteReceipt,
+) -> (HeaderName, HeaderValue) {
     let place = format!("/v1/documents/{collection}/{}", written.id);
     let place = HeaderValue::try_from(place).expect("an id and an etag are ASCII");
     (header::LOCATION, place)
@@ -42,20 +47,16 @@ fn location(collection: &CollectionName, written: &WriteReceipt) -> (HeaderName,
     ))]
 pub(super) async fn upsert_document(
     State(documents): State<Documents>,
-    WriteScope(asking): WriteScope,
+    WriteScope(caller): WriteScope,
     CollectionPath(collection): CollectionPath,
     Preconditions(condition): Preconditions,
     Body(body): Body,
 ) -> Result<Response, Problem> {
-    let written = documents
-        .upsert(&asking, &collection, &body, condition)
-        .await
-        .map_err(problem)?;
-    let headers = [etag(&written), location(&collection, &written)];
-    let told = WrittenDocument {
-        id: written.id.to_string(),
-    };
-    Ok((status(&written), headers, Json(told)).into_response())
+    let written =
+        documents.upsert(&caller, &collection, &body, condition).await.map_err(to_problem)?;
+    let headers = [etag_header(&written), location_header(&collection, &written)];
+    let written_document = WrittenDocument { id: written.id.to_string() };
+    Ok((write_status(&written), headers, Json(written_document)).into_response())
 }
 
 /// Replace a document
@@ -76,16 +77,14 @@ pub(super) async fn upsert_document(
     ))]
 pub(super) async fn put_document(
     State(documents): State<Documents>,
-    WriteScope(asking): WriteScope,
+    WriteScope(caller): WriteScope,
     DocumentPath(collection, id): DocumentPath,
     Preconditions(condition): Preconditions,
     Body(body): Body,
 ) -> Result<Response, Problem> {
-    let written = documents
-        .replace(&asking, &collection, id, &body, condition)
-        .await
-        .map_err(problem)?;
-    Ok((StatusCode::NO_CONTENT, [etag(&written)]).into_response())
+    let written =
+        documents.replace(&caller, &collection, id, &body, condition).await.map_err(to_problem)?;
+    Ok((StatusCode::NO_CONTENT, [etag_header(&written)]).into_response())
 }
 
 /// Patch a document
@@ -110,16 +109,16 @@ pub(super) async fn put_document(
     ))]
 pub(super) async fn patch_document(
     State(documents): State<Documents>,
-    WriteScope(asking): WriteScope,
+    WriteScope(caller): WriteScope,
     DocumentPath(collection, id): DocumentPath,
     Preconditions(condition): Preconditions,
     DocumentPatch(kind, patch): DocumentPatch,
 ) -> Result<Response, Problem> {
     let written = documents
-        .patch(&asking, &collection, id, kind, &patch, condition)
+        .patch(&caller, &collection, id, kind, &patch, condition)
         .await
-        .map_err(problem)?;
-    Ok((StatusCode::NO_CONTENT, [etag(&written)]).into_response())
+        .map_err(to_problem)?;
+    Ok((StatusCode::NO_CONTENT, [etag_header(&written)]).into_response())
 }
 
 /// Delete a document
@@ -138,12 +137,12 @@ pub(super) async fn patch_document(
     ))]
 pub(super) async fn delete_document(
     State(documents): State<Documents>,
-    WriteScope(asking): WriteScope,
+    WriteScope(caller): WriteScope,
     DocumentPath(collection, id): DocumentPath,
     Preconditions(condition): Preconditions,
 ) -> Result<StatusCode, Problem> {
-    let gone = documents.delete(&asking, &collection, id, condition).await;
-    gone.map_err(problem)?;
+    let result = documents.delete(&caller, &collection, id, condition).await;
+    result.map_err(to_problem)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -164,18 +163,15 @@ pub(super) async fn delete_document(
     ))]
 pub(super) async fn batch(
     State(documents): State<Documents>,
-    WriteScope(asking): WriteScope,
+    WriteScope(caller): WriteScope,
     Json(batch): Json<Batch>,
 ) -> Result<Json<BatchAnswer>, Problem> {
     let is_atomic = batch.atomic;
-    let operations = batch.operations()?;
+    let operations = batch.into_operations()?;
     if is_atomic {
-        let done = documents
-            .batch_atomic(&asking, operations)
-            .await
-            .map_err(batch_problem)?;
-        return Ok(Json(BatchAnswer::of(done.into_iter().map(Ok))));
+        let receipts = documents.batch_atomic(&caller, operations).await.map_err(batch_problem)?;
+        return Ok(Json(BatchAnswer::from_outcomes(receipts.into_iter().map(Ok))));
     }
-    let each = documents.batch_each(&asking, operations).await;
-    Ok(Json(BatchAnswer::of(each.map_err(problem)?)))
+    let outcomes = documents.batch_each(&caller, operations).await;
+    Ok(Json(BatchAnswer::from_outcomes(outcomes.map_err(to_problem)?)))
 }

@@ -120,7 +120,7 @@ impl From<QueueView> for Queue {
             name: view.name,
             paused: view.paused,
             draining: view.draining,
-            created_at: at(view.created_ms),
+            created_at: to_timestamp(view.created_ms),
             oldest_ready_ms: view.oldest_ready_ms,
             unavailable_partitions: view.unavailable,
             settings: view.settings.into(),
@@ -130,7 +130,7 @@ impl From<QueueView> for Queue {
 
 impl From<model::QueueSettings> for Settings {
     fn from(settings: model::QueueSettings) -> Self {
-        let kept = |retention: model::Retention| Retention {
+        let to_retention = |retention: model::Retention| Retention {
             age_ms: retention.age_ms,
             count: retention.count,
         };
@@ -143,9 +143,9 @@ impl From<model::QueueSettings> for Settings {
             key_concurrency: settings.key_concurrency,
             rate_per_second: settings.rate_per_second,
             rate_burst: settings.rate_burst,
-            completed: kept(settings.completed),
-            dead: kept(settings.dead),
-            cancelled: kept(settings.cancelled),
+            completed: to_retention(settings.completed),
+            dead: to_retention(settings.dead),
+            cancelled: to_retention(settings.cancelled),
             unique_window_ms: settings.unique_window_ms,
             aging_ms: settings.aging_ms,
         }
@@ -186,7 +186,7 @@ pub(super) struct Requeued {
 }
 
 /// A moment in Unix milliseconds.
-pub(super) fn at(unix_ms: u64) -> Timestamp {
+pub(super) fn to_timestamp(unix_ms: u64) -> Timestamp {
     Timestamp::from_micros(i64::try_from(unix_ms.saturating_mul(1_000)).unwrap_or(i64::MAX))
 }
 

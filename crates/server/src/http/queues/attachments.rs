@@ -18,15 +18,15 @@ use tokio::io::{AsyncRead, ReadBuf, Take};
 use utoipa::ToSchema;
 
 use crate::access::Caller;
-use crate::extract::{Json, Path, body_failure, drain};
+use crate::extract::{Json, Path, body_error, drain};
 use crate::problem::Problem;
 use crate::queue::{self, invalid, rights};
 
 /// The header with the lease.
-const LEASE: &str = "egret-lease";
+const LEASE_HEADER: &str = "egret-lease";
 
 /// The content type of an attachment that is sent without one.
-const BYTES: &str = "application/octet-stream";
+const DEFAULT_CONTENT_TYPE: &str = "application/octet-stream";
 
 /// Bytes that are read from a file at once.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -65,8 +65,8 @@ pub(super) struct Attachments<'a> {
     items: Vec<Attachment<'a>>,
 }
 
-fn lease_of(headers: &HeaderMap) -> Result<Lease, QueueError> {
-    let given = headers.get(LEASE).and_then(|value| value.to_str().ok());
+fn read_lease(headers: &HeaderMap) -> Result<Lease, QueueError> {
+    let given = headers.get(LEASE_HEADER).and_then(|value| value.to_str().ok());
     let text = given.ok_or_else(|| invalid("lease", "the header egret-lease is missing"))?;
     text.parse().map_err(|reason| invalid("lease", reason))
 }
@@ -101,18 +101,18 @@ pub(super) async fn put_attachment(
     request: Request,
 ) -> Result<Response, Problem> {
     let (head, mut body) = request.into_parts();
-    let taken = match (queue::id(&id), lease_of(&head.headers)) {
+    let result = match (queue::parse_task_id(&id), read_lease(&head.headers)) {
         (Ok(id), Ok(lease)) => {
             let content_type = head
                 .headers
                 .get(header::CONTENT_TYPE)
-                .map_or(Ok(BYTES), |value| value.to_str())
+                .map_or(Ok(DEFAULT_CONTENT_TYPE), |value| value.to_str())
                 .unwrap_or_default();
-            take(&queues, &caller, id, lease, &name, content_type, &mut body).await
+            store_attachment(&queues, &caller, id, lease, &name, content_type, &mut body).await
         }
         (Err(error), _) | (_, Err(error)) => Err(error.into()),
     };
-    match taken {
+    match result {
         Ok(attachment) => {
             let answer = Json(Attachment::from(&attachment));
             Ok((StatusCode::CREATED, answer).into_response())
@@ -124,7 +124,7 @@ pub(super) async fn put_attachment(
     }
 }
 
-async fn take(
+async fn store_attachment(
     queues: &Queues,
     caller: &Caller,
     id: TaskId,
@@ -134,10 +134,10 @@ async fn take(
     body: &mut Body,
 ) -> Result<engine::Attachment, Problem> {
     rights::require_task(queues, caller, id, rights::WORK).await?;
-    let begun = queues.attach(caller.tenant(), id, lease, name, content_type);
+    let begun = queues.start_upload(caller.tenant(), id, lease, name, content_type);
     let mut upload = begun.await?;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| body_failure(&error))?;
+        let frame = frame.map_err(|error| body_error(&error))?;
         if let Some(bytes) = frame.data_ref() {
             upload.write(bytes).await?;
         }
@@ -161,10 +161,10 @@ pub(super) async fn list_attachments(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
-    let id = queue::id(&id)?;
-    rights::require_task(&queues, &caller, id, rights::RESULT).await?;
-    let looked = queues.task(caller.tenant(), id, Detail::Whole);
-    let view = looked.await?;
+    let id = queue::parse_task_id(&id)?;
+    rights::require_task(&queues, &caller, id, rights::READ_RESULT).await?;
+    let lookup = queues.task(caller.tenant(), id, Detail::Whole);
+    let view = lookup.await?;
     let items = view.attachments.iter().map(Attachment::from).collect();
     Ok(Json(Attachments { items }).into_response())
 }
@@ -189,8 +189,8 @@ pub(super) async fn get_attachment(
     caller: Caller,
     Path((id, name)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
-    let id = queue::id(&id)?;
-    rights::require_task(&queues, &caller, id, rights::RESULT).await?;
+    let id = queue::parse_task_id(&id)?;
+    rights::require_task(&queues, &caller, id, rights::READ_RESULT).await?;
     let opening = queues.attachment(caller.tenant(), id, &name);
     let AttachmentFile { attachment, file } = opening.await?;
     let headers = [
@@ -198,17 +198,14 @@ pub(super) async fn get_attachment(
         (header::CONTENT_LENGTH, attachment.size_bytes.to_string()),
         // A browser must not take what a worker sent for a page of Egret's.
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
-        (
-            header::CONTENT_DISPOSITION,
-            format!("attachment; filename=\"{}\"", attachment.name),
-        ),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{}\"", attachment.name)),
     ];
     let file = tokio::fs::File::from_std(file);
     let bytes = FileBytes {
         file: tokio::io::AsyncReadExt::take(file, attachment.size_bytes),
-        left: attachment.size_bytes,
+        remaining_bytes: attachment.size_bytes,
         crc32c: 0,
-        expected: attachment.crc32c,
+        expected_crc32c: attachment.crc32c,
     };
     Ok((headers, Body::from_stream(bytes)).into_response())
 }
@@ -216,32 +213,32 @@ pub(super) async fn get_attachment(
 /// The bytes of a file; the last ones are sent only if the checksum of all of them is right.
 struct FileBytes {
     file: Take<tokio::fs::File>,
-    left: u64,
+    remaining_bytes: u64,
     crc32c: u32,
-    expected: u32,
+    expected_crc32c: u32,
 }
 
 impl Stream for FileBytes {
     type Item = std::io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.left == 0 {
+        if self.remaining_bytes == 0 {
             return Poll::Ready(None);
         }
-        let mut bytes = BytesMut::zeroed(CHUNK_BYTES.min(self.left as usize));
-        let mut read = ReadBuf::new(&mut bytes);
-        match Pin::new(&mut self.file).poll_read(context, &mut read) {
+        let mut bytes = BytesMut::zeroed(CHUNK_BYTES.min(self.remaining_bytes as usize));
+        let mut buffer = ReadBuf::new(&mut bytes);
+        match Pin::new(&mut self.file).poll_read(context, &mut buffer) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error))),
             Poll::Ready(Ok(())) => {}
         }
-        let length = read.filled().len();
+        let length = buffer.filled().len();
         bytes.truncate(length);
-        self.left -= length as u64;
+        self.remaining_bytes -= length as u64;
         self.crc32c = crc32c::crc32c_append(self.crc32c, &bytes);
-        let is_whole = self.left > 0 || self.crc32c == self.expected;
-        if length == 0 || !is_whole {
-            self.left = 0;
+        let is_intact = self.remaining_bytes > 0 || self.crc32c == self.expected_crc32c;
+        if length == 0 || !is_intact {
+            self.remaining_bytes = 0;
             let damaged = std::io::Error::other("the file differs from what was uploaded");
             let message = "an attachment is damaged; its download was aborted";
             condition::occur("answers_broken_off", "attachments", &damaged, message);

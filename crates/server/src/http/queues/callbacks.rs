@@ -7,7 +7,7 @@ use egret_queue::{CallbackView, Queues};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::task::{moment, state_schema};
+use super::task::{optional_timestamp, state_schema};
 use crate::access::Caller;
 use crate::extract::{Json, Query};
 use crate::problem::Problem;
@@ -86,8 +86,8 @@ impl From<CallbackView> for Callback {
             state: view.state.as_str(),
             attempts: view.attempts,
             max_attempts: view.max_attempts,
-            next_attempt_at: moment(view.next_ms),
-            ended_at: moment(view.ended_ms),
+            next_attempt_at: optional_timestamp(view.next_ms),
+            ended_at: optional_timestamp(view.ended_ms),
             error: (!view.error.is_empty()).then_some(view.error),
         }
     }
@@ -103,18 +103,16 @@ impl From<CallbackView> for Callback {
 pub(super) async fn list_callbacks(
     State(queues): State<Queues>,
     caller: Caller,
-    Query(page): Query<CallbackListParams>,
+    Query(params): Query<CallbackListParams>,
 ) -> Result<Json<CallbackList>, Problem> {
-    let state = page.state.map(|state| state.parse()).transpose();
+    let state = params.state.map(|state| state.parse()).transpose();
     let state = state.map_err(|reason: String| invalid("state", reason))?;
-    let limit = match page.limit {
+    let limit = match params.limit {
         Some(0) => return Err(invalid("limit", "it must be at least 1").into()),
         limit => queue::page_limit(limit.unwrap_or(0))?,
     };
     let filter = rights::watch_filter(&caller);
-    let found = queues
-        .callbacks(caller.tenant(), filter, state, limit, &page.cursor)
-        .await?;
+    let found = queues.callbacks(caller.tenant(), filter, state, limit, &params.cursor).await?;
     Ok(Json(CallbackList {
         items: found.callbacks.into_iter().map(Callback::from).collect(),
         next_cursor: found.next,

@@ -26,15 +26,12 @@ use crate::problem::Problem;
 use crate::queue::Changes;
 
 /// Interval of keep-alive comments while there are no changes.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The changes to send. `EventFilter` parses them, because both may be repeated.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[allow(
-    dead_code,
-    reason = "only documents the parameters that `Filter` reads"
-)]
+#[allow(dead_code, reason = "only documents the parameters that `Filter` reads")]
 pub(super) struct EventFilterParams {
     /// Send only changes of tasks of this queue. The parameter may be repeated.
     queue: Option<Vec<String>>,
@@ -49,7 +46,7 @@ struct EventFilter {
 }
 
 impl EventFilter {
-    fn read(parameters: Vec<(String, String)>) -> Result<Self, RequestError> {
+    fn parse(parameters: Vec<(String, String)>) -> Result<Self, RequestError> {
         let place = "query";
         let mut filter = Self::default();
         for (name, value) in parameters {
@@ -90,16 +87,16 @@ impl EventFilter {
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn watch_tasks(
-    State(door): State<QueuesState>,
+    State(state): State<QueuesState>,
     caller: Caller,
     Query(parameters): Query<Vec<(String, String)>>,
 ) -> Result<Response, Problem> {
-    let filter = EventFilter::read(parameters)?;
-    let begun = Changes::begin(&door.queues, &caller, &filter.queues, &filter.states);
+    let filter = EventFilter::parse(parameters)?;
+    let subscription = Changes::subscribe(&state.queues, &caller, &filter.queues, &filter.states);
     let events = Events {
-        changes: begun.await?,
-        keep_alive: tokio::time::interval_at(Instant::now(), KEEP_ALIVE),
-        stopping: Box::pin(door.stopping.clone().cancelled_owned()),
+        changes: subscription.await?,
+        keep_alive: tokio::time::interval_at(Instant::now(), KEEP_ALIVE_INTERVAL),
+        stopping: Box::pin(state.stopping.clone().cancelled_owned()),
     };
     let kind = [(header::CONTENT_TYPE, "text/event-stream")];
     Ok((kind, Body::from_stream(events)).into_response())
@@ -122,7 +119,7 @@ impl Stream for Events {
         match self.changes.poll_next(context) {
             Poll::Ready(Ok((changes, missed))) => {
                 self.keep_alive.reset();
-                return Poll::Ready(Some(Ok(told(&changes, missed))));
+                return Poll::Ready(Some(Ok(encode_changes(&changes, missed))));
             }
             Poll::Ready(Err(_)) => return Poll::Ready(None),
             Poll::Pending => {}
@@ -132,7 +129,7 @@ impl Stream for Events {
     }
 }
 
-fn told(changes: &[TaskChange], missed: u64) -> Bytes {
+fn encode_changes(changes: &[TaskChange], missed: u64) -> Bytes {
     let mut text = Vec::new();
     if missed > 0 {
         text.extend_from_slice(b"event: missed\ndata: ");

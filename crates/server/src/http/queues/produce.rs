@@ -106,24 +106,20 @@ pub(super) async fn enqueue(
     trace: TraceContext,
     body: JsonText,
 ) -> Result<Response, Problem> {
-    let atomicity = Atomicity::of(options.atomic);
+    let atomicity = Atomicity::from_flag(options.atomic);
     if body.is_array() {
         let tasks: Tasks<'_> = body.read()?;
-        let wanted = tasks.0.iter().map(|task| task.wanted(&name, &trace));
-        let outcomes = queue::enqueue(&queues, &caller, wanted.collect(), atomicity).await?;
+        let inputs = tasks.0.iter().map(|task| task.to_input(&name, &trace));
+        let outcomes = queue::enqueue(&queues, &caller, inputs.collect(), atomicity).await?;
         let items = outcomes.into_iter().map(EnqueueOutcome::from).collect();
         return Ok(Json(EnqueueOutcomes { items }).into_response());
     }
     let task: TaskRequest<'_> = body.read()?;
-    let wanted = task.wanted(&name, &trace)?;
-    let outcomes = queue::enqueue(&queues, &caller, vec![Ok(wanted)], atomicity).await?;
+    let input = task.to_input(&name, &trace)?;
+    let outcomes = queue::enqueue(&queues, &caller, vec![Ok(input)], atomicity).await?;
     let outcome = outcomes.into_iter().next();
     // An outcome is missing only where the engine is gone.
     let task = NewTask::from(outcome.unwrap_or(Err(QueueError::Stopping))?);
-    let status = if task.replayed {
-        StatusCode::OK
-    } else {
-        StatusCode::CREATED
-    };
+    let status = if task.replayed { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(task)).into_response())
 }

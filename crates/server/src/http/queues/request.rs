@@ -54,7 +54,7 @@ pub(super) struct RetryRequest {
 }
 
 impl RetryRequest {
-    fn policy(self) -> model::RetryPolicy {
+    fn into_policy(self) -> model::RetryPolicy {
         let defaults = model::RetryPolicy::default();
         let base_ms = self.base_ms.unwrap_or(defaults.base_ms);
         model::RetryPolicy {
@@ -117,23 +117,23 @@ pub(super) struct QueueRequest {
 }
 
 impl QueueRequest {
-    pub(super) fn change(self) -> SettingsChange {
-        let kept = |retention: Retention| model::Retention {
+    pub(super) fn into_settings_change(self) -> SettingsChange {
+        let to_retention = |retention: Retention| model::Retention {
             age_ms: retention.age_ms,
             count: retention.count,
         };
         SettingsChange {
             max_attempts: self.max_attempts,
-            retry: self.retry.map(RetryRequest::policy),
+            retry: self.retry.map(RetryRequest::into_policy),
             lease_ms: self.lease_ms,
             timeout_ms: self.timeout_ms,
             concurrency: self.concurrency,
             key_concurrency: self.key_concurrency,
             rate_per_second: self.rate_per_second,
             rate_burst: self.rate_burst,
-            completed: self.completed.map(kept),
-            dead: self.dead.map(kept),
-            cancelled: self.cancelled.map(kept),
+            completed: self.completed.map(to_retention),
+            dead: self.dead.map(to_retention),
+            cancelled: self.cancelled.map(to_retention),
             unique_window_ms: self.unique_window_ms,
             aging_ms: self.aging_ms,
         }
@@ -217,17 +217,18 @@ pub(super) struct TaskRequest<'a> {
 
 impl TaskRequest<'_> {
     /// The task for the engine; `queue` is the path's.
-    pub(super) fn wanted<'s>(
+    pub(super) fn to_input<'s>(
         &'s self,
         queue: &'s str,
         trace: &'s TraceContext,
     ) -> Result<TaskInput<'s>, QueueError> {
-        let (payload, format) = content("payload", self.payload, self.payload_base64.as_deref())?;
+        let (payload, format) =
+            parse_content("payload", self.payload, self.payload_base64.as_deref())?;
         let (traceparent, tracestate) = match &*self.traceparent {
-            "" if self.tracestate.is_empty() => trace.texts(),
+            "" if self.tracestate.is_empty() => trace.header_values(),
             own => (own, &*self.tracestate),
         };
-        let pairs = self.metadata.iter();
+        let metadata = self.metadata.iter();
         Ok(TaskInput {
             queue: match &*self.queue {
                 "" => queue,
@@ -239,15 +240,15 @@ impl TaskRequest<'_> {
                 format,
                 priority: self.priority,
                 ordering_key: &self.ordering_key,
-                run_at_ms: self.run_at.map_or(Ok(0), moment)?,
+                run_at_ms: self.run_at.map_or(Ok(0), to_run_at_ms)?,
                 delay_ms: self.delay_ms,
                 max_attempts: self.max_attempts,
-                retry: self.retry.map(RetryRequest::policy),
+                retry: self.retry.map(RetryRequest::into_policy),
                 timeout_ms: self.timeout_ms,
                 unique_key: &self.unique_key,
                 unique_window_ms: self.unique_window_ms,
                 tags: &self.tags,
-                metadata: pairs.map(|(name, value)| (&**name, &**value)).collect(),
+                metadata: metadata.map(|(name, value)| (&**name, &**value)).collect(),
                 traceparent,
                 tracestate,
                 callback_url: &self.callback_url,
@@ -257,7 +258,7 @@ impl TaskRequest<'_> {
     }
 }
 
-fn moment(at: Timestamp) -> Result<u64, QueueError> {
+fn to_run_at_ms(at: Timestamp) -> Result<u64, QueueError> {
     match at.as_micros() {
         1_000.. => Ok(at.as_millis_unsigned()),
         _ => Err(invalid("run_at", "it is before 1970")),
@@ -265,15 +266,15 @@ fn moment(at: Timestamp) -> Result<u64, QueueError> {
 }
 
 /// A payload or result with its format: JSON, or bytes that were sent in base64. Not both.
-pub(super) fn content<'s>(
-    what: &'static str,
+pub(super) fn parse_content<'s>(
+    field: &'static str,
     json: Option<&'s RawValue>,
     bytes: Option<&'s [u8]>,
 ) -> Result<(&'s [u8], Format), QueueError> {
     match (json, bytes) {
         (Some(_), Some(_)) => Err(invalid(
-            what,
-            format!("it cannot be combined with {what}_base64: give one of the two"),
+            field,
+            format!("it cannot be combined with {field}_base64: give one of the two"),
         )),
         (Some(json), None) => Ok((json.get().as_bytes(), Format::Json)),
         (None, bytes) => Ok((bytes.unwrap_or_default(), Format::Bytes)),

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::answer::{Retry, at};
+use super::answer::{Retry, to_timestamp};
 use super::request::TaskRequest;
-use super::task::{content, moment, text};
+use super::task::{encode_content, non_empty, optional_timestamp};
 use super::trace::TraceContext;
 use crate::access::Caller;
 use crate::extract::{Json, JsonText, Nothing, Path};
@@ -22,7 +22,7 @@ use crate::problem::Problem;
 use crate::queue::{invalid, rights};
 
 /// Number of coming runs that are shown.
-const RUNS_TOLD: usize = 5;
+const NEXT_RUNS_SHOWN: usize = 5;
 
 /// What to do about runs that were missed while Egret was down.
 #[derive(Clone, Copy, Default, Deserialize, Serialize, ToSchema)]
@@ -146,25 +146,25 @@ pub(super) struct ScheduleList<'a> {
 
 impl<'a> From<&'a ScheduleView> for Schedule<'a> {
     fn from(view: &'a ScheduleView) -> Self {
-        let (payload, payload_base64) = content(&view.payload, view.format);
-        let upcoming = view.upcoming(RUNS_TOLD);
+        let (payload, payload_base64) = encode_content(&view.payload, view.format);
+        let upcoming = view.upcoming_ticks(NEXT_RUNS_SHOWN);
         Self {
             name: &view.name,
             cron: &view.cron,
-            time_zone: text(&view.time_zone).unwrap_or("UTC"),
+            time_zone: non_empty(&view.time_zone).unwrap_or("UTC"),
             queue: &view.queue,
             task: ScheduledTask {
                 payload,
                 payload_base64,
                 omitted: view.is_brief,
                 priority: view.priority,
-                ordering_key: text(&view.ordering_key),
+                ordering_key: non_empty(&view.ordering_key),
                 max_attempts: view.options.max_attempts,
                 retry: view.options.retry.map(Retry::from),
                 timeout_ms: view.options.timeout_ms,
                 tags: &view.tags,
                 metadata: &view.metadata,
-                callback_url: text(&view.callback_url),
+                callback_url: non_empty(&view.callback_url),
             },
             missed: match view.missed {
                 MissedTickPolicy::Skip => MissedRuns::Skip,
@@ -172,16 +172,16 @@ impl<'a> From<&'a ScheduleView> for Schedule<'a> {
                 MissedTickPolicy::All => MissedRuns::All,
             },
             paused: view.paused,
-            next_at: upcoming.first().map(|run| at(*run)),
-            next_runs: upcoming.into_iter().map(at).collect(),
-            last_at: moment(view.last_ms),
+            next_at: upcoming.first().map(|run| to_timestamp(*run)),
+            next_runs: upcoming.into_iter().map(to_timestamp).collect(),
+            last_at: optional_timestamp(view.last_ms),
             last_task: view.last_task.map(|id| id.to_string()),
             waiting: view.waits_for_room,
         }
     }
 }
 
-fn shown(view: &ScheduleView) -> Response {
+fn schedule_response(view: &ScheduleView) -> Response {
     Json(Schedule::from(view)).into_response()
 }
 
@@ -198,11 +198,7 @@ pub(super) async fn list_schedules(
 ) -> Result<Response, Problem> {
     let views = queues.schedules(caller.tenant()).await?;
     let reach = rights::reach(&caller, rights::READ);
-    let items = views
-        .iter()
-        .filter(|view| reach.covers(&view.queue))
-        .map(Schedule::from)
-        .collect();
+    let items = views.iter().filter(|view| reach.covers(&view.queue)).map(Schedule::from).collect();
     Ok(Json(ScheduleList { items }).into_response())
 }
 
@@ -230,7 +226,7 @@ pub(super) async fn put_schedule(
     let request: ScheduleRequest<'_> = body.read()?;
     rights::require(&caller, &request.queue, rights::OPERATE)?;
     rights::require_schedule_name(&queues, &caller, &name).await?;
-    let known = match queues.schedule(caller.tenant(), &name).await {
+    let existing = match queues.schedule(caller.tenant(), &name).await {
         Ok(known) => Some(known),
         Err(QueueError::ScheduleNotFound { .. }) => None,
         Err(error) => return Err(error.into()),
@@ -249,26 +245,26 @@ pub(super) async fn put_schedule(
         },
         paused: match request.paused {
             Some(paused) => paused,
-            None => known.as_ref().is_some_and(|known| known.paused),
+            None => existing.as_ref().is_some_and(|known| known.paused),
         },
         ..NewSchedule::default()
     };
     if let Some(task) = &request.task {
-        let wanted = task.wanted("", &untraced)?;
-        if !wanted.queue.is_empty() {
+        let input = task.to_input("", &untraced)?;
+        if !input.queue.is_empty() {
             return Err(invalid("task.queue", "set `queue` of the schedule instead").into());
         }
-        if !wanted.after.is_empty() {
+        if !input.after.is_empty() {
             return Err(invalid("after", "it cannot be set on the task of a schedule").into());
         }
-        schedule.task = wanted.task;
+        schedule.task = input.task;
     }
     let view = queues.put_schedule(caller.tenant(), &schedule).await?;
-    let status = match known {
+    let status = match existing {
         Some(_) => StatusCode::OK,
         None => StatusCode::CREATED,
     };
-    Ok((status, shown(&view)).into_response())
+    Ok((status, schedule_response(&view)).into_response())
 }
 
 /// Get a schedule
@@ -286,7 +282,7 @@ pub(super) async fn get_schedule(
     Path(name): Path<String>,
 ) -> Result<Response, Problem> {
     rights::require_schedule(&queues, &caller, &name, rights::READ).await?;
-    Ok(shown(&queues.schedule(caller.tenant(), &name).await?))
+    Ok(schedule_response(&queues.schedule(caller.tenant(), &name).await?))
 }
 
 /// Delete a schedule
@@ -329,8 +325,8 @@ pub(super) async fn pause_schedule(
     _: Option<Json<Nothing>>,
 ) -> Result<Response, Problem> {
     rights::require_schedule(&queues, &caller, &name, rights::OPERATE).await?;
-    let view = queues.pause_schedule(caller.tenant(), &name, true).await?;
-    Ok(shown(&rights::changed_schedule(&caller, view)))
+    let view = queues.set_schedule_paused(caller.tenant(), &name, true).await?;
+    Ok(schedule_response(&rights::view_changed_schedule(&caller, view)))
 }
 
 /// Resume a schedule
@@ -352,6 +348,6 @@ pub(super) async fn resume_schedule(
     _: Option<Json<Nothing>>,
 ) -> Result<Response, Problem> {
     rights::require_schedule(&queues, &caller, &name, rights::OPERATE).await?;
-    let view = queues.pause_schedule(caller.tenant(), &name, false).await?;
-    Ok(shown(&rights::changed_schedule(&caller, view)))
+    let view = queues.set_schedule_paused(caller.tenant(), &name, false).await?;
+    Ok(schedule_response(&rights::view_changed_schedule(&caller, view)))
 }

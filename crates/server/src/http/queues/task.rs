@@ -15,10 +15,10 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use utoipa::openapi::schema::Object;
 
-use super::answer::at;
+use super::answer::to_timestamp;
 use super::attachments::Attachment;
-use crate::openapi::one_of;
-use crate::problem::detail_of;
+use crate::openapi::string_enum;
+use crate::problem::error_detail;
 
 /// A task with its attempts. Payload and result are omitted if they are empty or were not
 /// requested.
@@ -136,18 +136,18 @@ impl<'a> From<&'a TaskPage> for TaskList<'a> {
 
 impl<'a> From<&'a TaskView> for Task<'a> {
     fn from(view: &'a TaskView) -> Self {
-        let (payload, payload_base64) = content(&view.payload, view.format);
-        let (result, result_base64) = content(&view.result, view.result_format);
+        let (payload, payload_base64) = encode_content(&view.payload, view.format);
+        let (result, result_base64) = encode_content(&view.result, view.result_format);
         Self {
             id: view.id,
             queue: &view.queue,
             state: view.state.as_str(),
             priority: view.priority,
-            ordering_key: text(&view.ordering_key),
-            created_at: at(view.id.created_ms()),
-            run_at: moment(view.run_at_ms),
-            lease_until: moment(view.lease_until_ms),
-            ended_at: moment(view.ended_ms),
+            ordering_key: non_empty(&view.ordering_key),
+            created_at: to_timestamp(view.id.created_ms()),
+            run_at: optional_timestamp(view.run_at_ms),
+            lease_until: optional_timestamp(view.lease_until_ms),
+            ended_at: optional_timestamp(view.ended_ms),
             attempts: view.attempts,
             max_attempts: view.max_attempts,
             history: view.history.iter().map(Attempt::from).collect(),
@@ -156,14 +156,14 @@ impl<'a> From<&'a TaskView> for Task<'a> {
             result,
             result_base64,
             attachments: view.attachments.iter().map(Attachment::from).collect(),
-            error: text(&view.error),
+            error: non_empty(&view.error),
             tags: &view.tags,
             metadata: &view.metadata,
-            traceparent: text(&view.traceparent),
-            tracestate: text(&view.tracestate),
-            callback_url: text(&view.callback_url),
+            traceparent: non_empty(&view.traceparent),
+            tracestate: non_empty(&view.tracestate),
+            callback_url: non_empty(&view.callback_url),
             after: view.after.iter().map(ToString::to_string).collect(),
-            unique_key: text(&view.unique_key),
+            unique_key: non_empty(&view.unique_key),
         }
     }
 }
@@ -172,11 +172,11 @@ impl<'a> From<&'a AttemptView> for Attempt<'a> {
     fn from(attempt: &'a AttemptView) -> Self {
         Self {
             number: attempt.number,
-            worker: text(&attempt.worker),
-            started_at: at(attempt.started_ms),
-            ended_at: moment(attempt.ended_ms),
-            outcome: text(attempt.outcome),
-            error: text(&attempt.error),
+            worker: non_empty(&attempt.worker),
+            started_at: to_timestamp(attempt.started_ms),
+            ended_at: optional_timestamp(attempt.ended_ms),
+            outcome: non_empty(attempt.outcome),
+            error: non_empty(&attempt.error),
         }
     }
 }
@@ -238,27 +238,27 @@ pub(super) struct LeasedTasks<'a> {
 }
 
 impl<'a> LeasedTask<'a> {
-    pub(super) fn of(task: &'a OwnedTask) -> Result<Self, QueueError> {
-        let carried = task.carried()?;
-        let (payload, payload_base64) = content(carried.payload, carried.format);
+    pub(super) fn from_owned_task(task: &'a OwnedTask) -> Result<Self, QueueError> {
+        let task_content = task.parse_content()?;
+        let (payload, payload_base64) = encode_content(task_content.payload, task_content.format);
         Ok(Self {
             id: task.id,
             queue: &task.queue,
             lease: task.lease,
-            lease_until: at(task.lease_until_ms),
+            lease_until: to_timestamp(task.lease_until_ms),
             lease_ms: task.lease_ms,
             timeout_ms: task.timeout_ms,
             attempt: task.attempt,
             max_attempts: task.max_attempts,
             priority: task.priority,
-            created_at: at(task.id.created_ms()),
+            created_at: to_timestamp(task.id.created_ms()),
             payload,
             payload_base64,
-            ordering_key: text(carried.ordering_key),
+            ordering_key: non_empty(task_content.ordering_key),
             tags: task.tags().collect(),
-            metadata: carried.metadata,
-            traceparent: text(carried.traceparent),
-            tracestate: text(carried.tracestate),
+            metadata: task_content.metadata,
+            traceparent: non_empty(task_content.traceparent),
+            tracestate: non_empty(task_content.tracestate),
         })
     }
 }
@@ -277,10 +277,7 @@ pub(super) struct NewTask {
 
 impl From<EnqueueReceipt> for NewTask {
     fn from(enqueued: EnqueueReceipt) -> Self {
-        Self {
-            id: enqueued.id,
-            replayed: enqueued.replayed,
-        }
+        Self { id: enqueued.id, replayed: enqueued.replayed }
     }
 }
 
@@ -308,9 +305,7 @@ impl From<Result<EnqueueReceipt, QueueError>> for EnqueueOutcome {
     fn from(outcome: Result<EnqueueReceipt, QueueError>) -> Self {
         match outcome {
             Ok(enqueued) => Self::Enqueued(enqueued.into()),
-            Err(error) => Self::Refused {
-                error: Refusal::from(&error),
-            },
+            Err(error) => Self::Refused { error: Refusal::from(&error) },
         }
     }
 }
@@ -334,10 +329,7 @@ pub(super) struct ReportOutcomes {
 
 impl From<Result<(), QueueError>> for ReportOutcome {
     fn from(outcome: Result<(), QueueError>) -> Self {
-        Self {
-            accepted: outcome.is_ok(),
-            error: outcome.as_ref().err().map(Refusal::from),
-        }
+        Self { accepted: outcome.is_ok(), error: outcome.as_ref().err().map(Refusal::from) }
     }
 }
 
@@ -355,11 +347,7 @@ pub(super) struct Refusal {
 
 impl From<&QueueError> for Refusal {
     fn from(error: &QueueError) -> Self {
-        Self {
-            code: error.code(),
-            detail: detail_of(error),
-            retryable: error.retryable(),
-        }
+        Self { code: error.code(), detail: error_detail(error), retryable: error.retryable() }
     }
 }
 
@@ -388,14 +376,14 @@ impl<'a> From<&'a TaskChange> for Change<'a> {
             id: change.id,
             queue: &change.queue,
             state: change.state.as_str(),
-            at: at(change.at_ms),
+            at: to_timestamp(change.at_ms),
             attempt: change.attempt,
         }
     }
 }
 
 /// JSON as it is, else base64; neither where there is nothing.
-pub(super) fn content(bytes: &[u8], format: Format) -> (Option<&RawValue>, Option<String>) {
+pub(super) fn encode_content(bytes: &[u8], format: Format) -> (Option<&RawValue>, Option<String>) {
     if bytes.is_empty() {
         return (None, None);
     }
@@ -413,16 +401,16 @@ fn as_text<S: Serializer>(value: &impl Display, serializer: S) -> Result<S::Ok, 
     serializer.collect_str(value)
 }
 
-pub(super) fn text(text: &str) -> Option<&str> {
+pub(super) fn non_empty(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-pub(super) fn moment(unix_ms: u64) -> Option<Timestamp> {
-    (unix_ms > 0).then(|| at(unix_ms))
+pub(super) fn optional_timestamp(unix_ms: u64) -> Option<Timestamp> {
+    (unix_ms > 0).then(|| to_timestamp(unix_ms))
 }
 
 pub(super) fn state_schema() -> Object {
-    one_of(&TaskState::TEXTS, "The state of the task.")
+    string_enum(&TaskState::TEXTS, "The state of the task.")
 }
 
 fn outcome_schema() -> Object {
@@ -436,5 +424,5 @@ fn outcome_schema() -> Object {
         "timed_out",
         "cancelled",
     ];
-    one_of(&OUTCOMES, "How the attempt ended; null while it runs.")
+    string_enum(&OUTCOMES, "How the attempt ended; null while it runs.")
 }

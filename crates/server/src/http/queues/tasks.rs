@@ -53,28 +53,20 @@ pub(super) async fn list_tasks(
     State(queues): State<Queues>,
     caller: Caller,
     Path(name): Path<String>,
-    Query(page): Query<TaskListParams>,
+    Query(params): Query<TaskListParams>,
 ) -> Result<Response, Problem> {
-    let state = page.state.map(|state| state.parse()).transpose();
+    let state = params.state.map(|state| state.parse()).transpose();
     let state = state.map_err(|reason: String| invalid("state", reason))?;
-    let limit = match page.limit {
+    let limit = match params.limit {
         Some(0) => return Err(invalid("limit", "it must be at least 1").into()),
         limit => queue::page_limit(limit.unwrap_or(0))?,
     };
-    let found = queues
-        .tasks(
-            caller.tenant(),
-            &name,
-            state,
-            &page.tag,
-            limit,
-            &page.cursor,
-        )
-        .await?;
+    let found =
+        queues.tasks(caller.tenant(), &name, state, &params.tag, limit, &params.cursor).await?;
     Ok(Json(TaskList::from(&found)).into_response())
 }
 
-fn shown(view: &TaskView) -> Response {
+fn task_response(view: &TaskView) -> Response {
     Json(Task::from(view)).into_response()
 }
 
@@ -101,17 +93,13 @@ pub(super) async fn get_task(
     State(queues): State<Queues>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(look): Query<TaskInclude>,
+    Query(include): Query<TaskInclude>,
 ) -> Result<Response, Problem> {
-    let detail = if look.brief {
-        Detail::Brief
-    } else {
-        Detail::Whole
-    };
-    let id = queue::id(&id)?;
-    rights::require_task(&queues, &caller, id, rights::RESULT).await?;
+    let detail = if include.brief { Detail::Brief } else { Detail::Whole };
+    let id = queue::parse_task_id(&id)?;
+    rights::require_task(&queues, &caller, id, rights::READ_RESULT).await?;
     let view = queues.task(caller.tenant(), id, detail).await?;
-    Ok(shown(&view))
+    Ok(task_response(&view))
 }
 
 /// The parameters of waiting.
@@ -138,17 +126,17 @@ pub(super) struct WaitParams {
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn wait_task(
-    State(door): State<QueuesState>,
+    State(state): State<QueuesState>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(patience): Query<WaitParams>,
+    Query(params): Query<WaitParams>,
 ) -> Result<Response, Problem> {
-    let id = queue::id(&id)?;
-    let patience = queue::patience(patience.wait_ms.unwrap_or(WAIT_MS_DEFAULT))?;
-    rights::require_task(&door.queues, &caller, id, rights::RESULT).await?;
-    let ended = door.queues.wait(caller.tenant(), id, patience);
-    let view = door.waiting(ended).await?;
-    Ok(shown(&view))
+    let id = queue::parse_task_id(&id)?;
+    let timeout = queue::wait_duration(params.wait_ms.unwrap_or(WAIT_MS_DEFAULT))?;
+    rights::require_task(&state.queues, &caller, id, rights::READ_RESULT).await?;
+    let wait = state.queues.wait(caller.tenant(), id, timeout);
+    let view = state.run_until_stopping(wait).await?;
+    Ok(task_response(&view))
 }
 
 /// Cancel a task
@@ -172,11 +160,11 @@ pub(super) async fn cancel_task(
     Path(id): Path<String>,
     _: Option<Json<Nothing>>,
 ) -> Result<Response, Problem> {
-    let id = queue::id(&id)?;
+    let id = queue::parse_task_id(&id)?;
     rights::require_task(&queues, &caller, id, rights::OPERATE).await?;
     queues.cancel(caller.tenant(), id).await?;
-    let view = rights::changed_task(&queues, &caller, id).await?;
-    Ok(shown(&view))
+    let view = rights::view_changed_task(&queues, &caller, id).await?;
+    Ok(task_response(&view))
 }
 
 /// Requeue a task
@@ -203,11 +191,11 @@ pub(super) async fn requeue_task(
     Path(id): Path<String>,
     _: Option<Json<Nothing>>,
 ) -> Result<Response, Problem> {
-    let id = queue::id(&id)?;
+    let id = queue::parse_task_id(&id)?;
     rights::require_task(&queues, &caller, id, rights::OPERATE).await?;
     queues.requeue(caller.tenant(), id).await?;
-    let view = rights::changed_task(&queues, &caller, id).await?;
-    Ok(shown(&view))
+    let view = rights::view_changed_task(&queues, &caller, id).await?;
+    Ok(task_response(&view))
 }
 
 /// Delete a task
@@ -228,7 +216,7 @@ pub(super) async fn delete_task(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    let id = queue::id(&id)?;
+    let id = queue::parse_task_id(&id)?;
     rights::require_deletion(&queues, &caller, id).await?;
     queues.delete_task(caller.tenant(), id).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -6,25 +6,25 @@ use axum::extract::FromRequestParts;
 use http::request::Parts;
 
 /// The length of a `traceparent` of version 00.
-const PARENT_BYTES: usize = 55;
+const TRACEPARENT_BYTES: usize = 55;
 
 /// The length of a `tracestate` that all implementations must pass on.
-const STATE_BYTES_MAX: usize = 512;
+const TRACESTATE_BYTES_MAX: usize = 512;
 
 /// `traceparent` and `tracestate`; what is not well-formed counts as absent, as the standard asks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TraceContext {
-    parent: Option<http::HeaderValue>,
-    state: Option<http::HeaderValue>,
+    traceparent: Option<http::HeaderValue>,
+    tracestate: Option<http::HeaderValue>,
 }
 
 impl TraceContext {
     /// Both as texts, empty where there is none.
-    pub(super) fn texts(&self) -> (&str, &str) {
-        let parent = self.parent.as_ref().and_then(|value| value.to_str().ok());
+    pub(super) fn header_values(&self) -> (&str, &str) {
+        let parent = self.traceparent.as_ref().and_then(|value| value.to_str().ok());
         match parent {
             Some(parent) => {
-                let state = self.state.as_ref().and_then(|value| value.to_str().ok());
+                let state = self.tracestate.as_ref().and_then(|value| value.to_str().ok());
                 (parent, state.unwrap_or_default())
             }
             None => ("", ""),
@@ -37,29 +37,20 @@ impl<S: Sync> FromRequestParts<S> for TraceContext {
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
         let parent = parts.headers.get("traceparent");
-        let Some(parent) = parent.filter(|value| is_parent(value.as_bytes())) else {
+        let Some(parent) = parent.filter(|value| is_traceparent(value.as_bytes())) else {
             return Ok(Self::default());
         };
-        let state = parts
-            .headers
-            .get("tracestate")
-            .filter(|value| value.len() <= STATE_BYTES_MAX);
-        Ok(Self {
-            parent: Some(parent.clone()),
-            state: state.cloned(),
-        })
+        let state =
+            parts.headers.get("tracestate").filter(|value| value.len() <= TRACESTATE_BYTES_MAX);
+        Ok(Self { traceparent: Some(parent.clone()), tracestate: state.cloned() })
     }
 }
 
 /// Whether a text has the form `00-<32 digits>-<16 digits>-<2 digits>`.
-fn is_parent(text: &[u8]) -> bool {
+fn is_traceparent(text: &[u8]) -> bool {
     let dash = |at: usize| matches!(at, 2 | 35 | 52);
-    let fits = |(at, byte): (usize, &u8)| {
-        if dash(at) {
-            *byte == b'-'
-        } else {
-            matches!(byte, b'0'..=b'9' | b'a'..=b'f')
-        }
+    let is_valid = |(at, byte): (usize, &u8)| {
+        if dash(at) { *byte == b'-' } else { matches!(byte, b'0'..=b'9' | b'a'..=b'f') }
     };
-    text.len() == PARENT_BYTES && text.iter().enumerate().all(fits)
+    text.len() == TRACEPARENT_BYTES && text.iter().enumerate().all(is_valid)
 }

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::QueuesState;
-use super::request::{ClaimRequest, base64, content, raw};
+use super::request::{ClaimRequest, base64, parse_content, raw};
 use super::task::{LeasedTask, LeasedTasks, ReportOutcome, ReportOutcomes};
 use crate::access::Caller;
 use crate::extract::{Json, JsonText, Path};
@@ -35,7 +35,7 @@ use crate::queue::{self, ReportItem, invalid, truncate_at_char};
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn claim(
-    State(door): State<QueuesState>,
+    State(state): State<QueuesState>,
     caller: Caller,
     Path(name): Path<String>,
     body: Option<JsonText>,
@@ -44,16 +44,16 @@ pub(super) async fn claim(
         Some(body) => body.read()?,
         None => ClaimRequest::default(),
     };
-    let most = queue::claim_max(request.max.unwrap_or(1))?;
-    let patience = queue::patience(request.wait_ms)?;
+    let tasks_max = queue::claim_max(request.max.unwrap_or(1))?;
+    let timeout = queue::wait_duration(request.wait_ms)?;
     let spec = WorkSpec {
         queues: vec![name],
         worker: request.worker.into_owned(),
         lease_ms: request.lease_ms,
     };
-    let claimed = door.queues.claim(caller.tenant(), &spec, most, patience);
-    let tasks = door.waiting(claimed).await?;
-    let items: Result<_, _> = tasks.iter().map(LeasedTask::of).collect();
+    let claimed = state.queues.claim(caller.tenant(), &spec, tasks_max, timeout);
+    let tasks = state.run_until_stopping(claimed).await?;
+    let items: Result<_, _> = tasks.iter().map(LeasedTask::from_owned_task).collect();
     Ok(Json(LeasedTasks { items: items? }).into_response())
 }
 
@@ -175,34 +175,40 @@ pub(super) enum Report<'a> {
 type ParsedReport<'s> = Result<(&'s str, ReportKind, &'s [u8], Format), QueueError>;
 
 /// A report without a result.
-fn plain<'s>(lease: &'s str, said: ReportKind, text: &'s [u8]) -> ParsedReport<'s> {
-    Ok((lease, said, text, Format::Bytes))
+fn report_without_result<'s>(lease: &'s str, kind: ReportKind, text: &'s [u8]) -> ParsedReport<'s> {
+    Ok((lease, kind, text, Format::Bytes))
 }
 
 impl Report<'_> {
-    fn told(&self) -> ParsedReport<'_> {
-        let defer = |delay_ms, how| ReportKind::Defer { delay_ms, how };
+    fn parse(&self) -> ParsedReport<'_> {
+        let defer = |delay_ms, how| ReportKind::Defer { delay_ms, mode: how };
         match self {
-            Report::Complete(done) => {
-                let (text, format) = content("result", done.result, done.result_base64.as_deref())?;
-                Ok((&*done.lease, ReportKind::Complete, text, format))
+            Report::Complete(completion) => {
+                let (text, format) = parse_content(
+                    "result",
+                    completion.result,
+                    completion.result_base64.as_deref(),
+                )?;
+                Ok((&*completion.lease, ReportKind::Complete, text, format))
             }
             Report::Fail(failure) => {
                 let permanent = failure.permanent;
-                let said = ReportKind::Fail { permanent };
-                plain(&failure.lease, said, truncate_at_char(&failure.error))
+                let kind = ReportKind::Fail { permanent };
+                report_without_result(&failure.lease, kind, truncate_at_char(&failure.error))
             }
             Report::Nack(nack) => {
                 let said = defer(nack.delay_ms, Defer::Nack);
-                plain(&nack.lease, said, truncate_at_char(&nack.reason))
+                report_without_result(&nack.lease, said, truncate_at_char(&nack.reason))
             }
             Report::Snooze(snooze) => {
-                plain(&snooze.lease, defer(snooze.delay_ms, Defer::Snooze), &[])
+                report_without_result(&snooze.lease, defer(snooze.delay_ms, Defer::Snooze), &[])
             }
-            Report::Release(release) => plain(&release.lease, defer(0, Defer::Release), &[]),
+            Report::Release(release) => {
+                report_without_result(&release.lease, defer(0, Defer::Release), &[])
+            }
             Report::Heartbeat(beat) => {
                 let lease_ms = beat.lease_ms.unwrap_or(0);
-                plain(&beat.lease, ReportKind::Heartbeat { lease_ms }, &[])
+                report_without_result(&beat.lease, ReportKind::Heartbeat { lease_ms }, &[])
             }
         }
     }
@@ -211,58 +217,47 @@ impl Report<'_> {
 impl Report<'_> {
     fn attachments(&self) -> &[String] {
         match self {
-            Report::Complete(done) => &done.attachments,
+            Report::Complete(completion) => &completion.attachments,
             _ => &[],
         }
     }
 }
 
-fn lease(text: &str) -> Result<Lease, QueueError> {
+fn parse_lease(text: &str) -> Result<Lease, QueueError> {
     text.parse().map_err(|reason| invalid("lease", reason))
 }
 
 /// A report with its lease decoded, and the manifest of the attachments that it names.
-async fn read<'s>(
+async fn resolve_report<'s>(
     queues: &Queues,
     tenant: &str,
     report: &'s Report<'_>,
-) -> Result<
-    (
-        [u8; 16],
-        (&'s str, ReportKind, &'s [u8], Format),
-        Option<Manifest>,
-    ),
-    QueueError,
-> {
-    let told = report.told()?;
-    let lease = lease(told.0)?.to_bytes();
-    let manifest = queue::manifest(queues, tenant, &lease, report.attachments()).await?;
-    Ok((lease, told, manifest))
+) -> Result<([u8; 16], (&'s str, ReportKind, &'s [u8], Format), Option<Manifest>), QueueError> {
+    let parsed = report.parse()?;
+    let lease = parse_lease(parsed.0)?.to_bytes();
+    let manifest = queue::find_manifest(queues, tenant, &lease, report.attachments()).await?;
+    Ok((lease, parsed, manifest))
 }
 
 /// Submits one report on the task of the path.
-async fn say(
+async fn submit_report(
     queues: &Queues,
     caller: &Caller,
     id: &str,
     report: Report<'_>,
 ) -> Result<StatusCode, Problem> {
-    let id = queue::id(id)?;
-    let (text, said, content, format) = report.told()?;
-    let lease = lease(text)?;
-    if !lease.is_of(id) {
+    let id = queue::parse_task_id(id)?;
+    let (text, kind, content, format) = report.parse()?;
+    let lease = parse_lease(text)?;
+    if !lease.belongs_to(id) {
         return Err(invalid("lease", format!("it is not a lease of task {id}")).into());
     }
     let lease = lease.to_bytes();
-    let manifest = queue::manifest(queues, caller.tenant(), &lease, report.attachments()).await?;
-    let word = ReportItem {
-        lease: &lease,
-        said,
-        text: content,
-        format,
-        manifest: manifest.as_ref(),
-    };
-    let outcomes = queue::report(queues, caller, std::iter::once(Ok(word))).await?;
+    let manifest =
+        queue::find_manifest(queues, caller.tenant(), &lease, report.attachments()).await?;
+    let item =
+        ReportItem { lease: &lease, kind, text: content, format, manifest: manifest.as_ref() };
+    let outcomes = queue::report_tasks(queues, caller, std::iter::once(Ok(item))).await?;
     // An outcome is missing only where the engine is gone.
     let outcome = outcomes.into_iter().next();
     outcome.unwrap_or(Err(QueueError::Stopping))?;
@@ -287,7 +282,7 @@ pub(super) async fn complete_task(
     Path(id): Path<String>,
     body: JsonText,
 ) -> Result<StatusCode, Problem> {
-    say(&queues, &caller, &id, Report::Complete(body.read()?)).await
+    submit_report(&queues, &caller, &id, Report::Complete(body.read()?)).await
 }
 
 /// Fail an attempt
@@ -308,7 +303,7 @@ pub(super) async fn fail_task(
     Path(id): Path<String>,
     body: JsonText,
 ) -> Result<StatusCode, Problem> {
-    say(&queues, &caller, &id, Report::Fail(body.read()?)).await
+    submit_report(&queues, &caller, &id, Report::Fail(body.read()?)).await
 }
 
 /// Retry a task later
@@ -328,7 +323,7 @@ pub(super) async fn nack_task(
     Path(id): Path<String>,
     body: JsonText,
 ) -> Result<StatusCode, Problem> {
-    say(&queues, &caller, &id, Report::Nack(body.read()?)).await
+    submit_report(&queues, &caller, &id, Report::Nack(body.read()?)).await
 }
 
 /// Postpone a task
@@ -348,7 +343,7 @@ pub(super) async fn snooze_task(
     Path(id): Path<String>,
     body: JsonText,
 ) -> Result<StatusCode, Problem> {
-    say(&queues, &caller, &id, Report::Snooze(body.read()?)).await
+    submit_report(&queues, &caller, &id, Report::Snooze(body.read()?)).await
 }
 
 /// Release a task
@@ -369,7 +364,7 @@ pub(super) async fn release_task(
     Path(id): Path<String>,
     body: JsonText,
 ) -> Result<StatusCode, Problem> {
-    say(&queues, &caller, &id, Report::Release(body.read()?)).await
+    submit_report(&queues, &caller, &id, Report::Release(body.read()?)).await
 }
 
 /// Extend the lease of a task
@@ -389,7 +384,7 @@ pub(super) async fn heartbeat_task(
     Path(id): Path<String>,
     body: JsonText,
 ) -> Result<StatusCode, Problem> {
-    say(&queues, &caller, &id, Report::Heartbeat(body.read()?)).await
+    submit_report(&queues, &caller, &id, Report::Heartbeat(body.read()?)).await
 }
 
 /// Report the outcomes of several tasks
@@ -410,21 +405,21 @@ pub(super) async fn report(
 ) -> Result<Response, Problem> {
     let reports: Vec<Report<'_>> = body.read()?;
     check_batch(reports.len())?;
-    let mut all = Vec::with_capacity(reports.len());
+    let mut resolved = Vec::with_capacity(reports.len());
     for report in &reports {
-        all.push(read(&queues, caller.tenant(), report).await);
+        resolved.push(resolve_report(&queues, caller.tenant(), report).await);
     }
-    let words = all.iter().map(|told| match told {
-        Ok((lease, (_, said, text, format), manifest)) => Ok(ReportItem {
+    let words = resolved.iter().map(|result| match result {
+        Ok((lease, (_, kind, text, format), manifest)) => Ok(ReportItem {
             lease,
-            said: *said,
+            kind: *kind,
             text,
             format: *format,
             manifest: manifest.as_ref(),
         }),
         Err(error) => Err(error.clone()),
     });
-    let outcomes = queue::report(&queues, &caller, words).await?;
+    let outcomes = queue::report_tasks(&queues, &caller, words).await?;
     let items = outcomes.into_iter().map(ReportOutcome::from).collect();
     Ok(Json(ReportOutcomes { items }).into_response())
 }

@@ -9,8 +9,8 @@ use egret_series::{Series, SnapshotOf};
 use http::StatusCode;
 use serde_json::json;
 
-use super::parameters::{Parameters, invalid, without_selector};
-use super::state::success;
+use super::parameters::{Parameters, invalid_parameter, missing_selector};
+use super::state::success_response;
 use super::tenant_access::DefaultTenantAccess;
 use crate::problem::Problem;
 
@@ -37,12 +37,12 @@ pub(super) async fn delete_series(
 ) -> Result<StatusCode, Problem> {
     let selectors = parameters.selectors()?;
     if selectors.is_empty() {
-        return Err(without_selector().into());
+        return Err(missing_selector().into());
     }
     let start = parameters.time("start")?.unwrap_or(TimeMs::MIN);
     let end = parameters.time("end")?.unwrap_or(TimeMs::MAX);
     if end < start {
-        return Err(invalid("end", "end timestamp must not be before start time").into());
+        return Err(invalid_parameter("end", "end timestamp must not be before start time").into());
     }
     series.delete(selectors, TimeSpan { start, end }).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -81,11 +81,8 @@ pub(super) async fn snapshot(
     _: DefaultTenantAccess,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
-    let of = if parameters.flag("skip_head")? {
-        SnapshotOf::Blocks
-    } else {
-        SnapshotOf::Everything
-    };
-    let name = series.snapshot(of).await?;
-    Ok(success(&json!({ "name": name })))
+    let contents =
+        if parameters.flag("skip_head")? { SnapshotOf::Blocks } else { SnapshotOf::Everything };
+    let name = series.snapshot(contents).await?;
+    Ok(success_response(&json!({ "name": name })))
 }

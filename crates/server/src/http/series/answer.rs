@@ -20,7 +20,7 @@ use super::json::{
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// The warning in an answer that `limit` has cut.
-pub(super) const TRUNCATED: &str = "results truncated due to limit";
+pub(super) const TRUNCATED_WARNING: &str = "results truncated due to limit";
 
 /// The results that are not written yet.
 enum Rows {
@@ -34,20 +34,20 @@ enum Rows {
 struct ResponseEncoder {
     rows: Rows,
     has_row: bool,
-    next: Vec<u8>,
+    buffer: Vec<u8>,
     /// The end of the body; `None` once it is written.
-    end: Option<Vec<u8>>,
+    tail: Option<Vec<u8>>,
 }
 
 /// Encodes an answer as a response, with at most `limit` series.
 pub(super) fn respond(answer: Answer, limit: usize) -> Response {
-    let mut written = ResponseEncoder::new(answer, limit);
-    let first = written.next().unwrap_or_default();
-    let body = match written.end {
+    let mut encoder = ResponseEncoder::new(answer, limit);
+    let first = encoder.next().unwrap_or_default();
+    let body = match encoder.tail {
         None => Body::from(first),
         Some(_) => {
-            let all = std::iter::once(first).chain(written);
-            Body::from_stream(stream::iter(all.map(Ok::<_, Infallible>)))
+            let chunks = std::iter::once(first).chain(encoder);
+            Body::from_stream(stream::iter(chunks.map(Ok::<_, Infallible>)))
         }
     };
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
@@ -55,65 +55,55 @@ pub(super) fn respond(answer: Answer, limit: usize) -> Response {
 
 impl ResponseEncoder {
     fn new(answer: Answer, limit: usize) -> Self {
-        let Answer {
-            result,
-            mut warnings,
-            infos,
-            is_ordered,
-        } = answer;
-        let (kind, brackets) = match &result {
+        let Answer { result, mut warnings, infos, is_ordered } = answer;
+        let (kind, is_list) = match &result {
             QueryResult::Scalar(..) => ("scalar", false),
             QueryResult::Text(..) => ("string", false),
             QueryResult::Vector(_) => ("vector", true),
             QueryResult::Matrix(_) => ("matrix", true),
         };
-        let mut next = Vec::with_capacity(4 << 10);
-        next.extend_from_slice(b"{\"status\":\"success\",\"data\":{\"resultType\":");
-        append_text(kind, &mut next);
-        next.extend_from_slice(b",\"result\":");
+        let mut buffer = Vec::with_capacity(4 << 10);
+        buffer.extend_from_slice(b"{\"status\":\"success\",\"data\":{\"resultType\":");
+        append_text(kind, &mut buffer);
+        buffer.extend_from_slice(b",\"result\":");
         let mut is_truncated = false;
         let rows = match result {
             QueryResult::Scalar(time_ms, value) => {
-                append_scalar(time_ms, value, &mut next);
+                append_scalar(time_ms, value, &mut buffer);
                 Rows::None
             }
             QueryResult::Text(time_ms, text) => {
-                next.push(b'[');
-                append_time(time_ms, &mut next);
-                next.push(b',');
-                append_text(&text, &mut next);
-                next.push(b']');
+                buffer.push(b'[');
+                append_time(time_ms, &mut buffer);
+                buffer.push(b',');
+                append_text(&text, &mut buffer);
+                buffer.push(b']');
                 Rows::None
             }
             QueryResult::Vector(mut samples) => {
                 if samples.len() > limit && !is_ordered {
                     samples.sort_by(|a, b| a.labels.cmp(&b.labels));
                 }
-                Rows::Vector(first(samples, limit, &mut is_truncated))
+                Rows::Vector(truncate(samples, limit, &mut is_truncated))
             }
-            QueryResult::Matrix(series) => Rows::Matrix(first(series, limit, &mut is_truncated)),
+            QueryResult::Matrix(series) => Rows::Matrix(truncate(series, limit, &mut is_truncated)),
         };
         if is_truncated {
-            warnings.push(TRUNCATED.to_owned());
+            warnings.push(TRUNCATED_WARNING.to_owned());
         }
-        let mut end = Vec::new();
-        if brackets {
-            next.push(b'[');
-            end.push(b']');
+        let mut tail = Vec::new();
+        if is_list {
+            buffer.push(b'[');
+            tail.push(b']');
         }
-        end.push(b'}');
-        append_end(&warnings, &infos, &mut end);
-        Self {
-            rows,
-            has_row: false,
-            next,
-            end: Some(end),
-        }
+        tail.push(b'}');
+        append_end(&warnings, &infos, &mut tail);
+        Self { rows, has_row: false, buffer, tail: Some(tail) }
     }
 
     /// Writes the next series; `false` when there is none.
     fn write_row(&mut self) -> bool {
-        let out = &mut self.next;
+        let out = &mut self.buffer;
         match &mut self.rows {
             Rows::Vector(samples) => {
                 let Some(sample) = samples.next() else {
@@ -139,21 +129,21 @@ impl Iterator for ResponseEncoder {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
-        let end = self.end.as_ref()?.len();
-        while self.next.len() + end < CHUNK_BYTES {
+        let tail_bytes = self.tail.as_ref()?.len();
+        while self.buffer.len() + tail_bytes < CHUNK_BYTES {
             if !self.write_row() {
-                self.next.extend(self.end.take().into_iter().flatten());
+                self.buffer.extend(self.tail.take().into_iter().flatten());
                 break;
             }
         }
-        Some(std::mem::take(&mut self.next).into())
+        Some(std::mem::take(&mut self.buffer).into())
     }
 }
 
-fn first<T>(mut all: Vec<T>, limit: usize, is_truncated: &mut bool) -> IntoIter<T> {
-    *is_truncated = all.len() > limit;
-    all.truncate(limit);
-    all.into_iter()
+fn truncate<T>(mut rows: Vec<T>, limit: usize, is_truncated: &mut bool) -> IntoIter<T> {
+    *is_truncated = rows.len() > limit;
+    rows.truncate(limit);
+    rows.into_iter()
 }
 
 fn begin_row(has_row: &mut bool, out: &mut Vec<u8>) {

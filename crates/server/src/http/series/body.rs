@@ -26,9 +26,9 @@ pub(super) enum Encoding {
 
 impl Encoding {
     /// Reads the encoding from the headers.
-    pub(super) fn of(headers: &HeaderMap) -> Result<Self, RequestError> {
-        let named = headers.get(header::CONTENT_ENCODING);
-        match named.map(|name| name.as_bytes()) {
+    pub(super) fn from_headers(headers: &HeaderMap) -> Result<Self, RequestError> {
+        let header = headers.get(header::CONTENT_ENCODING);
+        match header.map(|name| name.as_bytes()) {
             None | Some(b"" | b"identity") => Ok(Self::Plain),
             Some(b"gzip") => Ok(Self::Gzip),
             Some(other) => Err(RequestError::MediaType {
@@ -39,11 +39,8 @@ impl Encoding {
     }
 }
 
-fn broken(error: &std::io::Error) -> WireError {
-    WireError::Compression {
-        encoding: "gzip",
-        problem: error.to_string(),
-    }
+fn compression_error(error: &std::io::Error) -> WireError {
+    WireError::Compression { encoding: "gzip", problem: error.to_string() }
 }
 
 /// A larger body is worked on by a thread that may be busy for long, so that other requests need
@@ -55,7 +52,7 @@ const LARGE_BYTES: usize = 1 << 20;
 const LARGE_GZIP_BYTES: usize = 32 << 10;
 
 /// Runs `work` on a body; for a large one on a blocking thread.
-pub(super) async fn taken_in<T, Work>(
+pub(super) async fn process_body<T, Work>(
     body: Bytes,
     work: impl FnOnce(Bytes) -> Work + Send + 'static,
 ) -> Result<T, SeriesError>
@@ -67,15 +64,15 @@ where
         return work(body).await;
     }
     let runtime = Handle::current();
-    apart(move || runtime.block_on(work(body))).await
+    run_blocking(move || runtime.block_on(work(body))).await
 }
 
 /// Runs long work on a blocking thread.
-async fn apart<T: Send + 'static, E: From<SeriesError> + Send + 'static>(
+async fn run_blocking<T: Send + 'static, E: From<SeriesError> + Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, E> {
     match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
+        Ok(result) => result,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Err(_) => Err(SeriesError::Stopping.into()),
     }
@@ -87,20 +84,23 @@ pub(super) fn request_limit(config: &SeriesConfig) -> Limit {
 }
 
 /// Reads a whole body, and decompresses it. Both are counted as memory of the request's token.
-pub(super) async fn read_whole(request: Request, config: &SeriesConfig) -> Result<Bytes, Problem> {
-    let encoding = Encoding::of(request.headers())?;
-    let memory = BodyMemory::of(&request);
+pub(super) async fn read_decompressed(
+    request: Request,
+    config: &SeriesConfig,
+) -> Result<Bytes, Problem> {
+    let encoding = Encoding::from_headers(request.headers())?;
+    let memory = BodyMemory::from_request(&request);
     let body = read_bounded(request, request_limit(config)).await?;
     if encoding == Encoding::Plain {
         return Ok(body);
     }
     let limit = decoded_limit(config);
-    let plain = if body.len() <= LARGE_GZIP_BYTES {
+    let decompressed = if body.len() <= LARGE_GZIP_BYTES {
         decompress(&body, limit, &memory)
     } else {
-        apart(move || decompress(&body, limit, &memory)).await
+        run_blocking(move || decompress(&body, limit, &memory)).await
     };
-    plain.map_err(|problem| *problem)
+    decompressed.map_err(|problem| *problem)
 }
 
 impl From<SeriesError> for Box<Problem> {
@@ -112,7 +112,7 @@ impl From<SeriesError> for Box<Problem> {
 /// Reads a whole body that is a block of snappy. Reserves memory for its decoded size as well; it
 /// is decoded later.
 pub(super) async fn read_snappy(request: Request, config: &SeriesConfig) -> Result<Bytes, Problem> {
-    let memory = BodyMemory::of(&request);
+    let memory = BodyMemory::from_request(&request);
     let body = read_bounded(request, request_limit(config)).await?;
     // A body whose length cannot be read, or is too large, is refused before it is decoded.
     let decoded_bytes = snappy::decoded_bytes(&body).unwrap_or_default();
@@ -131,23 +131,23 @@ fn decoded_limit(config: &SeriesConfig) -> Limit {
 const DECODED_STEP_BYTES: usize = 64 << 10;
 
 fn decompress(body: &[u8], limit: Limit, memory: &BodyMemory) -> Result<Bytes, Box<Problem>> {
-    let mut plain = Vec::new();
+    let mut decompressed = Vec::new();
     let mut decoder = MultiGzDecoder::new(body);
     loop {
         // Memory grows by a quarter, each time after it was reserved: a body that decompresses to a
         // thousand times its size cannot exceed the quota.
-        let step = (plain.len() / 4).max(DECODED_STEP_BYTES);
+        let step = (decompressed.len() / 4).max(DECODED_STEP_BYTES);
         let reserved = memory.reserve(step as u64);
         reserved.map_err(|error| Box::new(Problem::from(error)))?;
-        plain.reserve_exact(step);
+        decompressed.reserve_exact(step);
         let mut piece = decoder.by_ref().take(step as u64);
         let read = piece
-            .read_to_end(&mut plain)
-            .map_err(|error| SeriesError::from(broken(&error)))?;
-        let size = limit.check(plain.len() as u64);
+            .read_to_end(&mut decompressed)
+            .map_err(|error| SeriesError::from(compression_error(&error)))?;
+        let size = limit.check(decompressed.len() as u64);
         size.map_err(|error| SeriesError::from(WireError::from(error)))?;
         if read < step {
-            return Ok(plain.into());
+            return Ok(decompressed.into());
         }
     }
 }
@@ -171,7 +171,7 @@ impl Decoder {
         match self {
             Self::Plain => Ok(piece),
             Self::Gzip(decoder) => {
-                decoder.write_all(&piece).map_err(|error| broken(&error))?;
+                decoder.write_all(&piece).map_err(|error| compression_error(&error))?;
                 Ok(std::mem::take(decoder.get_mut()).into())
             }
         }
@@ -182,7 +182,7 @@ impl Decoder {
         match self {
             Self::Plain => Ok(Bytes::new()),
             Self::Gzip(decoder) => {
-                let rest = decoder.finish().map_err(|error| broken(&error))?;
+                let rest = decoder.finish().map_err(|error| compression_error(&error))?;
                 Ok(rest.into())
             }
         }

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::error::SendTimeoutError;
 pub(super) const CHUNK_BYTES: usize = 256 << 10;
 
 /// Chunks that may wait for a client that reads slowly; then writing them waits as well.
-const CHUNKS_WAITING: usize = 4;
+const QUEUED_CHUNKS_MAX: usize = 4;
 
 /// How long a chunk waits at most for the client to take an earlier one. The thread that writes the
 /// answer holds a list of blocks and a query slot, which other queries need.
@@ -31,18 +31,18 @@ enum Chunk {
 /// this is dropped before [`Chunks::finish`].
 pub(super) struct Chunks {
     /// `None` once the response was aborted.
-    to: Option<mpsc::Sender<Chunk>>,
+    sender: Option<mpsc::Sender<Chunk>>,
     wait_max: Duration,
 }
 
 /// Creates a streamed body and its sending side.
-pub(super) fn body() -> (Chunks, Body) {
-    body_waiting(CHUNK_WAIT_MAX)
+pub(super) fn streamed_body() -> (Chunks, Body) {
+    streamed_body_with_wait(CHUNK_WAIT_MAX)
 }
 
-fn body_waiting(wait_max: Duration) -> (Chunks, Body) {
-    let (to, written) = mpsc::channel(CHUNKS_WAITING);
-    let chunks = stream::try_unfold(Some(written), |written| async move {
+fn streamed_body_with_wait(wait_max: Duration) -> (Chunks, Body) {
+    let (sender, receiver) = mpsc::channel(QUEUED_CHUNKS_MAX);
+    let chunks = stream::try_unfold(Some(receiver), |written| async move {
         let Some(mut written) = written else {
             return Ok(None);
         };
@@ -52,15 +52,15 @@ fn body_waiting(wait_max: Duration) -> (Chunks, Body) {
             None => Err(io::Error::other("the response was aborted")),
         }
     });
-    let to = Some(to);
-    (Chunks { to, wait_max }, Body::from_stream(chunks))
+    let to = Some(sender);
+    (Chunks { sender: to, wait_max }, Body::from_stream(chunks))
 }
 
 impl Chunks {
     /// Sends a chunk; blocks the thread while too many chunks wait. Breaks if the client has
     /// disconnected, or reads nothing.
     pub(crate) fn send(&mut self, chunk: Bytes) -> ControlFlow<()> {
-        let Some(to) = &self.to else {
+        let Some(to) = &self.sender else {
             return ControlFlow::Break(());
         };
         let sent = to.send_timeout(Chunk::More(chunk), self.wait_max);
@@ -74,23 +74,23 @@ impl Chunks {
                 condition::occur("answers_broken_off", "slow clients", reason, message);
             }
         }
-        self.break_off()
+        self.abort()
     }
 
     /// Aborts an incomplete response.
-    pub(crate) fn break_off(&mut self) -> ControlFlow<()> {
-        self.to = None;
+    pub(crate) fn abort(&mut self) -> ControlFlow<()> {
+        self.sender = None;
         ControlFlow::Break(())
     }
 
     /// Whether the response was aborted.
-    pub(crate) fn is_broken_off(&self) -> bool {
-        self.to.is_none()
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.sender.is_none()
     }
 
     /// Sends the last chunk, which completes the response unless it was aborted.
     pub(crate) async fn finish(self, rest: Bytes) {
-        if let Some(to) = self.to {
+        if let Some(to) = self.sender {
             // The client may have left.
             let _ = to.send(Chunk::Last(rest)).await;
         }

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::problem::Problem;
 
 /// The status "client closed request" of nginx, which Prometheus uses for cancelled queries.
-const CANCELED: u16 = 499;
+const CANCELED_STATUS: u16 = 499;
 
 /// All values of `errorType`.
 pub(crate) const ERROR_TYPES: [&str; 10] = [
@@ -24,13 +24,13 @@ pub(crate) const ERROR_TYPES: [&str; 10] = [
 ];
 
 /// Whether errors of this path are to be Prometheus's.
-pub(crate) fn is_prometheus(path: &str) -> bool {
+pub(crate) fn is_prometheus_path(path: &str) -> bool {
     path.starts_with("/prometheus/")
 }
 
 /// Renders a problem as Prometheus would.
-pub(crate) fn render(problem: Problem) -> Response {
-    let (status, error_type) = named(&problem);
+pub(crate) fn render_problem(problem: Problem) -> Response {
+    let (status, error_type) = status_and_type(&problem);
     let body = json!({"status": "error", "errorType": error_type, "error": problem.detail});
     let mut response = (status, body.to_string()).into_response();
     let headers = response.headers_mut();
@@ -47,11 +47,11 @@ pub(crate) fn render(problem: Problem) -> Response {
 }
 
 /// Status and `errorType`. A query that has no answer has a status of its own at Prometheus.
-fn named(problem: &Problem) -> (StatusCode, &'static str) {
+fn status_and_type(problem: &Problem) -> (StatusCode, &'static str) {
     let number = match problem.code.as_str() {
         "query_failed" | "query_over_budget" => 422,
         "query_timed_out" | "request_timed_out" => 503,
-        "query_canceled" => CANCELED,
+        "query_canceled" => CANCELED_STATUS,
         _ => problem.status,
     };
     let error_type = match number {
@@ -60,7 +60,7 @@ fn named(problem: &Problem) -> (StatusCode, &'static str) {
         404 => "not_found",
         406 => "not_acceptable",
         422 => "execution",
-        CANCELED => "canceled",
+        CANCELED_STATUS => "canceled",
         503 if problem.status == 504 => "timeout",
         429 | 503 => "unavailable",
         500.. => "internal",

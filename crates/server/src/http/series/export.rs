@@ -16,7 +16,7 @@ use egret_series::{SampleVisitor, Scope, Series};
 use http::header;
 
 use super::chunks::{self, CHUNK_BYTES, Chunks};
-use super::parameters::{Parameters, invalid};
+use super::parameters::{Parameters, invalid_parameter};
 use super::tenant_access::DefaultTenantAccess;
 use crate::problem::Problem;
 
@@ -31,11 +31,8 @@ enum Format {
 
 impl Format {
     fn append(&mut self, labels: &Labels, samples: &SeriesSamples) {
-        let numbers = samples
-            .times_ms
-            .iter()
-            .zip(&samples.values)
-            .map(|(time_ms, value)| (*time_ms, *value));
+        let numbers =
+            samples.times_ms.iter().zip(&samples.values).map(|(time_ms, value)| (*time_ms, *value));
         // Only JSON has a way to say that a series has ended.
         let numbers = numbers.filter(|(_, value)| !is_stale(*value));
         match self {
@@ -66,12 +63,14 @@ impl Format {
     }
 
     /// Takes the next chunk, once it is large enough.
-    fn chunk(&mut self) -> Option<Bytes> {
+    fn take_chunk(&mut self) -> Option<Bytes> {
         match self {
             Self::Prometheus(text) | Self::JsonLines(text) | Self::Csv(_, text) => {
                 (text.len() >= CHUNK_BYTES).then(|| std::mem::take(text).into())
             }
-            Self::Parquet(writer) => (writer.len() >= CHUNK_BYTES).then(|| writer.take().into()),
+            Self::Parquet(writer) => {
+                (writer.len() >= CHUNK_BYTES).then(|| writer.take_bytes().into())
+            }
         }
     }
 
@@ -133,43 +132,43 @@ pub(super) async fn export(
             let (mut labels, _) = series.label_names(scope.clone(), usize::MAX).await?;
             labels.retain(|name| name != METRIC_NAME);
             let mut head = String::new();
-            table::append_head(&labels, &mut head);
+            table::append_header(&labels, &mut head);
             Format::Csv(labels, head)
         }
         other => {
-            let why =
+            let reason =
                 format_args!("{other:?} is not one of jsonl, csv, prometheus, parquet").to_string();
-            return Err(invalid("format", why).into());
+            return Err(invalid_parameter("format", reason).into());
         }
     };
     if !format.has_histograms()
         && let Some(labels) = series.first_with_histograms(scope.clone()).await?
     {
-        return Err(without_histograms(&labels).into());
+        return Err(histograms_unsupported(&labels).into());
     }
     let kind = format.content_type();
-    let (chunks, body) = chunks::body();
+    let (chunks, body) = chunks::streamed_body();
     let writer = SampleWriter { format, chunks };
     tokio::spawn(async move {
         match series.visit_samples(scope, writer).await {
             Ok(SampleWriter { format, chunks }) => chunks.finish(format.finish()).await,
             // The answer has begun: breaking it off is all that is left.
-            Err(error) => broken_off(error),
+            Err(error) => report_abort(error),
         }
     });
     Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
 }
 
-fn broken_off(error: impl std::fmt::Display) {
+fn report_abort(error: impl std::fmt::Display) {
     let message = "an export was aborted";
     condition::occur("answers_broken_off", "exports of series", error, message);
 }
 
-fn without_histograms(labels: &Labels) -> QueryError {
-    let why = format_args!(
+fn histograms_unsupported(labels: &Labels) -> QueryError {
+    let reason = format_args!(
         "{labels} has native histograms, which this format cannot represent: use jsonl or parquet"
     );
-    invalid("format", why)
+    invalid_parameter("format", reason)
 }
 
 /// Writes samples and sends them.
@@ -182,12 +181,12 @@ impl SampleVisitor for SampleWriter {
     fn visit(&mut self, labels: &Labels, samples: &SeriesSamples) -> ControlFlow<()> {
         if !self.format.has_histograms() && !samples.histograms.is_empty() {
             // They were written after the check at the start, and the response has begun.
-            let error = without_histograms(labels);
-            broken_off(error);
-            return self.chunks.break_off();
+            let error = histograms_unsupported(labels);
+            report_abort(error);
+            return self.chunks.abort();
         }
         self.format.append(labels, samples);
-        match self.format.chunk() {
+        match self.format.take_chunk() {
             Some(chunk) => self.chunks.send(chunk),
             None => ControlFlow::Continue(()),
         }

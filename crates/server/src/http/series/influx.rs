@@ -9,7 +9,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::body::{read_whole, taken_in};
+use super::body::{process_body, read_decompressed};
 use super::tenant_access::DefaultTenantAccess;
 use crate::error::RequestError;
 use crate::extract::Query;
@@ -71,20 +71,17 @@ route!(
 
 async fn write(
     series: &Series,
-    said: &InfluxParams,
+    params: &InfluxParams,
     request: Request,
 ) -> Result<Response, Problem> {
-    let precision = Precision::from_name(&said.precision);
+    let precision = Precision::from_name(&params.precision);
     let precision = precision.ok_or_else(|| RequestError::Parameter {
         place: "query",
-        message: format!(
-            "precision: `{}` is not one of ns, us, ms, s, m, h",
-            said.precision
-        ),
+        message: format!("precision: `{}` is not one of ns, us, ms, s, m, h", params.precision),
     })?;
-    let body = read_whole(request, series.config()).await?;
-    let (series, database) = (series.clone(), said.db.clone());
-    let written = taken_in(body, async move |body| {
+    let body = read_decompressed(request, series.config()).await?;
+    let (series, database) = (series.clone(), params.db.clone());
+    let written = process_body(body, async move |body| {
         let labels = [("db", database.as_str())];
         series.write_influx(&body, precision, &labels).await
     })

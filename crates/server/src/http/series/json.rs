@@ -76,10 +76,7 @@ pub(super) fn append_time(time_ms: TimeMs, out: &mut Vec<u8>) {
     if time_ms < 0 {
         out.push(b'-');
     }
-    let (seconds, rest) = (
-        time_ms.unsigned_abs() / 1_000,
-        time_ms.unsigned_abs() % 1_000,
-    );
+    let (seconds, rest) = (time_ms.unsigned_abs() / 1_000, time_ms.unsigned_abs() % 1_000);
     out.extend_from_slice(itoa::Buffer::new().format(seconds).as_bytes());
     if rest != 0 {
         let digit = |at: u64| b'0' + (at % 10) as u8;
@@ -154,8 +151,8 @@ pub(super) fn append_list<T>(
     mut append: impl FnMut(T, &mut Vec<u8>),
 ) {
     out.push(b'[');
-    for (at, item) in items.into_iter().enumerate() {
-        if at > 0 {
+    for (index, item) in items.into_iter().enumerate() {
+        if index > 0 {
             out.push(b',');
         }
         append(item, out);

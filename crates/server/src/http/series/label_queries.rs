@@ -9,25 +9,25 @@ use egret_series::{CardinalityStats, Cost, NameCount, Scope, Series};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::TRUNCATED;
+use super::answer::TRUNCATED_WARNING;
 use super::json::{append_end, append_labels, append_list, append_text, json};
-use super::parameters::{Parameters, invalid, read_time, without_selector};
+use super::parameters::{Parameters, invalid_parameter, missing_selector, read_time};
 use super::tenant_access::DefaultTenantAccess;
 use crate::error::RequestError;
 use crate::extract::{Json, Path, Query};
 use crate::problem::Problem;
 
 /// The largest number of entries of each list of a cardinality report.
-pub(super) const LISTED_MAX: usize = 10_000;
+pub(super) const ENTRIES_MAX: usize = 10_000;
 
 /// Prefix of a label name that is escaped because the path of a request could not hold it.
-const ESCAPED: &str = "U__";
+const ESCAPED_NAME_PREFIX: &str = "U__";
 
-fn scope(parameters: &Parameters) -> Result<Scope, QueryError> {
+fn read_scope(parameters: &Parameters) -> Result<Scope, QueryError> {
     let selectors = parameters.selectors()?;
     let selects_all = |selector: &Vec<LabelMatcher>| selector.iter().all(|one| one.matches(""));
     if selectors.iter().any(selects_all) {
-        return Err(invalid(
+        return Err(invalid_parameter(
             "match[]",
             "match[] must contain at least one non-empty matcher",
         ));
@@ -39,22 +39,22 @@ fn scope(parameters: &Parameters) -> Result<Scope, QueryError> {
     })
 }
 
-fn listed<T>(
+fn list_response<T>(
     series: &Series,
     items: Vec<T>,
-    more: bool,
+    has_more: bool,
     append: impl Fn(T, &mut Vec<u8>),
 ) -> Response {
     let mut body = b"{\"status\":\"success\",\"data\":".to_vec();
     append_list(items, &mut body, append);
-    let mut warnings = series.partial_data();
-    warnings.extend(more.then(|| TRUNCATED.to_owned()));
+    let mut warnings = series.partial_data_warnings();
+    warnings.extend(has_more.then(|| TRUNCATED_WARNING.to_owned()));
     append_end(&warnings, &[], &mut body);
     json(body)
 }
 
-fn texts(series: &Series, items: Vec<String>, more: bool) -> Response {
-    listed(series, items, more, |text, out| append_text(&text, out))
+fn text_list_response(series: &Series, items: Vec<String>, has_more: bool) -> Response {
+    list_response(series, items, has_more, |text, out| append_text(&text, out))
 }
 
 /// List series
@@ -75,14 +75,12 @@ pub(super) async fn series(
     _: DefaultTenantAccess,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
-    let scope = scope(&parameters)?;
+    let scope = read_scope(&parameters)?;
     if scope.selectors.is_empty() {
-        return Err(without_selector().into());
+        return Err(missing_selector().into());
     }
-    let (items, more) = series.series(scope, parameters.limit()?).await?;
-    Ok(listed(&series, items, more, |labels, out| {
-        append_labels(&labels, out)
-    }))
+    let (items, has_more) = series.series(scope, parameters.limit()?).await?;
+    Ok(list_response(&series, items, has_more, |labels, out| append_labels(&labels, out)))
 }
 
 /// List the names of labels
@@ -101,9 +99,9 @@ pub(super) async fn labels(
     _: DefaultTenantAccess,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
-    let scope = scope(&parameters)?;
-    let (items, more) = series.label_names(scope, parameters.limit()?).await?;
-    Ok(texts(&series, items, more))
+    let scope = read_scope(&parameters)?;
+    let (items, has_more) = series.label_names(scope, parameters.limit()?).await?;
+    Ok(text_list_response(&series, items, has_more))
 }
 
 /// List the values of a label
@@ -123,34 +121,32 @@ pub(super) async fn label_values(
     Path(name): Path<String>,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
-    let scope = scope(&parameters)?;
-    let name = unescaped(&name).unwrap_or(name);
+    let scope = read_scope(&parameters)?;
+    let name = unescape_name(&name).unwrap_or(name);
     if name.is_empty() {
         let message = "invalid label name: \"\"".to_owned();
         return Err(QueryError::Invalid { message }.into());
     }
-    let (items, more) = series
-        .label_values(name, scope, parameters.limit()?)
-        .await?;
-    Ok(texts(&series, items, more))
+    let (items, has_more) = series.label_values(name, scope, parameters.limit()?).await?;
+    Ok(text_list_response(&series, items, has_more))
 }
 
 /// Undoes Prometheus's escaping of names: `__` is `_`, and `_2e_` the character with that number.
 /// `None` when the name is not escaped.
-fn unescaped(name: &str) -> Option<String> {
-    let mut rest = name.strip_prefix(ESCAPED)?;
-    let mut whole = String::new();
+fn unescape_name(name: &str) -> Option<String> {
+    let mut rest = name.strip_prefix(ESCAPED_NAME_PREFIX)?;
+    let mut result = String::new();
     while let Some((before, after)) = rest.split_once('_') {
-        whole.push_str(before);
+        result.push_str(before);
         let (number, after) = after.split_once('_')?;
-        whole.push(match number {
+        result.push(match number {
             "" => '_',
             number => char::from_u32(u32::from_str_radix(number, 16).ok()?)?,
         });
         rest = after;
     }
-    whole.push_str(rest);
-    Some(whole)
+    result.push_str(rest);
+    Some(result)
 }
 
 /// A name or pair, and a number.
@@ -253,7 +249,7 @@ fn ten() -> usize {
 const DAY_MS: TimeMs = 86_400_000;
 
 /// The requested time span.
-fn span(wanted: &CardinalityParams, now_ms: TimeMs) -> Result<TimeSpan, RequestError> {
+fn time_span(params: &CardinalityParams, now_ms: TimeMs) -> Result<TimeSpan, RequestError> {
     let time = |name: &str, text: &Option<String>| match text {
         None => Ok(None),
         Some(text) => read_time(text).map(Some).ok_or_else(|| {
@@ -262,8 +258,8 @@ fn span(wanted: &CardinalityParams, now_ms: TimeMs) -> Result<TimeSpan, RequestE
             RequestError::Parameter { place, message }
         }),
     };
-    let end = time("end", &wanted.end)?.unwrap_or(now_ms);
-    let start = time("start", &wanted.start)?.unwrap_or_else(|| end.saturating_sub(DAY_MS));
+    let end = time("end", &params.end)?.unwrap_or(now_ms);
+    let start = time("start", &params.start)?.unwrap_or_else(|| end.saturating_sub(DAY_MS));
     Ok(TimeSpan { start, end })
 }
 
@@ -277,22 +273,18 @@ fn span(wanted: &CardinalityParams, now_ms: TimeMs) -> Result<TimeSpan, RequestE
 pub(super) async fn cardinality(
     State(series): State<Series>,
     _: DefaultTenantAccess,
-    Query(wanted): Query<CardinalityParams>,
+    Query(params): Query<CardinalityParams>,
 ) -> Result<Json<CardinalityReport>, Problem> {
-    if !(1..=LISTED_MAX).contains(&wanted.top) {
-        let message = format!("top: {} is not in the range 1 to {LISTED_MAX}", wanted.top);
-        return Err(RequestError::Parameter {
-            place: "query",
-            message,
-        }
-        .into());
+    if !(1..=ENTRIES_MAX).contains(&params.top) {
+        let message = format!("top: {} is not in the range 1 to {ENTRIES_MAX}", params.top);
+        return Err(RequestError::Parameter { place: "query", message }.into());
     }
-    let span = span(&wanted, series.now_ms())?;
-    let found = series.cardinality(span, wanted.top).await?;
-    Ok(Json(report(found)))
+    let span = time_span(&params, series.now_ms())?;
+    let stats = series.cardinality(span, params.top).await?;
+    Ok(Json(to_report(stats)))
 }
 
-fn report(found: CardinalityStats) -> CardinalityReport {
+fn to_report(stats: CardinalityStats) -> CardinalityReport {
     let counts = |all: Vec<NameCount>| {
         let count = |NameCount { name, count }| Count { name, count };
         all.into_iter().map(count).collect()
@@ -309,19 +301,19 @@ fn report(found: CardinalityStats) -> CardinalityReport {
         from: Timestamp::from_micros(from_ms.saturating_mul(1_000)),
         new_series,
     };
-    let largest = found.largest;
+    let largest = stats.largest;
     CardinalityReport {
-        series: found.series,
-        new_series: found.new_series,
+        series: stats.series,
+        new_series: stats.new_series,
         pairs: largest.pairs,
         names: largest.names,
         series_by_metric: counts(largest.series_by_metric),
         values_by_name: counts(largest.values_by_name),
         bytes_by_name: counts(largest.bytes_by_name),
         series_by_pair: counts(largest.series_by_pair),
-        costs_by_metric: found.costs.into_iter().map(cost).collect(),
-        period_ms: found.period_ms,
-        churn: found.new_by_period.into_iter().map(churn).collect(),
+        costs_by_metric: stats.costs.into_iter().map(cost).collect(),
+        period_ms: stats.period_ms,
+        churn: stats.new_by_period.into_iter().map(churn).collect(),
     }
 }
 

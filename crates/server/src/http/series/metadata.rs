@@ -11,12 +11,16 @@ use super::tenant_access::DefaultTenantAccess;
 use crate::problem::Problem;
 
 /// A whole number; `None` when it is missing.
-pub(super) fn whole(parameters: &Parameters, name: &str) -> Result<Option<i64>, QueryError> {
+pub(super) fn parse_integer(
+    parameters: &Parameters,
+    name: &str,
+) -> Result<Option<i64>, QueryError> {
     match parameters.text(name) {
         "" => Ok(None),
-        text => text.parse().map(Some).map_err(|_| QueryError::Invalid {
-            message: format!("{name} must be a number"),
-        }),
+        text => text
+            .parse()
+            .map(Some)
+            .map_err(|_| QueryError::Invalid { message: format!("{name} must be a number") }),
     }
 }
 
@@ -39,42 +43,42 @@ pub(super) async fn metadata(
     _: DefaultTenantAccess,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
-    let most = |limit: Option<i64>| limit.and_then(|limit| usize::try_from(limit).ok());
-    let limit = most(whole(&parameters, "limit")?).unwrap_or(usize::MAX);
-    let per_metric = most(whole(&parameters, "limit_per_metric")?)
+    let to_limit = |limit: Option<i64>| limit.and_then(|limit| usize::try_from(limit).ok());
+    let limit = to_limit(parse_integer(&parameters, "limit")?).unwrap_or(usize::MAX);
+    let per_metric = to_limit(parse_integer(&parameters, "limit_per_metric")?)
         .filter(|most| *most > 0)
         .unwrap_or(usize::MAX);
     let metric = Some(parameters.text("metric")).filter(|metric| !metric.is_empty());
     let mut body = b"{\"status\":\"success\",\"data\":{".to_vec();
     let found = series.metadata(metric, limit, per_metric);
-    for (at, (name, variants)) in found.iter().enumerate() {
-        if at > 0 {
+    for (index, (name, variants)) in found.iter().enumerate() {
+        if index > 0 {
             body.push(b',');
         }
         append_text(name, &mut body);
         body.push(b':');
-        append_list(variants, &mut body, |one, out| {
-            let said = one.description();
+        append_list(variants, &mut body, |entry, out| {
+            let description = entry.description();
             out.extend_from_slice(b"{\"type\":");
-            append_text(said.kind.as_str(), out);
+            append_text(description.kind.as_str(), out);
             out.extend_from_slice(b",\"unit\":");
-            append_text(said.unit, out);
+            append_text(description.unit, out);
             out.extend_from_slice(b",\"help\":");
-            append_text(said.help, out);
+            append_text(description.help, out);
             out.push(b'}');
         });
     }
     body.push(b'}');
-    let lacks: Vec<String> = series
-        .lacks_metadata()
+    let warnings: Vec<String> = series
+        .has_refused_metadata()
         .then(|| {
-            let most = series.config().metadata_bytes_max;
+            let bytes_max = series.config().metadata_bytes_max;
             format!(
-                "limit series.metadata_bytes_max is {most}: metadata of further metrics is not kept"
+                "limit series.metadata_bytes_max is {bytes_max}: metadata of further metrics is not kept"
             )
         })
         .into_iter()
         .collect();
-    append_end(&lacks, &[], &mut body);
+    append_end(&warnings, &[], &mut body);
     Ok(json(body))
 }

@@ -8,27 +8,27 @@ use egret_metrics_model::{LabelMatcher, Labels};
 use egret_promql::{QueryError, parse_selector};
 use egret_series::Monitor;
 use egret_series::core::metadata::Description;
-use egret_series::core::rules::{RuleFilter, RuleType, takes};
+use egret_series::core::rules::{RuleFilter, RuleType, matches_labels};
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::json::json as answer;
-use super::metadata::whole;
-use super::parameters::{Parameters, invalid};
+use super::metadata::parse_integer;
+use super::parameters::{Parameters, invalid_parameter};
 use super::tenant_access::DefaultTenantAccess;
 use crate::problem::Problem;
 
 /// The response to a successful request, with these data.
-pub(super) fn succeeded(data: &impl Serialize) -> Response {
+pub(super) fn success_response(data: &impl Serialize) -> Response {
     let mut body = b"{\"status\":\"success\",\"data\":".to_vec();
     serde_json::to_writer(&mut body, data).expect("writing JSON to memory cannot fail");
     body.push(b'}');
     answer(body)
 }
 
-fn texts(parameters: &Parameters, name: &str) -> Vec<String> {
-    parameters.all(name).map(str::to_owned).collect()
+fn values(parameters: &Parameters, name: &str) -> Vec<String> {
+    parameters.values(name).map(str::to_owned).collect()
 }
 
 fn rule_filter(parameters: &Parameters) -> Result<RuleFilter, QueryError> {
@@ -37,22 +37,19 @@ fn rule_filter(parameters: &Parameters) -> Result<RuleFilter, QueryError> {
         "alert" => Some(RuleType::Alert),
         "record" => Some(RuleType::Record),
         other => {
-            return Err(invalid(
-                "type",
-                format_args!("not supported value {other:?}"),
-            ));
+            return Err(invalid_parameter("type", format_args!("not supported value {other:?}")));
         }
     };
     let next = parameters.text("group_next_token");
     let groups_max = match parameters.text("group_limit") {
         "" if next.is_empty() => None,
         "" => {
-            let needed = "group_limit needs to be present in order to paginate over the groups";
-            return Err(invalid("group_next_token", needed));
+            let message = "group_limit needs to be present in order to paginate over the groups";
+            return Err(invalid_parameter("group_next_token", message));
         }
         text => match text.parse::<usize>() {
             Ok(0) => {
-                return Err(invalid(
+                return Err(invalid_parameter(
                     "group_limit",
                     "group_limit needs to be greater than 0",
                 ));
@@ -60,15 +57,15 @@ fn rule_filter(parameters: &Parameters) -> Result<RuleFilter, QueryError> {
             Ok(most) => Some(most),
             Err(_) => {
                 let needed = "group_limit needs to be a valid number";
-                return Err(invalid("group_limit", needed));
+                return Err(invalid_parameter("group_limit", needed));
             }
         },
     };
     Ok(RuleFilter {
         kind,
-        names: texts(parameters, "rule_name[]"),
-        groups: texts(parameters, "rule_group[]"),
-        files: texts(parameters, "file[]"),
+        names: values(parameters, "rule_name[]"),
+        groups: values(parameters, "rule_group[]"),
+        files: values(parameters, "file[]"),
         selectors: parameters.selectors()?,
         excludes_alerts: parameters.flag("exclude_alerts")?,
         groups_max,
@@ -101,10 +98,10 @@ pub(super) async fn rules(
     let filter = rule_filter(&parameters)?;
     let Some(rules) = monitor.rules().select(&filter) else {
         let token = filter.next.unwrap_or_default();
-        let problem = format_args!("invalid group_next_token '{token}'. were rule groups changed?");
-        return Err(invalid("group_next_token", problem).into());
+        let message = format_args!("invalid group_next_token '{token}'. were rule groups changed?");
+        return Err(invalid_parameter("group_next_token", message).into());
     };
-    Ok(succeeded(&rules))
+    Ok(success_response(&rules))
 }
 
 /// List alerts
@@ -114,7 +111,7 @@ pub(super) async fn rules(
     security(("token" = ["series:read"])),
     responses((status = 200, description = "The alerts.", content_type = "application/json")))]
 pub(super) async fn alerts(State(monitor): State<Monitor>, _: DefaultTenantAccess) -> Response {
-    succeeded(&monitor.alerts())
+    success_response(&monitor.alerts())
 }
 
 /// List the targets that are scraped
@@ -136,19 +133,19 @@ pub(super) async fn targets(
     let mut targets = monitor.targets();
     let pool = parameters.text("scrapePool");
     if !pool.is_empty() {
-        targets = targets.of_pool(pool);
+        targets = targets.for_pool(pool);
     }
     let targets = match parameters.text("state").to_ascii_lowercase().as_str() {
         "" | "any" => targets,
-        "active" => targets.active(),
-        "dropped" => targets.dropped(),
-        _ => targets.active().dropped(),
+        "active" => targets.only_active(),
+        "dropped" => targets.only_dropped(),
+        _ => targets.only_active().only_dropped(),
     };
-    succeeded(&targets)
+    success_response(&targets)
 }
 
 /// The labels of a target as an object.
-fn as_map(labels: &Labels) -> BTreeMap<&str, &str> {
+fn to_map(labels: &Labels) -> BTreeMap<&str, &str> {
     labels.iter().collect()
 }
 
@@ -169,42 +166,37 @@ pub(super) async fn target_metadata(
     _: DefaultTenantAccess,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
-    let limit = whole(&parameters, "limit")?;
+    let limit = parse_integer(&parameters, "limit")?;
     let limit = limit.and_then(|limit| usize::try_from(limit).ok());
     let matchers: Vec<LabelMatcher> = match parameters.text("match_target") {
         "" => Vec::new(),
         text => parse_selector(text)?,
     };
     let metric = parameters.text("metric");
-    let mut found = Vec::new();
-    for (labels, said) in monitor.target_metadata() {
-        if !takes(&matchers, &labels) {
+    let mut entries = Vec::new();
+    for (labels, descriptions) in monitor.target_metadata() {
+        if !matches_labels(&matchers, &labels) {
             continue;
         }
-        for one in said.iter() {
-            let Description {
-                metric: name,
-                kind,
-                unit,
-                help,
-            } = one.description();
+        for entry_metadata in descriptions.iter() {
+            let Description { metric: name, kind, unit, help } = entry_metadata.description();
             if !metric.is_empty() && metric != name {
                 continue;
             }
-            let mut entry = json!({"target": as_map(&labels), "type": kind.as_str(), "help": help, "unit": unit});
+            let mut entry = json!({"target": to_map(&labels), "type": kind.as_str(), "help": help, "unit": unit});
             if metric.is_empty() {
                 entry["metric"] = name.into();
             }
-            found.push(entry);
+            entries.push(entry);
         }
     }
-    found.truncate(limit.unwrap_or(usize::MAX));
-    if found.is_empty() {
+    entries.truncate(limit.unwrap_or(usize::MAX));
+    if entries.is_empty() {
         let (status, code) = (StatusCode::NOT_FOUND, "series_metadata_not_found");
         let detail = "specified metadata not found".to_owned();
         Err(Problem::new(status, code, detail, false))
     } else {
-        Ok(succeeded(&Value::Array(found)))
+        Ok(success_response(&Value::Array(entries)))
     }
 }
 
@@ -216,7 +208,7 @@ pub(super) async fn scrape_pools(
     State(monitor): State<Monitor>,
     _: DefaultTenantAccess,
 ) -> Response {
-    succeeded(&json!({"scrapePools": monitor.scrape_pools().await}))
+    success_response(&json!({"scrapePools": monitor.scrape_pools().await}))
 }
 
 /// List the Alertmanagers that alerts are sent to
@@ -228,7 +220,7 @@ pub(super) async fn alertmanagers(
     _: DefaultTenantAccess,
 ) -> Response {
     let active = monitor.alertmanagers();
-    succeeded(&json!({"activeAlertmanagers": active, "droppedAlertmanagers": []}))
+    success_response(&json!({"activeAlertmanagers": active, "droppedAlertmanagers": []}))
 }
 
 /// Get the configuration in force
@@ -239,7 +231,7 @@ pub(super) async fn alertmanagers(
     security(("token" = ["series:read"])),
     responses((status = 200, description = "The configuration as YAML.", content_type = "application/json")))]
 pub(super) async fn config(State(monitor): State<Monitor>, _: DefaultTenantAccess) -> Response {
-    succeeded(&json!({"yaml": monitor.configuration().await}))
+    success_response(&json!({"yaml": monitor.configuration().await}))
 }
 
 /// Reload the files of rules and targets

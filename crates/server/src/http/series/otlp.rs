@@ -6,7 +6,7 @@ use egret_metrics_wire::otlp::OtlpEncoding;
 use egret_series::Series;
 use http::{HeaderValue, header};
 
-use super::body::{read_whole, taken_in};
+use super::body::{process_body, read_decompressed};
 use super::tenant_access::DefaultTenantAccess;
 use crate::error::RequestError;
 use crate::problem::Problem;
@@ -28,28 +28,26 @@ pub(super) async fn write_otlp(
     _: DefaultTenantAccess,
     request: Request,
 ) -> Result<Response, Problem> {
-    let named = request
+    let content_type = request
         .headers()
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
-    let essence = named.split(';').next().unwrap_or_default().trim();
-    let (encoding, kind) = match essence.to_ascii_lowercase().as_str() {
+    let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    let (encoding, kind) = match media_type.to_ascii_lowercase().as_str() {
         PROTOBUF => (OtlpEncoding::Protobuf, PROTOBUF),
         JSON => (OtlpEncoding::Json, JSON),
         _ => {
             return Err(RequestError::MediaType {
-                found: format!("`{named}`"),
+                found: format!("`{content_type}`"),
                 expected: "application/x-protobuf or application/json",
             }
             .into());
         }
     };
-    let body = read_whole(request, series.config()).await?;
-    let answer = taken_in(body, async move |body| {
-        series.write_otlp(&body, encoding).await
-    })
-    .await?;
+    let body = read_decompressed(request, series.config()).await?;
+    let response =
+        process_body(body, async move |body| series.write_otlp(&body, encoding).await).await?;
     let kind = HeaderValue::from_static(kind);
-    Ok(([(header::CONTENT_TYPE, kind)], answer).into_response())
+    Ok(([(header::CONTENT_TYPE, kind)], response).into_response())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::extract::{FromRequest, Request};
 use egret_base::Timestamp;
-use egret_metrics_model::number::{DURATION_MS_MAX, duration_ms};
+use egret_metrics_model::number::{DURATION_MS_MAX, parse_duration_ms};
 use egret_metrics_model::{LabelMatcher, TimeMs};
 use egret_promql::{QueryError, parse_selectors};
 use http::header;
@@ -14,7 +14,7 @@ use crate::extract::read_body;
 use crate::problem::Problem;
 
 /// Texts that stand for the earliest and the latest time.
-const ENDS_OF_TIME: [(&str, TimeMs); 2] = [
+const TIME_LIMITS: [(&str, TimeMs); 2] = [
     ("-292273086-05-16T16:47:06Z", TimeMs::MIN),
     ("292277025-08-18T07:12:54.999999999Z", TimeMs::MAX),
 ];
@@ -47,13 +47,13 @@ impl<S: Send + Sync> FromRequest<S> for Parameters {
 }
 
 /// The error of a parameter that cannot be used.
-pub(super) fn invalid(name: &str, why: impl std::fmt::Display) -> QueryError {
-    let message = format!("invalid parameter {name:?}: {why}");
+pub(super) fn invalid_parameter(name: &str, reason: impl std::fmt::Display) -> QueryError {
+    let message = format!("invalid parameter {name:?}: {reason}");
     QueryError::Invalid { message }
 }
 
 /// The error of a request without `match[]`, in Prometheus's wording.
-pub(super) fn without_selector() -> QueryError {
+pub(super) fn missing_selector() -> QueryError {
     let message = "no match[] parameter provided".to_owned();
     QueryError::Invalid { message }
 }
@@ -61,11 +61,11 @@ pub(super) fn without_selector() -> QueryError {
 impl Parameters {
     /// The value of a parameter; empty when it is missing.
     pub(super) fn text(&self, name: &str) -> &str {
-        self.all(name).next().unwrap_or_default()
+        self.values(name).next().unwrap_or_default()
     }
 
     /// All values of a parameter that may be repeated.
-    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+    pub(super) fn values(&self, name: &str) -> impl Iterator<Item = &str> {
         let named = self.0.iter().filter(move |(key, _)| key == name);
         named.map(|(_, value)| value.as_str())
     }
@@ -82,10 +82,7 @@ impl Parameters {
     pub(super) fn required_time(&self, name: &str) -> Result<TimeMs, QueryError> {
         let text = self.text(name);
         read_time(text).ok_or_else(|| {
-            invalid(
-                name,
-                format_args!("cannot parse {text:?} to a valid timestamp"),
-            )
+            invalid_parameter(name, format_args!("cannot parse {text:?} to a valid timestamp"))
         })
     }
 
@@ -94,21 +91,18 @@ impl Parameters {
     pub(super) fn duration_ms(&self, name: &str) -> Result<Option<i64>, QueryError> {
         match self.text(name) {
             "" => Ok(None),
-            text => read_duration(text).map(Some).ok_or_else(|| {
-                invalid(
-                    name,
-                    format_args!("cannot parse {text:?} to a valid duration"),
-                )
+            text => read_duration_ms(text).map(Some).ok_or_else(|| {
+                invalid_parameter(name, format_args!("cannot parse {text:?} to a valid duration"))
             }),
         }
     }
 
     /// A duration that is not negative.
-    pub(super) fn span(&self, name: &str) -> Result<Option<Duration>, QueryError> {
+    pub(super) fn duration(&self, name: &str) -> Result<Option<Duration>, QueryError> {
         let Some(ms) = self.duration_ms(name)? else {
             return Ok(None);
         };
-        let ms = u64::try_from(ms).map_err(|_| invalid(name, "must be 0 or more"))?;
+        let ms = u64::try_from(ms).map_err(|_| invalid_parameter(name, "must be 0 or more"))?;
         Ok(Some(Duration::from_millis(ms)))
     }
 
@@ -118,7 +112,7 @@ impl Parameters {
             "" | "0" => Ok(usize::MAX),
             text => text
                 .parse()
-                .map_err(|_| invalid("limit", "must be a whole number of 0 or more")),
+                .map_err(|_| invalid_parameter("limit", "must be a whole number of 0 or more")),
         }
     }
 
@@ -127,23 +121,22 @@ impl Parameters {
         match self.text(name) {
             "" | "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
             "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-            text => Err(invalid(
-                name,
-                format_args!("{text:?} is neither true nor false"),
-            )),
+            text => {
+                Err(invalid_parameter(name, format_args!("{text:?} is neither true nor false")))
+            }
         }
     }
 
     /// The selectors of `match[]`.
     pub(super) fn selectors(&self) -> Result<Vec<Vec<LabelMatcher>>, QueryError> {
-        parse_selectors(self.all("match[]")).map_err(|error| invalid("match[]", error))
+        parse_selectors(self.values("match[]")).map_err(|error| invalid_parameter("match[]", error))
     }
 }
 
 /// A time: seconds since 1970, or RFC 3339.
 pub(super) fn read_time(text: &str) -> Option<TimeMs> {
-    let end = ENDS_OF_TIME.iter().find(|(name, _)| *name == text);
-    if let Some((_, time_ms)) = end {
+    let limit = TIME_LIMITS.iter().find(|(name, _)| *name == text);
+    if let Some((_, time_ms)) = limit {
         return Some(*time_ms);
     }
     if let Ok(seconds) = text.parse::<f64>() {
@@ -160,7 +153,7 @@ pub(super) fn read_time(text: &str) -> Option<TimeMs> {
 /// spaces, lower case, sixty seconds.
 fn is_rfc3339(text: &[u8]) -> bool {
     const FORM: &[u8] = b"0000-00-00T00:00:00";
-    let fits = |form: &[u8], text: &[u8]| {
+    let is_match = |form: &[u8], text: &[u8]| {
         let mut pairs = form.iter().zip(text);
         form.len() == text.len()
             && pairs.all(|(form, byte)| match form {
@@ -168,10 +161,10 @@ fn is_rfc3339(text: &[u8]) -> bool {
                 mark => mark == byte,
             })
     };
-    let Some((moment, rest)) = text.split_at_checked(FORM.len()) else {
+    let Some((date_time, rest)) = text.split_at_checked(FORM.len()) else {
         return false;
     };
-    if !fits(FORM, moment) || moment[17] >= b'6' {
+    if !is_match(FORM, date_time) || date_time[17] >= b'6' {
         return false;
     }
     let zone = match rest.split_first() {
@@ -184,15 +177,15 @@ fn is_rfc3339(text: &[u8]) -> bool {
         }
         _ => rest,
     };
-    zone == b"Z" || fits(b"+00:00", zone) || fits(b"-00:00", zone)
+    zone == b"Z" || is_match(b"+00:00", zone) || is_match(b"-00:00", zone)
 }
 
-fn read_duration(text: &str) -> Option<i64> {
+fn read_duration_ms(text: &str) -> Option<i64> {
     let ms = match text.parse::<f64>() {
         Ok(seconds) => (seconds.abs() < SECONDS_MAX).then(|| (seconds * 1_000.0).round() as i64)?,
         // Numbers of another base, and units of less than nothing, are no durations here.
         Err(_) if text.contains(['x', 'X']) || text.starts_with('-') => return None,
-        Err(_) => duration_ms(text)?,
+        Err(_) => parse_duration_ms(text)?,
     };
     (ms.abs() <= DURATION_MS_MAX).then_some(ms)
 }

@@ -10,7 +10,7 @@ use http::{StatusCode, header};
 
 use super::answer;
 use super::json::{append_end, append_text, json};
-use super::parameters::{Parameters, invalid};
+use super::parameters::{Parameters, invalid_parameter};
 use super::tenant_access::DefaultTenantAccess;
 use crate::problem::Problem;
 
@@ -37,8 +37,8 @@ pub(super) async fn query(
     parameters: Parameters,
 ) -> Result<Response, Problem> {
     let at = parameters.time("time")?;
-    let when = EvalTimes::At(at.unwrap_or_else(|| series.now_ms()));
-    evaluate(&series, &parameters, when).await
+    let times = EvalTimes::At(at.unwrap_or_else(|| series.now_ms()));
+    evaluate(&series, &parameters, times).await
 }
 
 /// Follow the link of an alert
@@ -54,8 +54,8 @@ pub(super) async fn graph(_: DefaultTenantAccess, parameters: Parameters) -> Res
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("query", parameters.text("g0.expr"));
     // A proxy in front of Egret may put more before the path.
-    let answer = format!("api/v1/query?{}", query.finish());
-    (StatusCode::FOUND, [(header::LOCATION, answer)]).into_response()
+    let location = format!("api/v1/query?{}", query.finish());
+    (StatusCode::FOUND, [(header::LOCATION, location)]).into_response()
 }
 
 /// Evaluate a query over a time range
@@ -84,42 +84,38 @@ pub(super) async fn query_range(
     let start = parameters.required_time("start")?;
     let end = parameters.required_time("end")?;
     let step_ms = parameters.duration_ms("step")?;
-    let step_ms =
-        step_ms.ok_or_else(|| invalid("step", "cannot parse \"\" to a valid duration"))?;
-    let when = EvalTimes::Range {
-        start,
-        end,
-        step_ms,
-    };
-    evaluate(&series, &parameters, when).await
+    let step_ms = step_ms
+        .ok_or_else(|| invalid_parameter("step", "cannot parse \"\" to a valid duration"))?;
+    let times = EvalTimes::Range { start, end, step_ms };
+    evaluate(&series, &parameters, times).await
 }
 
 async fn evaluate(
     series: &Series,
     parameters: &Parameters,
-    when: EvalTimes,
+    times: EvalTimes,
 ) -> Result<Response, Problem> {
     let options = QueryOptions {
-        timeout: parameters.span("timeout")?,
-        lookback: lookback(parameters)?,
+        timeout: parameters.duration("timeout")?,
+        lookback: read_lookback(parameters)?,
     };
     let limit = parameters.limit()?;
-    let answered = series.query(parameters.text("query"), when, options).await;
-    Ok(answer::respond(answered.map_err(said)?, limit))
+    let result = series.query(parameters.text("query"), times, options).await;
+    Ok(answer::respond(result.map_err(attribute_to_query)?, limit))
 }
 
 /// The maximum age of a sample; `None`, for the configured one, unless the parameter is positive.
-fn lookback(parameters: &Parameters) -> Result<Option<Duration>, QueryError> {
+fn read_lookback(parameters: &Parameters) -> Result<Option<Duration>, QueryError> {
     let ms = parameters.duration_ms("lookback_delta")?;
     let ms = ms.and_then(|ms| u64::try_from(ms).ok());
     Ok(ms.filter(|ms| *ms > 0).map(Duration::from_millis))
 }
 
 /// Attributes an error of parsing to the parameter `query`.
-fn said(error: SeriesError) -> SeriesError {
+fn attribute_to_query(error: SeriesError) -> SeriesError {
     match error {
         SeriesError::Query(QueryError::Parse { message }) => {
-            let message = invalid("query", message).to_string();
+            let message = invalid_parameter("query", message).to_string();
             QueryError::Parse { message }.into()
         }
         error => error,
@@ -136,7 +132,8 @@ pub(super) async fn format_query(
     _: DefaultTenantAccess,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(parameters.text("query")).map_err(|error| said(error.into()))?;
+    let query =
+        Query::parse(parameters.text("query")).map_err(|error| attribute_to_query(error.into()))?;
     let mut body = b"{\"status\":\"success\",\"data\":".to_vec();
     append_text(&query.format(), &mut body);
     append_end(&[], &[], &mut body);
@@ -155,7 +152,8 @@ pub(super) async fn parse_query(
     _: DefaultTenantAccess,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(parameters.text("query")).map_err(|error| said(error.into()))?;
+    let query =
+        Query::parse(parameters.text("query")).map_err(|error| attribute_to_query(error.into()))?;
     let mut body = b"{\"status\":\"success\",\"data\":".to_vec();
     body.extend_from_slice(query.tree().to_string().as_bytes());
     append_end(&[], &[], &mut body);

@@ -16,7 +16,7 @@ use http::header;
 
 use super::body::read_snappy;
 use super::chunks::{self, CHUNK_BYTES, Chunks};
-use super::parameters::invalid;
+use super::parameters::invalid_parameter;
 use super::tenant_access::DefaultTenantAccess;
 use crate::problem::Problem;
 
@@ -42,105 +42,87 @@ pub(super) async fn remote_read(
     let config = series.config();
     let body = read_snappy(request, config).await?;
     let mut memory = snappy::Snappy::default();
-    let asked = decode(memory.decode(&body, config.decoded_bytes_max.bytes())?)?;
+    let read_request = decode(memory.decode(&body, config.decoded_bytes_max.bytes())?)?;
     let mut compiler = Compiler::default();
-    let queries = asked.queries.into_iter();
-    let scopes: Vec<Scope> = queries
-        .map(|query| scope(query, &mut compiler))
-        .collect::<Result<_, _>>()?;
-    match *asked.forms {
+    let queries = read_request.queries.into_iter();
+    let scopes: Vec<Scope> =
+        queries.map(|query| to_scope(query, &mut compiler)).collect::<Result<_, _>>()?;
+    match *read_request.accepted_forms {
         [] => {
-            let why = "accept SAMPLES or STREAMED_XOR_CHUNKS";
-            Err(invalid("accepted_response_types", why).into())
+            let reason = "accept SAMPLES or STREAMED_XOR_CHUNKS";
+            Err(invalid_parameter("accepted_response_types", reason).into())
         }
-        [ReadForm::Samples, ..] => one_by_one(&series, scopes).await,
-        [ReadForm::Chunks, ref others @ ..] => {
+        [ReadForm::Samples, ..] => samples_response(&series, scopes).await,
+        [ReadForm::Chunks, ref alternatives @ ..] => {
             for scope in &scopes {
                 let Some(labels) = series.first_with_histograms(scope.clone()).await? else {
                     continue;
                 };
-                return if others.contains(&ReadForm::Samples) {
-                    one_by_one(&series, scopes).await
+                return if alternatives.contains(&ReadForm::Samples) {
+                    samples_response(&series, scopes).await
                 } else {
-                    Err(without_histograms(&labels).into())
+                    Err(histograms_unsupported(&labels).into())
                 };
             }
-            Ok(in_chunks(series, scopes))
+            Ok(chunked_response(series, scopes))
         }
     }
 }
 
-fn scope(query: ReadQuery, compiler: &mut Compiler) -> Result<Scope, SeriesError> {
+fn to_scope(query: ReadQuery, compiler: &mut Compiler) -> Result<Scope, SeriesError> {
     let matchers = query
         .matchers
         .into_iter()
         .map(|matcher| compiler.compile(matcher))
         .collect::<Result<Vec<_>, _>>()?;
-    Ok(Scope {
-        selectors: vec![matchers],
-        start: query.start_ms,
-        end: query.end_ms,
-    })
+    Ok(Scope { selectors: vec![matchers], start: query.start_ms, end: query.end_ms })
 }
 
-async fn one_by_one(series: &Series, scopes: Vec<Scope>) -> Result<Response, Problem> {
+async fn samples_response(series: &Series, scopes: Vec<Scope>) -> Result<Response, Problem> {
     let bytes_max = series.config().decoded_bytes_max.bytes();
-    let mut reading = SampleCollector {
-        response: ReadResponse::default(),
-        bytes_max,
-    };
+    let mut collector = SampleCollector { response: ReadResponse::default(), bytes_max };
     for scope in scopes {
-        reading = series.visit_samples(scope, reading).await?;
-        reading.check()?;
-        reading.response.end_query();
+        collector = series.visit_samples(scope, collector).await?;
+        collector.check_size()?;
+        collector.response.end_query();
     }
-    let body = snappy::encode(&reading.response.into_body());
-    let headers = [
-        (header::CONTENT_TYPE, "application/x-protobuf"),
-        (header::CONTENT_ENCODING, "snappy"),
-    ];
+    let body = snappy::encode(&collector.response.into_body());
+    let headers =
+        [(header::CONTENT_TYPE, "application/x-protobuf"), (header::CONTENT_ENCODING, "snappy")];
     Ok((headers, body).into_response())
 }
 
-fn in_chunks(series: Series, scopes: Vec<Scope>) -> Response {
-    let (chunks, body) = chunks::body();
-    let mut streaming = ChunkWriter {
-        response: ChunkedResponse::default(),
-        query: 0,
-        chunks,
-    };
+fn chunked_response(series: Series, scopes: Vec<Scope>) -> Response {
+    let (chunks, body) = chunks::streamed_body();
+    let mut writer = ChunkWriter { response: ChunkedResponse::default(), query: 0, chunks };
     tokio::spawn(async move {
         for (query, scope) in scopes.into_iter().enumerate() {
-            streaming.query = query;
-            streaming = match series.visit_samples(scope, streaming).await {
+            writer.query = query;
+            writer = match series.visit_samples(scope, writer).await {
                 Ok(streaming) => streaming,
                 // The answer has begun: breaking it off is all that is left.
-                Err(error) => return broken_off(error),
+                Err(error) => return report_abort(error),
             };
-            if streaming.chunks.is_broken_off() {
+            if writer.chunks.is_aborted() {
                 return;
             }
         }
-        let ChunkWriter {
-            mut response,
-            chunks,
-            ..
-        } = streaming;
-        chunks.finish(response.take().into()).await;
+        let ChunkWriter { mut response, chunks, .. } = writer;
+        chunks.finish(response.take_frames().into()).await;
     });
     ([(header::CONTENT_TYPE, CHUNKED)], body).into_response()
 }
 
-fn broken_off(error: impl std::fmt::Display) {
+fn report_abort(error: impl std::fmt::Display) {
     let message = "a remote read was aborted";
     condition::occur("answers_broken_off", "remote reads", error, message);
 }
 
-fn without_histograms(labels: &Labels) -> QueryError {
-    let why = format_args!(
+fn histograms_unsupported(labels: &Labels) -> QueryError {
+    let reason = format_args!(
         "{labels} has native histograms, which are not sent in chunks: accept SAMPLES as well"
     );
-    invalid("accepted_response_types", why)
+    invalid_parameter("accepted_response_types", reason)
 }
 
 /// Writes chunks and sends them.
@@ -155,15 +137,15 @@ impl SampleVisitor for ChunkWriter {
     fn visit(&mut self, labels: &Labels, samples: &SeriesSamples) -> ControlFlow<()> {
         if !samples.histograms.is_empty() {
             // They were written after the check at the start, and the response has begun.
-            let error = without_histograms(labels);
-            broken_off(error);
-            return self.chunks.break_off();
+            let error = histograms_unsupported(labels);
+            report_abort(error);
+            return self.chunks.abort();
         }
         self.response.push(self.query, labels.iter(), samples);
-        if self.response.bytes() < CHUNK_BYTES {
+        if self.response.size_bytes() < CHUNK_BYTES {
             return ControlFlow::Continue(());
         }
-        self.chunks.send(self.response.take().into())
+        self.chunks.send(self.response.take_frames().into())
     }
 }
 
@@ -174,8 +156,8 @@ struct SampleCollector {
 }
 
 impl SampleCollector {
-    fn check(&self) -> Result<(), QueryError> {
-        if self.response.bytes() as u64 > self.bytes_max {
+    fn check_size(&self) -> Result<(), QueryError> {
+        if self.response.size_bytes() as u64 > self.bytes_max {
             Err(QueryError::OverBudget {
                 limit: "series.decoded_bytes_max",
                 budget: self.bytes_max,
@@ -190,7 +172,7 @@ impl SampleCollector {
 impl SampleVisitor for SampleCollector {
     fn visit(&mut self, labels: &Labels, samples: &SeriesSamples) -> ControlFlow<()> {
         self.response.push(labels.iter(), samples);
-        match self.check() {
+        match self.check_size() {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
         }

@@ -9,8 +9,8 @@ use egret_series::{NameCount, Series};
 use http::{StatusCode, header};
 use serde_json::{Value, json};
 
-use super::label_queries::LISTED_MAX;
-use super::parameters::{Parameters, invalid};
+use super::label_queries::ENTRIES_MAX;
+use super::parameters::{Parameters, invalid_parameter};
 use super::router_state::SeriesState;
 use super::tenant_access::DefaultTenantAccess;
 use crate::problem::Problem;
@@ -19,14 +19,10 @@ use crate::problem::Problem;
 const API_VERSION: &str = "3.5.0";
 
 /// Entries of each list of `status/tsdb`.
-const LISTED: usize = 10;
+const ENTRIES_DEFAULT: usize = 10;
 
-pub(super) fn success(data: &Value) -> Response {
-    super::json::json(
-        json!({"status": "success", "data": data})
-            .to_string()
-            .into_bytes(),
-    )
+pub(super) fn success_response(data: &Value) -> Response {
+    super::json::json(json!({"status": "success", "data": data}).to_string().into_bytes())
 }
 
 /// Get the build information
@@ -35,9 +31,12 @@ pub(super) fn success(data: &Value) -> Response {
 #[utoipa::path(get, path = "/prometheus/api/v1/status/buildinfo", operation_id = "getBuildInfo", tag = "series",
     security(("token" = ["series:read"])),
     responses((status = 200, description = "The versions.", content_type = "application/json")))]
-pub(super) async fn buildinfo(State(door): State<SeriesState>, _: DefaultTenantAccess) -> Response {
-    let build = door.0.build;
-    success(&json!({
+pub(super) async fn buildinfo(
+    State(state): State<SeriesState>,
+    _: DefaultTenantAccess,
+) -> Response {
+    let build = state.0.build;
+    success_response(&json!({
         "version": API_VERSION,
         "revision": build.commit,
         "branch": "",
@@ -55,44 +54,38 @@ pub(super) async fn buildinfo(State(door): State<SeriesState>, _: DefaultTenantA
     responses((status = 200, description = "The time of the start, the present time and the retention.",
         content_type = "application/json")))]
 pub(super) async fn runtimeinfo(
-    State(door): State<SeriesState>,
+    State(state): State<SeriesState>,
     _: DefaultTenantAccess,
 ) -> Result<Response, Problem> {
-    let parts = &door.0;
-    let summary = parts.series.summary()?;
-    let at = |ms: i64| egret_base::Timestamp::from_micros(ms * 1_000);
-    let now = at(parts.series.now_ms());
-    let reloaded = parts.monitor.reloaded();
-    Ok(success(&json!({
-        "startTime": parts.started_at,
+    let inner = &state.0;
+    let summary = inner.series.summary()?;
+    let to_timestamp = |ms: i64| egret_base::Timestamp::from_micros(ms * 1_000);
+    let now = to_timestamp(inner.series.now_ms());
+    let reloaded = inner.monitor.reload_status();
+    Ok(success_response(&json!({
+        "startTime": inner.started_at,
         "serverTime": now,
         "reloadConfigSuccess": !reloaded.has_failed,
-        "lastConfigTime": reloaded.at_ms.map_or(parts.started_at, at),
+        "lastConfigTime": reloaded.at_ms.map_or(inner.started_at, to_timestamp),
         "corruptionCount": summary.blocks_set_aside,
         "timeSeriesCount": summary.series,
-        "storageRetention": retention(parts.series.config().retention),
+        "storageRetention": format_retention(inner.series.config().retention),
     })))
 }
 
-fn retention(span: ConfigDuration) -> String {
+fn format_retention(span: ConfigDuration) -> String {
     match span.0 {
         0 => "for ever".to_owned(),
-        ms => duration(ms),
+        ms => format_duration(ms),
     }
 }
 
 /// A duration as PromQL writes it: by the largest unit that it is whole in.
-fn duration(ms: u64) -> String {
-    const UNITS: [(u64, &str); 4] = [
-        (86_400_000, "d"),
-        (3_600_000, "h"),
-        (60_000, "m"),
-        (1_000, "s"),
-    ];
-    let whole = UNITS
-        .iter()
-        .find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit));
-    let (unit, name) = whole.copied().unwrap_or((1, "ms"));
+fn format_duration(ms: u64) -> String {
+    const UNITS: [(u64, &str); 4] =
+        [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
+    let largest_unit = UNITS.iter().find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit));
+    let (unit, name) = largest_unit.copied().unwrap_or((1, "ms"));
     format!("{}{name}", ms / unit)
 }
 
@@ -104,12 +97,12 @@ fn duration(ms: u64) -> String {
     responses((status = 200, description = "The settings, each with its name and value.", content_type = "application/json")))]
 pub(super) async fn flags(State(series): State<Series>, _: DefaultTenantAccess) -> Response {
     let config = series.config();
-    success(&json!({
-        "query.lookback-delta": duration(config.lookback.0),
+    success_response(&json!({
+        "query.lookback-delta": format_duration(config.lookback.0),
         "query.max-concurrency": config.queries_max.to_string(),
         "query.max-samples": config.query_samples_max.to_string(),
-        "query.timeout": duration(config.query_timeout.0),
-        "storage.tsdb.retention.time": retention(config.retention),
+        "query.timeout": format_duration(config.query_timeout.0),
+        "storage.tsdb.retention.time": format_retention(config.retention),
     }))
 }
 
@@ -128,37 +121,40 @@ pub(super) async fn tsdb(
     parameters: Parameters,
 ) -> Result<Response, Problem> {
     let limit = match parameters.text("limit") {
-        "" => LISTED,
+        "" => ENTRIES_DEFAULT,
         text => match text.parse() {
-            Ok(limit @ 1..=LISTED_MAX) => limit,
+            Ok(limit @ 1..=ENTRIES_MAX) => limit,
             Ok(1..) => {
-                return Err(invalid("limit", format_args!("it is more than {LISTED_MAX}")).into());
+                return Err(invalid_parameter(
+                    "limit",
+                    format_args!("it is more than {ENTRIES_MAX}"),
+                )
+                .into());
             }
-            _ => return Err(invalid("limit", "limit must be a positive number").into()),
+            _ => return Err(invalid_parameter("limit", "limit must be a positive number").into()),
         },
     };
-    let found = series.head_statistics(limit).await?;
+    let statistics = series.head_statistics(limit).await?;
     // As Prometheus has it when there is nothing.
-    let (min_ms, max_ms) = found
-        .span
-        .map_or((TimeMs::MAX, TimeMs::MIN), |span| (span.start, span.end));
-    let largest = &found.largest;
-    let listed = |all: &[NameCount]| -> Vec<Value> {
-        let entry = |one: &NameCount| json!({"name": one.name, "value": one.count});
+    let (min_ms, max_ms) =
+        statistics.span.map_or((TimeMs::MAX, TimeMs::MIN), |span| (span.start, span.end));
+    let largest = &statistics.largest;
+    let to_entries = |all: &[NameCount]| -> Vec<Value> {
+        let entry = |count: &NameCount| json!({"name": count.name, "value": count.count});
         all.iter().map(entry).collect()
     };
-    Ok(success(&json!({
+    Ok(success_response(&json!({
         "headStats": {
-            "numSeries": found.series,
+            "numSeries": statistics.series,
             "numLabelPairs": largest.pairs,
-            "chunkCount": found.chunks,
+            "chunkCount": statistics.chunks,
             "minTime": min_ms,
             "maxTime": max_ms,
         },
-        "seriesCountByMetricName": listed(&largest.series_by_metric),
-        "labelValueCountByLabelName": listed(&largest.values_by_name),
-        "memoryInBytesByLabelName": listed(&largest.bytes_by_name),
-        "seriesCountByLabelValuePair": listed(&largest.series_by_pair),
+        "seriesCountByMetricName": to_entries(&largest.series_by_metric),
+        "labelValueCountByLabelName": to_entries(&largest.values_by_name),
+        "memoryInBytesByLabelName": to_entries(&largest.bytes_by_name),
+        "seriesCountByLabelValuePair": to_entries(&largest.series_by_pair),
     })))
 }
 

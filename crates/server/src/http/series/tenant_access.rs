@@ -18,10 +18,7 @@ impl<S: Sync> FromRequestParts<S> for DefaultTenantAccess {
         let caller = Caller::from_request_parts(parts, state).await?;
         match caller.tenant() {
             DEFAULT_TENANT => Ok(Self),
-            tenant => Err(RequestError::TenantWithoutSeries {
-                tenant: tenant.to_owned(),
-            }
-            .into()),
+            tenant => Err(RequestError::TenantWithoutSeries { tenant: tenant.to_owned() }.into()),
         }
     }
 }

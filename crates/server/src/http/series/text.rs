@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::body::{Decoder, Encoding};
 use super::tenant_access::DefaultTenantAccess;
 use crate::error::RequestError;
-use crate::extract::{Json, Query, body_failure};
+use crate::extract::{Json, Query, body_error};
 use crate::problem::Problem;
 
 /// Bytes of a body that are decompressed together. They may become a thousand times as much, which
@@ -57,22 +57,22 @@ pub(super) struct Imported {
 pub(super) async fn import(
     State(series): State<Series>,
     _: DefaultTenantAccess,
-    Query(described): Query<ImportParams>,
+    Query(params): Query<ImportParams>,
     request: Request,
 ) -> Result<Json<Imported>, Problem> {
-    let format = ImportFormat::from_name(&described.format);
+    let format = ImportFormat::from_name(&params.format);
     let format = format.ok_or_else(|| RequestError::Parameter {
         place: "query",
         message: format!(
             "format: `{}` is not one of prometheus, openmetrics, csv, jsonl",
-            described.format
+            params.format
         ),
     })?;
-    let mut decoder = Decoder::new(Encoding::of(request.headers())?);
+    let mut decoder = Decoder::new(Encoding::from_headers(request.headers())?);
     let mut import = Import::new(series, format);
     let mut body = request.into_body();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| body_failure(&error))?;
+        let frame = frame.map_err(|error| body_error(&error))?;
         let mut rest = frame.into_data().unwrap_or_default();
         while !rest.is_empty() {
             let piece = rest.split_to(rest.len().min(PIECE_BYTES));
@@ -80,11 +80,11 @@ pub(super) async fn import(
         }
     }
     import.push(&decoder.finish()?).await?;
-    let written = import.finish().await?;
+    let result = import.finish().await?;
     Ok(Json(Imported {
-        samples: written.samples,
-        late: written.late,
-        rejected: written.rejected.samples,
-        reasons: written.rejected.reasons,
+        samples: result.samples,
+        late: result.late,
+        rejected: result.rejected.samples,
+        reasons: result.rejected.reasons,
     }))
 }

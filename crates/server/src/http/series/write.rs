@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use egret_series::{Series, SeriesError, WriteCounts};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
-use super::body::{read_snappy, taken_in};
+use super::body::{process_body, read_snappy};
 use super::tenant_access::DefaultTenantAccess;
 use crate::error::RequestError;
 use crate::problem::Problem;
@@ -51,17 +51,17 @@ pub(super) async fn remote_write(
     _: DefaultTenantAccess,
     request: Request,
 ) -> Result<Response, Problem> {
-    let version = version(request.headers())?;
+    let version = parse_version(request.headers())?;
     let body = read_snappy(request, series.config()).await?;
-    let written = taken_in(body, async move |body| match version {
+    let written = process_body(body, async move |body| match version {
         Version::One => series.remote_write_v1(&body).await,
         Version::Two => series.remote_write_v2(&body).await,
     })
     .await?;
-    Ok(respond(&written, version))
+    Ok(write_response(&written, version))
 }
 
-fn respond(written: &WriteCounts, version: Version) -> Response {
+fn write_response(written: &WriteCounts, version: Version) -> Response {
     let mut response = match written.rejected.samples {
         0 if written.duplicates.samples > 0 => StatusCode::ACCEPTED.into_response(),
         0 => StatusCode::NO_CONTENT.into_response(),
@@ -87,21 +87,21 @@ fn respond(written: &WriteCounts, version: Version) -> Response {
 }
 
 /// The version of the protocol that the headers declare.
-fn version(headers: &HeaderMap) -> Result<Version, RequestError> {
-    let text = |name| {
+fn parse_version(headers: &HeaderMap) -> Result<Version, RequestError> {
+    let header_text = |name| {
         let value = headers.get(name).map(HeaderValue::to_str);
         value.and_then(Result::ok).unwrap_or_default()
     };
-    let content_type = text(header::CONTENT_TYPE);
-    let encoding = text(header::CONTENT_ENCODING);
-    let refuse = || RequestError::MediaType {
+    let content_type = header_text(header::CONTENT_TYPE);
+    let encoding = header_text(header::CONTENT_ENCODING);
+    let media_type_error = || RequestError::MediaType {
         found: format!("`{content_type}` with encoding `{encoding}`"),
         expected: EXPECTED,
     };
     let mut parts = content_type.split(';').map(str::trim);
-    let essence = parts.next().unwrap_or_default();
-    if !essence.eq_ignore_ascii_case("application/x-protobuf") || encoding != "snappy" {
-        return Err(refuse());
+    let media_type = parts.next().unwrap_or_default();
+    if !media_type.eq_ignore_ascii_case("application/x-protobuf") || encoding != "snappy" {
+        return Err(media_type_error());
     }
     let message = parts.find_map(|part| {
         let (name, value) = part.split_once('=')?;
@@ -110,7 +110,7 @@ fn version(headers: &HeaderMap) -> Result<Version, RequestError> {
     match message {
         None | Some("prometheus.WriteRequest") => Ok(Version::One),
         Some("io.prometheus.write.v2.Request") => Ok(Version::Two),
-        Some(_) => Err(refuse()),
+        Some(_) => Err(media_type_error()),
     }
 }
 

@@ -107,7 +107,7 @@ pub(super) struct KeptChanges {
 impl From<model::KeptChanges> for KeptChanges {
     fn from(changes: model::KeptChanges) -> Self {
         Self {
-            kept: changes.kept.show(),
+            kept: changes.retention.show(),
             sequence: changes.sequence,
             sets: changes.sets,
             size_bytes: changes.size_bytes,
@@ -145,15 +145,13 @@ struct Quantiles {
 
 impl From<model::Durations> for Durations {
     fn from(durations: model::Durations) -> Self {
-        let quantiles = |of: model::Quantiles| Quantiles {
-            p50_ms: of.p50_ms,
-            p95_ms: of.p95_ms,
-        };
+        let quantiles =
+            |source: model::Quantiles| Quantiles { p50_ms: source.p50_ms, p95_ms: source.p95_ms };
         Self {
             waiting: quantiles(durations.waiting),
             applying: quantiles(durations.applying),
             other: quantiles(durations.other),
-            all: quantiles(durations.all),
+            all: quantiles(durations.total),
         }
     }
 }
@@ -193,9 +191,9 @@ impl From<model::Advice> for Advice {
 
 impl View {
     /// A view as it is at a time.
-    pub(super) fn of(report: model::ViewReport, now: Timestamp) -> Self {
-        let fresh_at = report.fresh_at_ms.map(moment);
-        let advice = report.advice.map(listed);
+    pub(super) fn from_report(report: model::ViewReport, now: Timestamp) -> Self {
+        let fresh_at = report.fresh_at_ms.map(to_timestamp);
+        let advice = report.advice.map(convert_advice);
         let lag_ms = fresh_at.map(|fresh_at| {
             if report.is_current {
                 0
@@ -223,17 +221,17 @@ impl View {
             size_bytes: report.size_bytes,
             durations: report.durations.map(Durations::from),
             changes: report.changes.map(KeptChanges::from),
-            last_refresh: report.last.map(Refresh::from),
+            last_refresh: report.last_refresh.map(Refresh::from),
             advice,
         }
     }
 }
 
-fn listed(advice: Vec<model::Advice>) -> Vec<Advice> {
+fn convert_advice(advice: Vec<model::Advice>) -> Vec<Advice> {
     advice.into_iter().map(Advice::from).collect()
 }
 
-pub(super) fn moment(ms: i64) -> Timestamp {
+pub(super) fn to_timestamp(ms: i64) -> Timestamp {
     Timestamp::from_micros(ms.saturating_mul(1_000))
 }
 
@@ -286,9 +284,9 @@ pub(super) struct Refresh {
 impl From<model::RefreshReport> for Refresh {
     fn from(report: model::RefreshReport) -> Self {
         Self {
-            at: moment(report.at_ms),
+            at: to_timestamp(report.at_ms),
             outcome: report.outcome,
-            why: report.why,
+            why: report.strategy_reason,
             snapshot: report.snapshot,
             changes: report.changes,
             added: report.added,
@@ -357,16 +355,14 @@ impl From<model::Explanation> for Explanation {
         let stages = explanation.stages.into_iter();
         Self {
             definition: explanation.definition,
-            columns: columns
-                .map(|(name, type_name)| ViewColumn { name, type_name })
-                .collect(),
+            columns: columns.map(|(name, type_name)| ViewColumn { name, type_name }).collect(),
             reads: explanation.reads,
-            advice: listed(explanation.advice),
+            advice: convert_advice(explanation.advice),
             stages: stages
                 .map(|stage| Stage {
                     table: stage.table,
                     operators: stage.operators,
-                    keeps: stage.keeps,
+                    keeps: stage.column_maintenance,
                     sql: stage.sql,
                 })
                 .collect(),
@@ -391,19 +387,19 @@ pub(super) struct Verification {
 }
 
 impl From<model::Verification> for Verification {
-    fn from(found: model::Verification) -> Self {
+    fn from(verification: model::Verification) -> Self {
         Self {
-            equal: found.missing == 0 && found.extra == 0,
-            snapshot: found.snapshot,
-            same: found.same,
-            missing: found.missing,
-            extra: found.extra,
+            equal: verification.missing == 0 && verification.extra == 0,
+            snapshot: verification.snapshot,
+            same: verification.same,
+            missing: verification.missing,
+            extra: verification.extra,
         }
     }
 }
 
 /// The problem of an error, with what is known of a refused query as members of their own.
-pub(super) fn problem(error: ViewsError) -> Problem {
+pub(super) fn to_problem(error: ViewsError) -> Problem {
     match &error {
         ViewsError::Refused(refusal) => {
             let refusal = refusal.clone();
@@ -418,13 +414,10 @@ pub(super) fn problem(error: ViewsError) -> Problem {
                 .with_member("construct", Some(what))
                 .with_member("advice", Some(advice))
         }
-        ViewsError::Query {
-            error: refused,
-            position,
-        } => {
-            let (said, position) = (refused.as_db_error().cloned(), *position);
+        ViewsError::Query { error: source, position } => {
+            let (db_error, position) = (source.as_db_error().cloned(), *position);
             let problem = Problem::from(error).with_member("position", position);
-            let Some(said) = said else {
+            let Some(said) = db_error else {
                 return problem;
             };
             problem

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::{moment, problem};
+use super::answer::{to_problem, to_timestamp};
 use super::{DefaultTenantCaller, ViewPath, ViewsState};
 use crate::access::part_name;
 use crate::error::RequestError;
@@ -26,7 +26,7 @@ use crate::extract::{Path, Query};
 use crate::problem::Problem;
 
 /// Interval of keep-alive comments while there are no changes.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The header in which a reconnecting browser names the last event that it received.
 const LAST_EVENT_ID: &str = "last-event-id";
@@ -83,17 +83,14 @@ struct ViewChangedRow {
 }
 
 impl ViewChanges {
-    fn of(view: &str, page: ChangePage) -> Result<Self, serde_json::Error> {
+    fn from_page(view: &str, page: ChangePage) -> Result<Self, serde_json::Error> {
         let rows = page.rows.into_iter().map(|row| {
-            Ok(ViewChangedRow {
-                weight: row.weight,
-                row: RawValue::from_string(row.content)?,
-            })
+            Ok(ViewChangedRow { weight: row.weight, row: RawValue::from_string(row.content)? })
         });
         Ok(Self {
             view: view.to_owned(),
             sequence: page.sequence,
-            at: moment(page.at_ms),
+            at: to_timestamp(page.at_ms),
             snapshot: page.snapshot,
             reset: page.reset,
             rows: rows.collect::<Result<_, _>>()?,
@@ -129,33 +126,29 @@ impl ViewChanges {
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn follow_view(
-    State(door): State<ViewsState>,
+    State(state): State<ViewsState>,
     DefaultTenantCaller(caller): DefaultTenantCaller,
     Path(name): Path<String>,
     Query(ViewFollowParams { database, after }): Query<ViewFollowParams>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let may_begin = caller.require_part("views", &part_name("views", &name), &["write"]);
-    let ViewPath(at) = ViewPath::read(name, database)?;
+    let can_start_tracking = caller.require_part("views", &part_name("views", &name), &["write"]);
+    let ViewPath(view_ref) = ViewPath::parse(name, database)?;
     let after = match headers.get(LAST_EVENT_ID) {
         None => after,
-        Some(last) => Some(number(last)?),
+        Some(last_event_id) => Some(parse_event_id(last_event_id)?),
     };
-    let begins = match may_begin {
-        Ok(()) => FollowMode::Yes,
-        Err(_) => FollowMode::No,
+    let follow_mode = match can_start_tracking {
+        Ok(()) => FollowMode::StartRetention,
+        Err(_) => FollowMode::RequireRetention,
     };
-    let follower = door
-        .views
-        .follow(&at, after, begins)
-        .await
-        .map_err(problem)?;
+    let follower = state.views.follow(&view_ref, after, follow_mode).await.map_err(to_problem)?;
     let kind = [(header::CONTENT_TYPE, "text/event-stream")];
-    let events = events(follower, door.stopping.clone());
+    let events = change_events(follower, state.stopping.clone());
     Ok((kind, Body::from_stream(events)).into_response())
 }
 
-fn number(value: &http::HeaderValue) -> Result<i64, RequestError> {
+fn parse_event_id(value: &http::HeaderValue) -> Result<i64, RequestError> {
     let text = value.to_str().unwrap_or_default();
     text.parse().map_err(|_| RequestError::Parameter {
         place: "header",
@@ -164,7 +157,7 @@ fn number(value: &http::HeaderValue) -> Result<i64, RequestError> {
 }
 
 /// The body. Its first event is sent at once, with the number at which the stream begins.
-fn events(
+fn change_events(
     follower: Follower,
     stopping: CancellationToken,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
@@ -172,20 +165,20 @@ fn events(
     stream::unfold(start, |state| async move {
         let (mut follower, stopping, is_first) = state?;
         if is_first {
-            let begun = begun(&follower);
+            let begun = following_event(&follower);
             return Some((Ok(begun), Some((follower, stopping, false))));
         }
-        let quiet = Instant::now() + KEEP_ALIVE;
+        let keep_alive_at = Instant::now() + KEEP_ALIVE_INTERVAL;
         let next = tokio::select! {
             () = stopping.cancelled() => return None,
-            next = tokio::time::timeout_at(quiet, follower.next()) => next,
+            next = tokio::time::timeout_at(keep_alive_at, follower.next()) => next,
         };
         match next {
             Err(_) => {
                 let comment = Bytes::from_static(b": egret\n\n");
                 Some((Ok(comment), Some((follower, stopping, false))))
             }
-            Ok(Ok(page)) => match told(follower.view(), page) {
+            Ok(Ok(page)) => match changes_event(follower.view(), page) {
                 Ok(event) => Some((Ok(event), Some((follower, stopping, false)))),
                 Err(error) => {
                     let reason = format_args!("view {}: {error}", follower.view());
@@ -194,19 +187,19 @@ fn events(
                     None
                 }
             },
-            Ok(Err(error)) => Some((Ok(failed(error)), None)),
+            Ok(Err(error)) => Some((Ok(problem_event(error)), None)),
         }
     })
 }
 
-fn begun(follower: &Follower) -> Bytes {
+fn following_event(follower: &Follower) -> Bytes {
     let (view, sequence) = (follower.view(), follower.sequence());
     let database = follower.database();
     let data = serde_json::json!({"view": view, "database": database, "sequence": sequence});
     format!("event: following\nid: {sequence}\ndata: {data}\n\n").into()
 }
 
-fn told(view: &str, page: ChangePage) -> Result<Bytes, serde_json::Error> {
+fn changes_event(view: &str, page: ChangePage) -> Result<Bytes, serde_json::Error> {
     let mut text = match page.reset {
         Some(_) => b"event: reset\n".to_vec(),
         None => b"event: changes\n".to_vec(),
@@ -215,12 +208,12 @@ fn told(view: &str, page: ChangePage) -> Result<Bytes, serde_json::Error> {
         text.extend_from_slice(format!("id: {}\n", page.sequence).as_bytes());
     }
     text.extend_from_slice(b"data: ");
-    serde_json::to_writer(&mut text, &ViewChanges::of(view, page)?)?;
+    serde_json::to_writer(&mut text, &ViewChanges::from_page(view, page)?)?;
     text.extend_from_slice(b"\n\n");
     Ok(text.into())
 }
 
-fn failed(error: ViewsError) -> Bytes {
-    let problem = serde_json::to_string(&problem(error)).expect("a problem is text and numbers");
+fn problem_event(error: ViewsError) -> Bytes {
+    let problem = serde_json::to_string(&to_problem(error)).expect("a problem is text and numbers");
     format!("event: problem\ndata: {problem}\n\n").into()
 }

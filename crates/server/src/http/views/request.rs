@@ -10,7 +10,7 @@ use utoipa::openapi::Object;
 
 use crate::extract::by_text;
 use crate::http::sql_text::sql_text;
-use crate::openapi::one_of;
+use crate::openapi::string_enum;
 
 /// A request for a view.
 #[derive(Deserialize, ToSchema)]
@@ -59,7 +59,7 @@ pub(super) struct ViewRequest {
 
 impl ViewRequest {
     /// The database, and what the engine is asked to make there.
-    pub(super) fn into_view(self, rights: MakerRights) -> (Option<String>, NewView) {
+    pub(super) fn into_new_view(self, rights: MakerRights) -> (Option<String>, NewView) {
         let view = NewView {
             name: self.name,
             query: self.query,
@@ -68,8 +68,8 @@ impl ViewRequest {
             indexes: self.indexes,
             owner: self.owner,
             rights,
-            following: FollowSettings {
-                kept: self.keep_changes,
+            follow_settings: FollowSettings {
+                retention: self.keep_changes,
                 queue: self.on_change_enqueue,
             },
         };
@@ -142,7 +142,7 @@ impl ViewChange {
             mode: self.mode,
             schedule: self.schedule,
             is_active: self.active,
-            kept: self.keep_changes,
+            retention: self.keep_changes,
             queue: self.on_change_enqueue,
         }
     }
@@ -190,5 +190,5 @@ fn mode_schema() -> Object {
                        and writing only the differences. `auto`: by the cheaper of the two, \
                        chosen for each refresh. `immediate`: within the transactions that write \
                        to its tables.";
-    one_of(&["auto", "incremental", "full", "immediate"], description)
+    string_enum(&["auto", "incremental", "full", "immediate"], description)
 }

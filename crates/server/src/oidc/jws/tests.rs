@@ -28,9 +28,7 @@ fn a_signed_token_is_taken_apart() {
 
 #[test]
 fn algorithms_without_a_public_key_do_not_exist() {
-    for alg in [
-        "none", "None", "NONE", "", "HS256", "HS384", "HS512", "es256", "ES256K", "dir",
-    ] {
+    for alg in ["none", "None", "NONE", "", "HS256", "HS384", "HS512", "es256", "ES256K", "dir"] {
         let text = token(&json!({"alg": alg}));
         assert_eq!(refused(&text), JwtRefusal::Algorithm, "{alg}");
     }
@@ -54,10 +52,7 @@ fn what_is_no_token_is_refused() {
         token(&json!({"alg": "ES256"})) + "=",
     ] {
         let refusal = refused(&text);
-        assert!(
-            matches!(refusal, JwtRefusal::Malformed(_)),
-            "{text}: {refusal}"
-        );
+        assert!(matches!(refusal, JwtRefusal::Malformed(_)), "{text}: {refusal}");
     }
     let long = "x".repeat(TOKEN_BYTES_MAX.max as usize + 1);
     assert!(matches!(refused(&long), JwtRefusal::TooLong(_)));

@@ -17,18 +17,12 @@ struct Rig {
 
 fn rig() -> Rig {
     let issuer = "https://issuer.example";
-    let config = OidcConfig {
-        issuer: Some(issuer.to_owned()),
-        ..OidcConfig::default()
-    };
+    let config = OidcConfig { issuer: Some(issuer.to_owned()), ..OidcConfig::default() };
     let _ = rustls::crypto::ring::default_provider().install_default();
     let source = KeySource::open(&config, issuer, Default::default()).unwrap();
     let clock = Arc::new(ManualClock::default());
     let store = KeyStore::open(&config, source, clock.clone(), OidcMetrics::default());
-    Rig {
-        clock,
-        store: store.unwrap(),
-    }
+    Rig { clock, store: store.unwrap() }
 }
 
 /// Keys of these ids. Nothing is verified with them.
@@ -47,30 +41,30 @@ fn token(key: &str) -> String {
 }
 
 impl Rig {
-    fn fetch(&self, ids: &[&str]) {
+    fn complete_fetch(&self, ids: &[&str]) {
         self.store.begin_fetch();
         self.store.end_fetch(Ok(keys(ids)));
     }
 
-    fn is_wanted(&self) -> bool {
-        self.store.lock_fetches().is_wanted
+    fn is_requested(&self) -> bool {
+        self.store.lock_fetches().is_requested
     }
 }
 
 #[tokio::test]
 async fn a_key_that_appears_while_keys_are_fetched_is_found_by_the_next_fetch() {
     let rig = rig();
-    rig.fetch(&["old"]);
+    rig.complete_fetch(&["old"]);
     rig.store.begin_fetch();
     let text = token("new");
     let signed = SignedToken::parse(&text).unwrap();
-    let mut found = Box::pin(rig.store.find(&signed));
+    let mut found = Box::pin(rig.store.find_key(&signed));
     assert!(poll!(&mut found).is_pending());
-    assert!(rig.is_wanted());
+    assert!(rig.is_requested());
     // What was read before the key appeared does not decide.
     rig.store.end_fetch(Ok(keys(&["old"])));
     assert!(poll!(&mut found).is_pending());
-    rig.fetch(&["old", "new"]);
+    rig.complete_fetch(&["old", "new"]);
     assert!(matches!(poll!(&mut found), Poll::Ready(Ok(_))));
 }
 
@@ -80,7 +74,7 @@ async fn a_key_that_a_running_fetch_brings_is_not_waited_for_any_longer() {
     rig.store.begin_fetch();
     let text = token("new");
     let signed = SignedToken::parse(&text).unwrap();
-    let mut found = Box::pin(rig.store.find(&signed));
+    let mut found = Box::pin(rig.store.find_key(&signed));
     assert!(poll!(&mut found).is_pending());
     rig.store.end_fetch(Ok(keys(&["new"])));
     assert!(matches!(poll!(&mut found), Poll::Ready(Ok(_))));
@@ -89,19 +83,12 @@ async fn a_key_that_a_running_fetch_brings_is_not_waited_for_any_longer() {
 #[tokio::test]
 async fn made_up_keys_cause_one_fetch_and_one_that_follows_it_in_a_pause() {
     let rig = rig();
-    rig.fetch(&["old"]);
+    rig.complete_fetch(&["old"]);
     rig.clock.advance(rig.store.refresh_pause);
-    let texts: Vec<String> = (0..4)
-        .map(|number| token(&format!("made-up-{number}")))
-        .collect();
-    let tokens: Vec<_> = texts
-        .iter()
-        .map(|text| SignedToken::parse(text).unwrap())
-        .collect();
-    let mut asked: Vec<_> = tokens
-        .iter()
-        .map(|token| Box::pin(rig.store.find(token)))
-        .collect();
+    let texts: Vec<String> = (0..4).map(|number| token(&format!("made-up-{number}"))).collect();
+    let tokens: Vec<_> = texts.iter().map(|text| SignedToken::parse(text).unwrap()).collect();
+    let mut asked: Vec<_> =
+        tokens.iter().map(|token| Box::pin(rig.store.find_key(token))).collect();
     let [first, second, third, fourth] = asked.as_mut_slice() else {
         unreachable!("there are four");
     };
@@ -109,27 +96,15 @@ async fn made_up_keys_cause_one_fetch_and_one_that_follows_it_in_a_pause() {
     rig.store.begin_fetch();
     assert!(poll!(second.as_mut()).is_pending());
     rig.store.end_fetch(Ok(keys(&["old"])));
-    assert!(matches!(
-        poll!(first.as_mut()),
-        Poll::Ready(Err(JwtRefusal::KeyUnknown))
-    ));
+    assert!(matches!(poll!(first.as_mut()), Poll::Ready(Err(JwtRefusal::KeyUnknown))));
     assert!(poll!(second.as_mut()).is_pending());
     // During the one that follows no further one is wanted; what it does not bring is not certain.
     rig.store.begin_fetch();
     assert!(poll!(third.as_mut()).is_pending());
-    assert!(!rig.is_wanted());
+    assert!(!rig.is_requested());
     rig.store.end_fetch(Ok(keys(&["old"])));
-    assert!(matches!(
-        poll!(second.as_mut()),
-        Poll::Ready(Err(JwtRefusal::KeyUnknown))
-    ));
-    assert!(matches!(
-        poll!(third.as_mut()),
-        Poll::Ready(Err(JwtRefusal::KeysUnavailable))
-    ));
-    assert!(matches!(
-        poll!(fourth.as_mut()),
-        Poll::Ready(Err(JwtRefusal::KeyUnknown))
-    ));
-    assert!(!rig.is_wanted());
+    assert!(matches!(poll!(second.as_mut()), Poll::Ready(Err(JwtRefusal::KeyUnknown))));
+    assert!(matches!(poll!(third.as_mut()), Poll::Ready(Err(JwtRefusal::KeysUnavailable))));
+    assert!(matches!(poll!(fourth.as_mut()), Poll::Ready(Err(JwtRefusal::KeyUnknown))));
+    assert!(!rig.is_requested());
 }

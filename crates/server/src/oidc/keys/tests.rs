@@ -29,11 +29,7 @@ fn encode(bytes: &[u8]) -> String {
 }
 
 fn message(header: &Value) -> String {
-    format!(
-        "{}.{}",
-        encode(header.to_string().as_bytes()),
-        encode(b"{}")
-    )
+    format!("{}.{}", encode(header.to_string().as_bytes()), encode(b"{}"))
 }
 
 #[test]
@@ -51,11 +47,7 @@ fn each_rsa_algorithm_verifies_its_signature_and_no_other() {
             let header = json!({"alg": other, "kid": "rsa"}).to_string();
             let payload = head.split_once('.').unwrap().1;
             let renamed = format!("{}.{payload}.{signature}", encode(header.as_bytes()));
-            assert_eq!(
-                verifies(&keys, &renamed),
-                Ok(other == name),
-                "{name} as {other}"
-            );
+            assert_eq!(verifies(&keys, &renamed), Ok(other == name), "{name} as {other}");
         }
     }
 }
@@ -102,16 +94,8 @@ fn a_key_is_used_only_for_what_its_issuer_names() {
     assert_eq!(verifies(&keys, token), Ok(true));
     let keys = read(json!([with("kid", "other")])).unwrap();
     assert_eq!(verifies(&keys, token), Err(JwtRefusal::KeyUnknown));
-    for unusable in [
-        with("use", "enc"),
-        with("alg", "HS256"),
-        with("alg", "RSA-OAEP"),
-    ] {
-        assert!(
-            read(json!([unusable]))
-                .unwrap_err()
-                .contains("no usable key")
-        );
+    for unusable in [with("use", "enc"), with("alg", "HS256"), with("alg", "RSA-OAEP")] {
+        assert!(read(json!([unusable])).unwrap_err().contains("no usable key"));
     }
 }
 

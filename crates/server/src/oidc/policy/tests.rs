@@ -24,10 +24,7 @@ impl Rig {
             Arc::new(ManualClock::default()),
             Arc::new(SeededEntropy::new(1)),
         );
-        Self {
-            tokens: tokens.unwrap(),
-            _directory: directory,
-        }
+        Self { tokens: tokens.unwrap(), _directory: directory }
     }
 
     fn read(&self, change: impl FnOnce(&mut OidcConfig)) -> Result<Policy, String> {
@@ -52,7 +49,7 @@ impl Rig {
         let fields = claims.as_object().unwrap().clone();
         whole.as_object_mut().unwrap().extend(fields);
         let now = Timestamp::from_micros(NOW * 1_000_000);
-        self.read(change).unwrap().token(&whole, now, &self.tokens)
+        self.read(change).unwrap().to_token(&whole, now, &self.tokens)
     }
 }
 
@@ -88,10 +85,7 @@ fn roles_become_scopes_by_the_settings_only() {
     let token = rig.token(by_role, &claims).unwrap();
     assert_eq!(token.scopes, ["documents:read", "queue:*"]);
     let claims = json!({"realm_access": {"roles": "cn=dev,dc=example"}});
-    assert_eq!(
-        rig.token(by_role, &claims).unwrap().scopes,
-        ["queue/dev:work"]
-    );
+    assert_eq!(rig.token(by_role, &claims).unwrap().scopes, ["queue/dev:work"]);
 }
 
 #[test]
@@ -103,21 +97,12 @@ fn the_tenant_is_named_or_the_token_is_refused() {
     };
     let token = rig.token(by_claim, &json!({"org": "acme"})).unwrap();
     assert_eq!(token.tenant, "acme");
-    for org in [
-        json!(null),
-        json!(""),
-        json!("Acme"),
-        json!(["acme"]),
-        json!("a".repeat(64)),
-    ] {
+    for org in [json!(null), json!(""), json!("Acme"), json!(["acme"]), json!("a".repeat(64))] {
         let refused = rig.token(by_claim, &json!({ "org": org })).unwrap_err();
         assert!(matches!(refused, JwtRefusal::Claim(_)), "{org}");
     }
     // With a fixed tenant no claim counts.
-    assert_eq!(
-        rig.token(|_| {}, &json!({"org": "acme"})).unwrap().tenant,
-        "default"
-    );
+    assert_eq!(rig.token(|_| {}, &json!({"org": "acme"})).unwrap().tenant, "default");
 }
 
 #[test]
@@ -126,15 +111,9 @@ fn admin_of_the_operators_tenant_takes_a_setting() {
     let claims = json!({"scope": "admin queue:read"});
     assert_eq!(rig.token(|_| {}, &claims).unwrap().scopes, ["queue:read"]);
     let allowed = |config: &mut OidcConfig| config.admin = true;
-    assert_eq!(
-        rig.token(allowed, &claims).unwrap().scopes,
-        ["admin", "queue:read"]
-    );
+    assert_eq!(rig.token(allowed, &claims).unwrap().scopes, ["admin", "queue:read"]);
     let tenant = |config: &mut OidcConfig| config.tenant = Some("acme".to_owned());
-    assert_eq!(
-        rig.token(tenant, &claims).unwrap().scopes,
-        ["admin", "queue:read"]
-    );
+    assert_eq!(rig.token(tenant, &claims).unwrap().scopes, ["admin", "queue:read"]);
 }
 
 #[test]
@@ -142,18 +121,9 @@ fn times_are_checked_with_the_leeway() {
     let rig = Rig::new();
     let at = |claims: Value| rig.token(|_| {}, &claims);
     let seconds = |at: i64| Timestamp::from_micros((NOW + at) * 1_000_000);
-    assert_eq!(
-        at(json!({"exp": NOW + 60})).unwrap().expires_at,
-        Some(seconds(120))
-    );
-    assert_eq!(
-        at(json!({"exp": NOW - 59})).unwrap().expires_at,
-        Some(seconds(1))
-    );
-    assert_eq!(
-        at(json!({"exp": NOW - 60})),
-        Err(JwtRefusal::Expired { at: seconds(0) })
-    );
+    assert_eq!(at(json!({"exp": NOW + 60})).unwrap().expires_at, Some(seconds(120)));
+    assert_eq!(at(json!({"exp": NOW - 59})).unwrap().expires_at, Some(seconds(1)));
+    assert_eq!(at(json!({"exp": NOW - 60})), Err(JwtRefusal::Expired { at: seconds(0) }));
     assert!(at(json!({"nbf": NOW + 60, "iat": NOW + 60})).is_ok());
     assert_eq!(at(json!({"nbf": NOW + 61})), Err(JwtRefusal::NotYetValid));
     assert_eq!(at(json!({"iat": NOW + 61})), Err(JwtRefusal::NotYetValid));
@@ -166,15 +136,9 @@ fn times_are_checked_with_the_leeway() {
         json!({"nbf": "0"}),
         json!({"iat": true}),
     ] {
-        assert!(
-            matches!(at(claims.clone()), Err(JwtRefusal::Claim(_))),
-            "{claims}"
-        );
+        assert!(matches!(at(claims.clone()), Err(JwtRefusal::Claim(_))), "{claims}");
     }
-    assert!(matches!(
-        at(json!({"exp": -1e300})),
-        Err(JwtRefusal::Expired { .. })
-    ));
+    assert!(matches!(at(json!({"exp": -1e300})), Err(JwtRefusal::Expired { .. })));
 }
 
 #[test]
@@ -215,24 +179,12 @@ fn settings_that_cannot_work_are_refused_by_name() {
     let table: [(&str, Change); 9] = [
         ("oidc.audience", |config| config.audience = None),
         ("oidc.tenant", |config| config.tenant = None),
-        ("oidc.tenant", |config| {
-            config.tenant = Some("Acme".to_owned())
-        }),
-        ("oidc.tenant", |config| {
-            config.tenant_claim = Some("org".to_owned())
-        }),
-        ("oidc.algorithms", |config| {
-            config.algorithms = "ES256,HS256".to_owned()
-        }),
-        ("oidc.algorithms", |config| {
-            config.algorithms = String::new()
-        }),
-        ("oidc.clock_leeway", |config| {
-            config.clock_leeway = ConfigDuration::secs(301)
-        }),
-        ("oidc.roles_claim", |config| {
-            config.role_scopes = "ops=admin".to_owned()
-        }),
+        ("oidc.tenant", |config| config.tenant = Some("Acme".to_owned())),
+        ("oidc.tenant", |config| config.tenant_claim = Some("org".to_owned())),
+        ("oidc.algorithms", |config| config.algorithms = "ES256,HS256".to_owned()),
+        ("oidc.algorithms", |config| config.algorithms = String::new()),
+        ("oidc.clock_leeway", |config| config.clock_leeway = ConfigDuration::secs(301)),
+        ("oidc.roles_claim", |config| config.role_scopes = "ops=admin".to_owned()),
         ("oidc.role_scopes", |config| {
             config.roles_claim = Some("roles".to_owned());
             config.role_scopes = "ops=queu:read".to_owned();

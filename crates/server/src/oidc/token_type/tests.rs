@@ -28,11 +28,7 @@ fn only_kinds_of_the_setting_are_accepted() {
         (Some("id+jwt"), false, false),
     ] {
         assert_eq!(accepted(&default, token_type), by_default, "{token_type:?}");
-        assert_eq!(
-            accepted("at+jwt", token_type),
-            by_rfc_9068,
-            "{token_type:?}"
-        );
+        assert_eq!(accepted("at+jwt", token_type), by_rfc_9068, "{token_type:?}");
     }
     assert!(TokenTypes::read(" , ").is_err());
 }

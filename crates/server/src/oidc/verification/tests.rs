@@ -23,30 +23,29 @@ async fn an_address_with_too_many_failures_waits_for_the_next_minute() {
     for number in 0..FAILURES_MAX.max {
         // One site has many addresses of IPv6.
         let guess = address(&format!("2001:db8::{number:x}"));
-        drop(quota.enter(guess, NOW).await.unwrap());
-        quota.note_failure(guess, NOW);
+        drop(quota.acquire(guess, NOW).await.unwrap());
+        quota.count_failure(guess, NOW);
     }
-    let refusal = refused(quota.enter(address("2001:db8::ffff"), NOW).await);
+    let refusal = refused(quota.acquire(address("2001:db8::ffff"), NOW).await);
     assert!(
         matches!(refusal, JwtRefusal::TooManyFailures(exceeded) if exceeded.name == FAILURES_MAX.name)
     );
-    assert!(quota.enter(address("192.0.2.1"), NOW).await.is_ok());
+    assert!(quota.acquire(address("192.0.2.1"), NOW).await.is_ok());
     let later = NOW.plus(std::time::Duration::from_secs(60));
-    assert!(quota.enter(address("2001:db8::ffff"), later).await.is_ok());
+    assert!(quota.acquire(address("2001:db8::ffff"), later).await.is_ok());
 }
 
 #[tokio::test]
 async fn few_verify_at_once_and_few_wait_for_it() {
     let quota = VerificationQuota::new(1);
     let here = address("192.0.2.1");
-    let verifying = quota.enter(here, NOW).await.unwrap();
-    let mut waiting: Vec<_> = (1..WAITERS_MAX.max)
-        .map(|_| Box::pin(quota.enter(here, NOW)))
-        .collect();
+    let verifying = quota.acquire(here, NOW).await.unwrap();
+    let mut waiting: Vec<_> =
+        (1..WAITERS_MAX.max).map(|_| Box::pin(quota.acquire(here, NOW))).collect();
     for entered in &mut waiting {
         assert!(poll!(entered).is_pending());
     }
-    let refusal = refused(quota.enter(here, NOW).await);
+    let refusal = refused(quota.acquire(here, NOW).await);
     assert!(matches!(refusal, JwtRefusal::Busy(exceeded) if exceeded.name == WAITERS_MAX.name));
     drop(verifying);
     assert!(poll!(&mut waiting[0]).is_ready());

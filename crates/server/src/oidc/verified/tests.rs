@@ -23,37 +23,31 @@ fn token_of(tenant: &str, expires_at: i64) -> LiveToken {
     LiveToken::without_secret(token, Timestamp::from_micros(0))
 }
 
-fn numbered(number: u64) -> TokenDigest {
-    digest(&number.to_string())
+fn digest_of_number(number: u64) -> TokenDigest {
+    token_digest(&number.to_string())
 }
 
 #[test]
 fn tokens_end_at_their_time_and_with_their_key() {
     let tokens = VerifiedTokens::default();
     let held: Vec<_> = [(1, 10, [1; 32]), (2, 20, [1; 32]), (3, 20, [2; 32])]
-        .map(|(number, end, key)| tokens.insert(numbered(number), token(end), key).unwrap())
+        .map(|(number, end, key)| tokens.insert(digest_of_number(number), token(end), key).unwrap())
         .into();
     tokens.end_expired(Timestamp::from_micros(10));
     assert_eq!(tokens.len(), 2);
-    assert!(matches!(
-        held[0].refusal(),
-        Some(crate::TokenError::Expired { .. })
-    ));
-    tokens.end_all_but_of(&HashSet::from([[2; 32]]));
-    assert!(matches!(
-        held[1].refusal(),
-        Some(crate::TokenError::Invalid)
-    ));
-    assert!(tokens.find(&numbered(2)).is_none());
-    assert!(held[2].refusal().is_none() && tokens.find(&numbered(3)).is_some());
+    assert!(matches!(held[0].refusal(), Some(crate::TokenError::Expired { .. })));
+    tokens.end_tokens_of_other_keys(&HashSet::from([[2; 32]]));
+    assert!(matches!(held[1].refusal(), Some(crate::TokenError::Invalid)));
+    assert!(tokens.find(&digest_of_number(2)).is_none());
+    assert!(held[2].refusal().is_none() && tokens.find(&digest_of_number(3)).is_some());
 }
 
 /// Most tokens of a tenant in tests; twice as many are the most of all.
 const TENANT_MAX: u64 = 100;
 
-fn small() -> VerifiedTokens {
+fn small_cache() -> VerifiedTokens {
     let limit = |of: Limit, max| Limit::new(of.name, max);
-    VerifiedTokens::bounded(
+    VerifiedTokens::with_limits(
         limit(VERIFIED_MAX, 2 * TENANT_MAX),
         limit(TENANT_VERIFIED_MAX, TENANT_MAX),
     )
@@ -61,8 +55,8 @@ fn small() -> VerifiedTokens {
 
 #[test]
 fn at_the_limit_unused_tokens_make_room_and_used_ones_stay() {
-    let tokens = small();
-    let insert = |number: u64| tokens.insert(numbered(number), token(10), [0; 32]);
+    let tokens = small_cache();
+    let insert = |number: u64| tokens.insert(digest_of_number(number), token(10), [0; 32]);
     let mut held = Vec::new();
     for number in 0..TENANT_MAX {
         let token = insert(number).unwrap();
@@ -77,26 +71,24 @@ fn at_the_limit_unused_tokens_make_room_and_used_ones_stay() {
     // All are in use now.
     let refused = insert(u64::MAX).unwrap_err();
     assert_eq!(refused.name, "oidc_tokens_verified_per_tenant_max");
-    assert!(tokens.find(&numbered(0)).is_some());
+    assert!(tokens.find(&digest_of_number(0)).is_some());
     drop(held);
     assert!(insert(u64::MAX).is_ok());
 }
 
 #[test]
 fn a_tenant_leaves_room_for_tokens_of_others() {
-    let tokens = small();
+    let tokens = small_cache();
     let insert = |tenant: &'static str, number: u64| {
-        let digest = digest(&format!("{tenant} {number}"));
+        let digest = token_digest(&format!("{tenant} {number}"));
         tokens.insert(digest, token_of(tenant, 10), [0; 32])
     };
     let fill = |tenant| (0..TENANT_MAX).map(move |number| (tenant, number));
-    let held: Vec<_> = fill("acme")
-        .map(|(tenant, number)| insert(tenant, number).unwrap())
-        .collect();
+    let held: Vec<_> =
+        fill("acme").map(|(tenant, number)| insert(tenant, number).unwrap()).collect();
     assert!(insert("acme", u64::MAX).is_err());
-    let others: Vec<_> = fill("others")
-        .map(|(tenant, number)| insert(tenant, number).unwrap())
-        .collect();
+    let others: Vec<_> =
+        fill("others").map(|(tenant, number)| insert(tenant, number).unwrap()).collect();
     let refused = insert("third", 0).unwrap_err();
     assert_eq!(refused.name, "oidc_tokens_verified_max");
     drop((held, others));
@@ -105,26 +97,26 @@ fn a_tenant_leaves_room_for_tokens_of_others() {
 
 #[test]
 fn the_token_that_was_not_used_makes_room() {
-    let tokens = small();
-    let insert = |number: u64| tokens.insert(numbered(number), token(10), [0; 32]);
+    let tokens = small_cache();
+    let insert = |number: u64| tokens.insert(digest_of_number(number), token(10), [0; 32]);
     for number in 0..TENANT_MAX {
         insert(number).unwrap();
     }
     // All but one are used again; it is the only one that goes.
     for number in (0..TENANT_MAX).filter(|number| *number != 40) {
-        let used = tokens.find(&numbered(number)).unwrap();
-        used.note_use(Timestamp::from_micros(100_000_000));
+        let used = tokens.find(&digest_of_number(number)).unwrap();
+        used.record_use(Timestamp::from_micros(100_000_000));
     }
     insert(TENANT_MAX).unwrap();
-    assert!(tokens.find(&numbered(40)).is_none());
+    assert!(tokens.find(&digest_of_number(40)).is_none());
     assert_eq!(tokens.len() as u64, TENANT_MAX);
 }
 
 #[test]
 fn entries_of_forgotten_tokens_refuse_no_other() {
-    let tokens = small();
+    let tokens = small_cache();
     let insert = |tenant: &'static str, number: u64| {
-        let digest = digest(&format!("{tenant} {number}"));
+        let digest = token_digest(&format!("{tenant} {number}"));
         tokens.insert(digest, token_of(tenant, 10), [0; 32])
     };
     // Of the first tenant's tokens most were forgotten for its own bound.
@@ -150,9 +142,9 @@ fn entries_of_forgotten_tokens_refuse_no_other() {
 
 #[test]
 fn queues_stay_as_small_as_what_is_remembered() {
-    let tokens = small();
+    let tokens = small_cache();
     for number in 0..20 * TENANT_MAX {
-        tokens.insert(numbered(number), token(10), [0; 32]).unwrap();
+        tokens.insert(digest_of_number(number), token(10), [0; 32]).unwrap();
         let remembered = tokens.read();
         let bound = 2 * remembered.by_digest.len() + STALE_MAX;
         assert!(remembered.queue.0.len() <= bound);

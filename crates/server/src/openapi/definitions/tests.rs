@@ -1,6 +1,6 @@
 //! The published schema of definitions accepts the same definitions as the engine.
 
-use egret_documents::core::definition::read;
+use egret_documents::core::definition::parse;
 use egret_documents::core::schema::Schema;
 
 use super::*;
@@ -16,12 +16,12 @@ fn check(base: &Value, key: &str, values: &[Option<Value>]) {
             Some(value) => object.insert(key.to_owned(), value.clone()),
             None => object.remove(key),
         };
-        let is_read = read(changed.to_string().as_bytes()).is_ok();
-        assert_eq!(schema.check(&changed).is_ok(), is_read, "{changed}");
+        let is_read = parse(changed.to_string().as_bytes()).is_ok();
+        assert_eq!(schema.validate(&changed).is_ok(), is_read, "{changed}");
     }
 }
 
-fn schema_of_documents() -> Value {
+fn document_schema() -> Value {
     json!({
         "type": "object",
         "required": ["id", "of"],
@@ -33,7 +33,7 @@ fn schema_of_documents() -> Value {
     })
 }
 
-fn concrete() -> Value {
+fn concrete_definition() -> Value {
     json!({
         "collection": "orders",
         "identity": ["/id"],
@@ -43,49 +43,36 @@ fn concrete() -> Value {
         "history": {"versions": 3, "deleted": true, "days": 30},
         "retention_days": 365,
         "claims": {"customer": "/of"},
-        "schema": schema_of_documents(),
+        "schema": document_schema(),
     })
 }
 
-fn without_documents() -> Value {
+fn abstract_definition() -> Value {
     json!({"collection": "papers", "abstract": true, "identity": ["/id"]})
 }
 
 #[test]
 fn whole_definitions_are_allowed() {
     let schema = Schema::compile(&definition()).unwrap();
-    for whole in [concrete(), without_documents()] {
-        read(whole.to_string().as_bytes()).unwrap();
-        schema.check(&whole).unwrap();
+    for whole in [concrete_definition(), abstract_definition()] {
+        parse(whole.to_string().as_bytes()).unwrap();
+        schema.validate(&whole).unwrap();
     }
 }
 
 #[test]
 fn names_and_kinds() {
-    let names = [
-        Some(json!("Orders")),
-        Some(json!("a".repeat(63))),
-        Some(json!("a".repeat(64))),
-        None,
-    ];
-    check(&concrete(), "collection", &names);
-    check(&concrete(), "other", &[Some(json!(1))]);
+    let names =
+        [Some(json!("Orders")), Some(json!("a".repeat(63))), Some(json!("a".repeat(64))), None];
+    check(&concrete_definition(), "collection", &names);
+    check(&concrete_definition(), "other", &[Some(json!(1))]);
     let kinds = [Some(json!(false)), Some(json!(true)), Some(Value::Null)];
-    check(&concrete(), "abstract", &kinds);
-    let schemas = [
-        None,
-        Some(Value::Null),
-        Some(json!("text")),
-        Some(schema_of_documents()),
-    ];
-    check(&concrete(), "schema", &schemas);
-    check(&without_documents(), "schema", &schemas);
-    check(
-        &without_documents(),
-        "query",
-        &[Some(json!([])), Some(Value::Null)],
-    );
-    check(&without_documents(), "extends", &[Some(json!([]))]);
+    check(&concrete_definition(), "abstract", &kinds);
+    let schemas = [None, Some(Value::Null), Some(json!("text")), Some(document_schema())];
+    check(&concrete_definition(), "schema", &schemas);
+    check(&abstract_definition(), "schema", &schemas);
+    check(&abstract_definition(), "query", &[Some(json!([])), Some(Value::Null)]);
+    check(&abstract_definition(), "extends", &[Some(json!([]))]);
 }
 
 #[test]
@@ -98,16 +85,16 @@ fn identities() {
         Some(json!(["/all/*"])),
         None,
     ];
-    check(&concrete(), "identity", &paths);
+    check(&concrete_definition(), "identity", &paths);
     let paths = [
         Some(json!(["/*"])),
         Some(json!(["/**", "/a*/*b"])),
         Some(many(IDENTITY_PATHS_MAX)),
         Some(many(IDENTITY_PATHS_MAX + 1)),
     ];
-    check(&without_documents(), "identity", &paths);
+    check(&abstract_definition(), "identity", &paths);
     let mutable = [Some(json!(true)), Some(Value::Null), Some(json!("yes"))];
-    check(&concrete(), "identity_mutable", &mutable);
+    check(&concrete_definition(), "identity_mutable", &mutable);
 }
 
 #[test]
@@ -119,14 +106,14 @@ fn references_and_extensions() {
         Some(json!([{"name": "Of", "to": "a", "paths": {"/of": "/id"}}])),
         Some(json!([{"name": "all", "to": "a", "paths": {"/all/*": "/id"}}])),
     ];
-    check(&concrete(), "references", &references);
+    check(&concrete_definition(), "references", &references);
     let extensions = [
         Some(Value::Null),
         Some(json!([{"collection": "a", "identity": {"/of": "/id"}}])),
         Some(json!([{"collection": "a", "identity": {"/all/*": "/id"}}])),
         Some(json!([{"collection": "a", "identity": {"/of": "/id"}, "more": 1}])),
     ];
-    check(&concrete(), "extends", &extensions);
+    check(&concrete_definition(), "extends", &extensions);
 }
 
 #[test]
@@ -142,12 +129,8 @@ fn histories_and_claims() {
         Some(json!({"versions": HISTORY_VERSIONS_MAX})),
         Some(json!({"versions": HISTORY_VERSIONS_MAX + 1})),
     ];
-    check(&concrete(), "history", &histories);
+    check(&concrete_definition(), "history", &histories);
     let days = [0, 1, DAYS_MAX, DAYS_MAX + 1].map(|days| Some(json!(days)));
-    check(&concrete(), "retention_days", &days);
-    check(
-        &concrete(),
-        "claims",
-        &[Some(json!({"a": 1})), Some(json!({}))],
-    );
+    check(&concrete_definition(), "retention_days", &days);
+    check(&concrete_definition(), "claims", &[Some(json!({"a": 1})), Some(json!({}))]);
 }

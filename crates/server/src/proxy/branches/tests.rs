@@ -7,17 +7,14 @@ use expect_test::{Expect, expect};
 use super::*;
 
 fn route(branch: &str) -> Route {
-    Route {
-        database: "app".to_owned(),
-        branch: branch.to_owned(),
-    }
+    Route { database: "app".to_owned(), branch: branch.to_owned() }
 }
 
 #[test]
 fn a_tenant_follows_the_name() {
     let read = |text: &str| {
         let route = route(text);
-        let found = named(&route).map(|(tenant, name)| format!("{name} of {tenant}"));
+        let found = parse_branch(&route).map(|(tenant, name)| format!("{name} of {tenant}"));
         found.unwrap_or_else(|refusal| refusal.sqlstate.to_owned())
     };
     assert_eq!(read("pr-42"), "pr-42 of default");
@@ -35,17 +32,14 @@ fn a_written_name_is_read_back() {
         let written = database_name("app", &name, tenant);
         let (database, branch) = written.rsplit_once('@').unwrap();
         assert_eq!(database, "app");
-        assert_eq!(named(&route(branch)), Ok((tenant, name.clone())));
+        assert_eq!(parse_branch(&route(branch)), Ok((tenant, name.clone())));
     }
 }
 
 fn check(error: BranchesError, expected: Expect) {
-    let refusal = refusal(&route("pr-42.acme"), error);
+    let refusal = connection_refusal(&route("pr-42.acme"), error);
     let hint = refusal.hint.unwrap_or_default();
-    expected.assert_eq(&format!(
-        "{} {} | {hint}",
-        refusal.sqlstate, refusal.message
-    ));
+    expected.assert_eq(&format!("{} {} | {hint}", refusal.sqlstate, refusal.message));
 }
 
 #[test]
@@ -75,18 +69,12 @@ fn each_error_has_its_sqlstate() {
         ]],
     );
     check(
-        BranchesError::VolumeFull {
-            free: ByteSize::mib(100),
-            needed: ByteSize::mib(512),
-        },
+        BranchesError::VolumeFull { free: ByteSize::mib(100), needed: ByteSize::mib(512) },
         expect![[
             r#"53100 branch "pr-42.acme" cannot be resumed: the volume has 100MB free, but 512MB are needed | destroy branches"#
         ]],
     );
-    check(
-        BranchesError::Stopping,
-        expect!["57P03 egret is starting or stopping | connect again"],
-    );
+    check(BranchesError::Stopping, expect!["57P03 egret is starting or stopping | connect again"]);
     check(
         BranchesError::Io {
             doing: "clone",

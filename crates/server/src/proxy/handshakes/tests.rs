@@ -18,17 +18,17 @@ fn address(last: u8) -> IpAddr {
 fn the_oldest_silent_connection_of_an_address_makes_room() {
     let handshakes = handshakes(10, 2);
     let start = Instant::now();
-    let proving = handshakes.begin(address(1), start).unwrap();
-    proving.note_turn(start);
-    let silent = handshakes.begin(address(1), start).unwrap();
-    let refused = handshakes.begin(address(1), start).unwrap_err();
+    let proving = handshakes.register(address(1), start).unwrap();
+    proving.mark_waiting(start);
+    let silent = handshakes.register(address(1), start).unwrap();
+    let refused = handshakes.register(address(1), start).unwrap_err();
     assert_eq!(refused.setting, "connections_per_address_max");
-    let elsewhere = handshakes.begin(address(2), start).unwrap();
+    let elsewhere = handshakes.register(address(2), start).unwrap();
     let later = start + SILENT_GRACE;
-    let next = handshakes.begin(address(1), later).unwrap();
-    assert!(silent.evicted.is_cancelled());
+    let next = handshakes.register(address(1), later).unwrap();
+    assert!(silent.eviction.is_cancelled());
     for other in [&proving, &elsewhere, &next] {
-        assert!(!other.evicted.is_cancelled());
+        assert!(!other.eviction.is_cancelled());
     }
 }
 
@@ -36,19 +36,17 @@ fn the_oldest_silent_connection_of_an_address_makes_room() {
 fn a_client_that_does_not_go_on_makes_room_in_the_end() {
     let handshakes = handshakes(1, 10);
     let start = Instant::now();
-    let proving = handshakes.begin(address(1), start).unwrap();
-    proving.note_turn(start);
-    let refused = handshakes
-        .begin(address(2), start + SILENT_GRACE)
-        .unwrap_err();
+    let proving = handshakes.register(address(1), start).unwrap();
+    proving.mark_waiting(start);
+    let refused = handshakes.register(address(2), start + SILENT_GRACE).unwrap_err();
     assert_eq!((refused.setting, refused.max), ("handshakes_max", 1));
     // Each of its messages gives it as much time again.
     let turn = start + EXCHANGE_GRACE - Duration::from_millis(1);
-    proving.note_turn(turn);
-    let refused = handshakes.begin(address(2), start + EXCHANGE_GRACE);
+    proving.mark_waiting(turn);
+    let refused = handshakes.register(address(2), start + EXCHANGE_GRACE);
     assert!(refused.is_err());
-    let next = handshakes.begin(address(2), turn + EXCHANGE_GRACE).unwrap();
-    assert!(proving.evicted.is_cancelled());
+    let next = handshakes.register(address(2), turn + EXCHANGE_GRACE).unwrap();
+    assert!(proving.eviction.is_cancelled());
     // An evicted connection gives back its place once.
     drop(proving);
     assert_eq!(handshakes.lock().by_id.len(), 1);
@@ -61,15 +59,14 @@ fn a_client_that_does_not_go_on_makes_room_in_the_end() {
 fn an_address_full_of_clients_that_do_not_go_on_has_room_soon() {
     let handshakes = handshakes(1_024, 256);
     let start = Instant::now();
-    let proving: Vec<Handshake> = (0..256)
-        .map(|_| handshakes.begin(address(1), start).unwrap())
-        .collect();
+    let proving: Vec<Handshake> =
+        (0..256).map(|_| handshakes.register(address(1), start).unwrap()).collect();
     for handshake in &proving {
-        handshake.note_turn(start);
+        handshake.mark_waiting(start);
     }
-    assert!(handshakes.begin(address(1), start).is_err());
-    let next = handshakes.begin(address(1), start + EXCHANGE_GRACE_MIN);
-    assert!(next.is_ok() && proving[0].evicted.is_cancelled());
+    assert!(handshakes.register(address(1), start).is_err());
+    let next = handshakes.register(address(1), start + EXCHANGE_GRACE_MIN);
+    assert!(next.is_ok() && proving[0].eviction.is_cancelled());
 }
 
 /// However many a few addresses open, and whenever: each newcomer takes the place of another of
@@ -79,18 +76,17 @@ fn few_addresses_keep_no_other_one_out() {
     let handshakes = handshakes(1_024, 256);
     let now = Instant::now();
     let open = |last: u8| {
-        let opened = handshakes.begin(address(last), now);
-        opened.inspect(|handshake| handshake.note_turn(now))
+        let opened = handshakes.register(address(last), now);
+        opened.inspect(|handshake| handshake.mark_waiting(now))
     };
-    let mut theirs: Vec<Handshake> = (0..1_024)
-        .map(|number| open(u8::try_from(number % 4).unwrap()).unwrap())
-        .collect();
+    let mut theirs: Vec<Handshake> =
+        (0..1_024).map(|number| open(u8::try_from(number % 4).unwrap()).unwrap()).collect();
     let honest: Vec<Handshake> = (100..110).map(|last| open(last).unwrap()).collect();
     for number in 0..1_000 {
         theirs.extend(open(u8::try_from(number % 8).unwrap()));
     }
     for handshake in &honest {
-        assert!(!handshake.evicted.is_cancelled());
+        assert!(!handshake.eviction.is_cancelled());
     }
     assert_eq!(handshakes.lock().by_id.len(), 1_024);
 }
@@ -99,12 +95,12 @@ fn few_addresses_keep_no_other_one_out() {
 fn an_address_loses_none_to_one_that_has_more() {
     let handshakes = handshakes(3, 10);
     let start = Instant::now();
-    let lone = handshakes.begin(address(1), start).unwrap();
-    let pair = [0, 1].map(|_| handshakes.begin(address(2), start).unwrap());
+    let lone = handshakes.register(address(1), start).unwrap();
+    let pair = [0, 1].map(|_| handshakes.register(address(2), start).unwrap());
     let later = start + EXCHANGE_GRACE;
-    let third = handshakes.begin(address(2), later).unwrap();
-    assert!(pair[0].evicted.is_cancelled());
+    let third = handshakes.register(address(2), later).unwrap();
+    assert!(pair[0].eviction.is_cancelled());
     for other in [&lone, &pair[1], &third] {
-        assert!(!other.evicted.is_cancelled());
+        assert!(!other.eviction.is_cancelled());
     }
 }

@@ -15,25 +15,16 @@ fn message(tag: u8, body: &[u8]) -> Vec<u8> {
 fn only_ready_for_query_outside_of_a_transaction_is_idle() {
     let after = |messages: &[Vec<u8>]| {
         let mut lengths = MessageLengths::default();
-        lengths.follow(&messages.concat());
-        (lengths.between(), lengths.idle())
+        lengths.advance(&messages.concat());
+        (lengths.is_between_messages(), lengths.is_idle())
     };
     assert_eq!(after(&[message(b'C', b"SELECT 1\0")]), (true, false));
     assert_eq!(after(&[message(b'Z', b"I")]), (true, true));
     assert_eq!(after(&[message(b'Z', b"T")]), (true, false));
-    assert_eq!(
-        after(&[message(b'Z', b"I"), message(b'A', b"note")]),
-        (true, true)
-    );
-    assert_eq!(
-        after(&[message(b'Z', b"I"), message(b'T', b"")]),
-        (true, false)
-    );
+    assert_eq!(after(&[message(b'Z', b"I"), message(b'A', b"note")]), (true, true));
+    assert_eq!(after(&[message(b'Z', b"I"), message(b'T', b"")]), (true, false));
     assert_eq!(after(&[message(b'Z', b"I"), vec![b'D']]), (false, false));
-    assert_eq!(
-        after(&[message(b'D', b"row")[..7].to_vec()]),
-        (false, false)
-    );
+    assert_eq!(after(&[message(b'D', b"row")[..7].to_vec()]), (false, false));
 }
 
 proptest! {
@@ -52,14 +43,14 @@ proptest! {
         let mut lengths = MessageLengths::default();
         let mut followed = 0;
         for part in stream.chunks(piece) {
-            lengths.follow(part);
+            lengths.advance(part);
             followed += part.len();
-            prop_assert_eq!(lengths.between(), ends.contains(&followed));
+            prop_assert_eq!(lengths.is_between_messages(), ends.contains(&followed));
         }
     }
 
     #[test]
     fn arbitrary_bytes_never_panic(stream in prop::collection::vec(any::<u8>(), 0..200)) {
-        MessageLengths::default().follow(&stream);
+        MessageLengths::default().advance(&stream);
     }
 }

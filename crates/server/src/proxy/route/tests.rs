@@ -6,18 +6,15 @@ use proptest::prelude::*;
 use super::*;
 
 fn read(parameters: &[(&str, &str)]) -> Result<SessionRequest, ConnectionRefusal> {
-    let owned = parameters
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    SessionRequest::read(owned.collect())
+    let owned = parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    SessionRequest::parse(owned.collect())
 }
 
 fn check(database: &str, options: &str, expected: Expect) {
     let text = match read(&[("user", "u"), ("database", database), ("options", options)]) {
-        Ok(wish) => format!(
-            "{} in {} with {:?}",
-            wish.route.database, wish.route.branch, wish.parameters
-        ),
+        Ok(wish) => {
+            format!("{} in {} with {:?}", wish.route.database, wish.route.branch, wish.parameters)
+        }
         Err(refusal) => format!("{} {}", refusal.sqlstate, refusal.message),
     };
     expected.assert_eq(&text);
@@ -27,26 +24,10 @@ fn check(database: &str, options: &str, expected: Expect) {
 fn the_branch_stands_in_the_database_or_the_options() {
     check("app@pr-42", "", expect!["app in pr-42 with []"]);
     check("a@b@pr-42", "", expect!["a@b in pr-42 with []"]);
-    check(
-        "app",
-        "-c egret.branch=pr-42",
-        expect!["app in pr-42 with []"],
-    );
-    check(
-        "app",
-        "-cEgret.Branch=pr-42",
-        expect!["app in pr-42 with []"],
-    );
-    check(
-        "app",
-        "--egret.branch=pr-42",
-        expect!["app in pr-42 with []"],
-    );
-    check(
-        "app@pr-42",
-        "-c egret.branch=pr-42",
-        expect!["app in pr-42 with []"],
-    );
+    check("app", "-c egret.branch=pr-42", expect!["app in pr-42 with []"]);
+    check("app", "-cEgret.Branch=pr-42", expect!["app in pr-42 with []"]);
+    check("app", "--egret.branch=pr-42", expect!["app in pr-42 with []"]);
+    check("app@pr-42", "-c egret.branch=pr-42", expect!["app in pr-42 with []"]);
 }
 
 #[test]
@@ -61,25 +42,13 @@ fn other_options_stay() {
         r"  -c   geqo=off ",
         expect![[r#"app in x with [("options", "  -c   geqo=off ")]"#]],
     );
-    check(
-        "app@x",
-        "-c",
-        expect![[r#"app in x with [("options", "-c")]"#]],
-    );
+    check("app@x", "-c", expect![[r#"app in x with [("options", "-c")]"#]]);
 }
 
 #[test]
 fn with_the_branch_option_a_database_name_is_not_split() {
-    check(
-        "Weird@DB",
-        "-c egret.branch=y",
-        expect![[r#"Weird@DB in y with []"#]],
-    );
-    check(
-        "app@y",
-        "-c egret.branch=y",
-        expect![[r#"app in y with []"#]],
-    );
+    check("Weird@DB", "-c egret.branch=y", expect![[r#"Weird@DB in y with []"#]]);
+    check("app@y", "-c egret.branch=y", expect![[r#"app in y with []"#]]);
 }
 
 #[test]
@@ -91,10 +60,7 @@ fn says_what_is_missing() {
     let refusal = read(&[("user", "u"), ("database", "shop")]).unwrap_err();
     let hint = refusal.hint.unwrap();
     assert!(hint.contains("\"shop@pr-42\""), "{hint}");
-    assert_eq!(
-        read(&[("database", "app@x")]).unwrap_err().sqlstate,
-        "28000"
-    );
+    assert_eq!(read(&[("database", "app@x")]).unwrap_err().sqlstate, "28000");
 }
 
 #[test]
@@ -119,10 +85,7 @@ fn the_clients_own_settings_are_forwarded() {
     ]);
     let forwarded = wish.unwrap().parameters;
     let expected = [("DateStyle", "ISO"), ("application_name", "psql")];
-    assert_eq!(
-        forwarded,
-        expected.map(|(name, value)| (name.to_owned(), value.to_owned()))
-    );
+    assert_eq!(forwarded, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
 }
 
 proptest! {

@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::json;
 
-use super::rig::{answered, shared};
+use super::rig::{expect_status, shared};
 
 const BRANCHES: &str = "/v1/branches";
 
@@ -14,7 +14,7 @@ async fn a_branch_is_made_once_and_shown_whole() {
         "name": "made-1", "ttl_ms": 3_600_000, "preset": "medium",
         "settings": {"work_mem": "24MB"}, "labels": {"ticket": "42"},
     });
-    let made = answered(rig.send(Method::POST, BRANCHES, wish.clone()).await, 201).await;
+    let made = expect_status(rig.send(Method::POST, BRANCHES, wish.clone()).await, 201).await;
     assert_eq!(made["name"], "made-1");
     assert_eq!(made["tenant"], "default");
     assert_eq!(made["state"], "running");
@@ -37,17 +37,14 @@ async fn a_branch_is_made_once_and_shown_whole() {
         .iter()
         .map(|phase| phase["name"].as_str().unwrap())
         .collect();
-    assert!(
-        phases.contains(&"clone") && phases.contains(&"start"),
-        "{phases:?}"
-    );
+    assert!(phases.contains(&"clone") && phases.contains(&"start"), "{phases:?}");
     let answer = rig.query("made-1", "show work_mem").await;
     assert_eq!(answer["rows"], json!([["24MB"]]));
 
-    let again = answered(rig.send(Method::POST, BRANCHES, wish).await, 200).await;
+    let again = expect_status(rig.send(Method::POST, BRANCHES, wish).await, 200).await;
     assert_eq!(again["id"], made["id"]);
     let other = json!({"name": "made-1", "preset": "large"});
-    let refusal = rig.refused(Method::POST, BRANCHES, other, 409, "branch_name_taken");
+    let refusal = rig.expect_problem(Method::POST, BRANCHES, other, 409, "branch_name_taken");
     let detail = refusal.await["detail"].to_string();
     assert!(detail.contains("another preset"), "{detail}");
 
@@ -57,15 +54,9 @@ async fn a_branch_is_made_once_and_shown_whole() {
         assert!(made.get(name).is_some(), "{name} is shown at times only");
     }
     rig.destroy("made-1").await;
-    rig.refused(
-        Method::GET,
-        "/v1/branches/made-1",
-        json!({}),
-        404,
-        "branch_not_found",
-    )
-    .await;
-    rig.assert_calm();
+    rig.expect_problem(Method::GET, "/v1/branches/made-1", json!({}), 404, "branch_not_found")
+        .await;
+    rig.assert_no_warnings();
 }
 
 #[tokio::test]
@@ -75,37 +66,12 @@ async fn what_cannot_be_made_says_why() {
     let many: serde_json::Map<_, _> = (0..33).map(|n| (format!("l{n}"), json!("x"))).collect();
     let table = [
         (json!({}), 400, "json_invalid", "missing field `name`"),
-        (
-            json!({"name": "../x"}),
-            400,
-            "json_invalid",
-            "`../x` is not a branch name",
-        ),
-        (
-            json!({"name": "Upper"}),
-            400,
-            "json_invalid",
-            "lower-case letters",
-        ),
+        (json!({"name": "../x"}), 400, "json_invalid", "`../x` is not a branch name"),
+        (json!({"name": "Upper"}), 400, "json_invalid", "lower-case letters"),
         (json!({"name": ""}), 400, "json_invalid", "1 to 63"),
-        (
-            json!({"name": "-x"}),
-            400,
-            "json_invalid",
-            "starting with a letter or digit",
-        ),
-        (
-            json!({"name": "a.b"}),
-            400,
-            "json_invalid",
-            "is not a branch name",
-        ),
-        (
-            json!({"name": "x".repeat(64)}),
-            400,
-            "json_invalid",
-            "1 to 63",
-        ),
+        (json!({"name": "-x"}), 400, "json_invalid", "starting with a letter or digit"),
+        (json!({"name": "a.b"}), 400, "json_invalid", "is not a branch name"),
+        (json!({"name": "x".repeat(64)}), 400, "json_invalid", "1 to 63"),
         (
             json!({"name": "bad", "tll_ms": 1}),
             400,
@@ -118,24 +84,9 @@ async fn what_cannot_be_made_says_why() {
             "json_invalid",
             "use template, head, template:ID or branch:NAME",
         ),
-        (
-            json!({"name": "bad", "preset": "huge"}),
-            400,
-            "json_invalid",
-            "unknown variant `huge`",
-        ),
-        (
-            json!({"name": "bad", "ttl_ms": -1}),
-            400,
-            "json_invalid",
-            "ttl_ms",
-        ),
-        (
-            json!({"name": "bad", "ttl_ms": 0}),
-            400,
-            "invalid_request",
-            "longer than zero",
-        ),
+        (json!({"name": "bad", "preset": "huge"}), 400, "json_invalid", "unknown variant `huge`"),
+        (json!({"name": "bad", "ttl_ms": -1}), 400, "json_invalid", "ttl_ms"),
+        (json!({"name": "bad", "ttl_ms": 0}), 400, "invalid_request", "longer than zero"),
         (
             json!({"name": "bad", "settings": {"work_men": "1MB"}}),
             400,
@@ -154,12 +105,7 @@ async fn what_cannot_be_made_says_why() {
             "invalid_request",
             "cannot be set",
         ),
-        (
-            json!({"name": "bad", "from": no_template}),
-            404,
-            "template_not_found",
-            "does not exist",
-        ),
+        (json!({"name": "bad", "from": no_template}), 404, "template_not_found", "does not exist"),
         (
             json!({"name": "bad", "from": "branch:nobody"}),
             404,
@@ -176,19 +122,12 @@ async fn what_cannot_be_made_says_why() {
     for (wish, status, code, says) in table {
         let response = rig.send(Method::POST, BRANCHES, wish.clone()).await;
         assert!(!response.headers().contains_key("retry-after"), "{wish}");
-        let problem = crate::house::problem(response, status, code).await;
+        let problem = crate::test_server::problem(response, status, code).await;
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains(says), "{wish}: {detail}");
     }
-    rig.refused(
-        Method::GET,
-        "/v1/branches/bad",
-        json!({}),
-        404,
-        "branch_not_found",
-    )
-    .await;
-    rig.assert_calm();
+    rig.expect_problem(Method::GET, "/v1/branches/bad", json!({}), 404, "branch_not_found").await;
+    rig.assert_no_warnings();
 }
 
 #[tokio::test]
@@ -203,23 +142,22 @@ async fn names_in_paths_are_validated_too() {
             (Method::GET, "/connection"),
         ] {
             let path = format!("/v1/branches/{name}{more}");
-            let problem = rig.refused(method, &path, json!({}), 400, "parameter_invalid");
+            let problem = rig.expect_problem(method, &path, json!({}), 400, "parameter_invalid");
             let detail = problem.await["detail"].to_string();
             assert!(detail.contains("is not a branch name"), "{detail}");
         }
     }
-    rig.assert_calm();
+    rig.assert_no_warnings();
 }
 
 #[tokio::test]
 async fn a_list_is_filtered_by_label_and_state() {
     let rig = shared();
-    for (name, labels) in [
-        ("list-1", json!({"list": "yes", "n": "1"})),
-        ("list-2", json!({"list": "yes", "n": "2"})),
-    ] {
+    for (name, labels) in
+        [("list-1", json!({"list": "yes", "n": "1"})), ("list-2", json!({"list": "yes", "n": "2"}))]
+    {
         let wish = json!({"name": name, "labels": labels});
-        answered(rig.send(Method::POST, BRANCHES, wish).await, 201).await;
+        expect_status(rig.send(Method::POST, BRANCHES, wish).await, 201).await;
     }
     rig.post("/v1/branches/list-2/suspend", json!({})).await;
     for (filter, expected) in [
@@ -232,60 +170,44 @@ async fn a_list_is_filtered_by_label_and_state() {
     ] {
         let answer = rig.get(&format!("{BRANCHES}?{filter}")).await;
         let items = answer["items"].as_array().unwrap();
-        let names: Vec<&str> = items
-            .iter()
-            .map(|item| item["name"].as_str().unwrap())
-            .collect();
+        let names: Vec<&str> = items.iter().map(|item| item["name"].as_str().unwrap()).collect();
         assert_eq!(names, expected, "{filter}");
     }
     for (filter, says) in [
         ("label=list", "`list` is not of the form key=value"),
         ("state=asleep", "`asleep` is not one of creating, running"),
-        (
-            "sate=running",
-            "unknown field `sate`, expected `label` or `state`",
-        ),
+        ("sate=running", "unknown field `sate`, expected `label` or `state`"),
     ] {
         let path = format!("{BRANCHES}?{filter}");
-        let problem = rig.refused(Method::GET, &path, json!({}), 400, "parameter_invalid");
+        let problem = rig.expect_problem(Method::GET, &path, json!({}), 400, "parameter_invalid");
         let detail = problem.await["detail"].to_string();
         assert!(detail.contains(says), "{detail}");
     }
     rig.destroy("list-1").await;
     rig.destroy("list-2").await;
-    rig.assert_calm();
+    rig.assert_no_warnings();
 }
 
 #[tokio::test]
 async fn templates_are_taken_listed_and_used() {
     let rig = shared();
-    let taken = rig
-        .request(Method::POST, "/v1/templates")
-        .send()
-        .await
-        .unwrap();
-    let taken = answered(taken, 201).await;
+    let taken = rig.request(Method::POST, "/v1/templates").send().await.unwrap();
+    let taken = expect_status(taken, 201).await;
     let id = taken["id"].as_str().unwrap();
     assert_eq!(taken["state"], "ready");
     assert_eq!(taken["origin"], json!({"source": "main", "branch": null}));
     assert!(!taken["phases"].as_array().unwrap().is_empty());
     let wish = json!({"name": "of-template", "from": format!("template:{id}")});
-    let made = answered(rig.send(Method::POST, BRANCHES, wish).await, 201).await;
+    let made = expect_status(rig.send(Method::POST, BRANCHES, wish).await, 201).await;
     assert_eq!(made["parent"]["template"], id);
     let list = rig.get("/v1/templates").await;
     let items = list["items"].as_array().unwrap();
     let found = items.iter().find(|item| item["id"] == id).unwrap();
     assert_eq!(found["branches"], 1);
-    rig.refused(
-        Method::POST,
-        "/v1/templates",
-        json!({"of": "x"}),
-        400,
-        "json_invalid",
-    )
-    .await;
+    rig.expect_problem(Method::POST, "/v1/templates", json!({"of": "x"}), 400, "json_invalid")
+        .await;
     rig.destroy("of-template").await;
-    rig.assert_calm();
+    rig.assert_no_warnings();
 }
 
 #[tokio::test]
@@ -299,8 +221,8 @@ async fn the_volume_is_shown_and_not_made_twice() {
     assert!(volume["isolation"].as_str().unwrap().contains("seccomp"));
     assert!(volume["limits"].as_str().is_some(), "{volume}");
     let wish = json!({"size_bytes": 1_u64 << 30});
-    let problem = rig.refused(Method::POST, "/v1/volume", wish, 409, "volume_unusable");
+    let problem = rig.expect_problem(Method::POST, "/v1/volume", wish, 409, "volume_unusable");
     let detail = problem.await["detail"].to_string();
     assert!(detail.contains("copies on write already"), "{detail}");
-    rig.assert_calm();
+    rig.assert_no_warnings();
 }

@@ -9,13 +9,15 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::rig::{Rig, answered, psql, shared};
-use crate::house::problem;
-use crate::proxy::door::{client, plain, printed, run};
+use super::rig::{Rig, expect_status, psql, shared};
+use crate::proxy::running_proxy::{
+    client_program, expect_success, isolate_from_user_settings, run,
+};
+use crate::test_server::problem;
 
 /// An Egret whose pools are filled at once.
-async fn brisk() -> Rig {
-    Rig::own(|config| {
+async fn start_with_fast_refill() -> Rig {
+    Rig::start_own(|config| {
         config.pool_min = 0;
         config.pool_quiet = ConfigDuration::ms(5);
     })
@@ -23,24 +25,24 @@ async fn brisk() -> Rig {
 }
 
 /// Sets the size of the pool of preset `small` and waits until it is full.
-async fn fill(rig: &Rig, size: u32) -> Value {
+async fn fill_pool(rig: &Rig, size: u32) -> Value {
     let body = json!({"size": size});
-    answered(rig.send(Method::PUT, "/v1/pools/small", body).await, 200).await;
+    expect_status(rig.send(Method::PUT, "/v1/pools/small", body).await, 200).await;
     let pools = rig.get("/v1/pools?filled=true").await;
     pools["items"][0].clone()
 }
 
 /// Makes a branch of a pool that was filled after it learned what clients ask for.
-async fn pooled(rig: &Rig, name: &str) -> String {
-    fill(rig, 0).await;
-    fill(rig, 1).await;
-    let made = rig.make(name).await;
+async fn create_from_pool(rig: &Rig, name: &str) -> String {
+    fill_pool(rig, 0).await;
+    fill_pool(rig, 1).await;
+    let made = rig.create_branch(name).await;
     assert_eq!(made["receipt"]["kind"], "pooled", "{made}");
     rig.url(name).await
 }
 
 /// The sessions that wait in a branch, by their processes.
-async fn waiting(rig: &Rig, branch: &str) -> BTreeSet<i64> {
+async fn resident_sessions(rig: &Rig, branch: &str) -> BTreeSet<i64> {
     let sql = "SELECT pid FROM pg_stat_activity \
         WHERE usename = 'egret_branch' AND application_name <> 'egret/query'";
     let answer = rig.query(branch, sql).await;
@@ -50,14 +52,11 @@ async fn waiting(rig: &Rig, branch: &str) -> BTreeSet<i64> {
 
 #[tokio::test]
 async fn pools_are_shown_and_resized() {
-    let rig = brisk().await;
+    let rig = start_with_fast_refill().await;
     let pools = rig.get("/v1/pools").await;
     let expected = |preset: &str| json!({"preset": preset, "target": 0, "chosen": false, "hot": 0, "filling": 0, "template": null});
-    assert_eq!(
-        pools["items"],
-        json!([expected("small"), expected("medium"), expected("large")])
-    );
-    let pool = fill(&rig, 2).await;
+    assert_eq!(pools["items"], json!([expected("small"), expected("medium"), expected("large")]));
+    let pool = fill_pool(&rig, 2).await;
     let templates = rig.get("/v1/templates").await;
     assert_eq!(
         pool,
@@ -68,28 +67,20 @@ async fn pools_are_shown_and_resized() {
     assert_eq!(rig.get("/v1/branches").await["items"], json!([]));
     assert_eq!(templates["items"][0]["branches"], 0);
     let check = rig.post("/v1/verify", json!({})).await;
-    assert_eq!(
-        (&check["branches"], &check["consistent"]),
-        (&json!(0), &json!(true))
-    );
+    assert_eq!((&check["branches"], &check["consistent"]), (&json!(0), &json!(true)));
 
-    let made = rig.make("one").await;
+    let made = rig.create_branch("one").await;
     assert_eq!(made["receipt"]["kind"], "pooled");
     assert_eq!(made["receipt"]["phases"][0]["name"], "lease");
     // Looking at every file would take longer than making the branch.
     assert_eq!(made["diverged_bytes"], Value::Null);
     assert!(rig.get("/v1/branches/one").await["diverged_bytes"].is_u64());
     let gone = rig.request(Method::DELETE, "/v1/branches/one").send().await;
-    let gone = answered(gone.unwrap(), 202).await;
-    assert_eq!(
-        (&gone["diverged_bytes"], &gone["state"]),
-        (&Value::Null, &json!("destroying"))
-    );
+    let gone = expect_status(gone.unwrap(), 202).await;
+    assert_eq!((&gone["diverged_bytes"], &gone["state"]), (&Value::Null, &json!("destroying")));
 
-    let answer = rig
-        .send(Method::PUT, "/v1/pools/small", json!({"size": null}))
-        .await;
-    let pools = answered(answer, 200).await;
+    let answer = rig.send(Method::PUT, "/v1/pools/small", json!({"size": null})).await;
+    let pools = expect_status(answer, 200).await;
     assert_eq!(
         (&pools["items"][0]["target"], &pools["items"][0]["chosen"]),
         (&json!(0), &json!(false))
@@ -97,7 +88,7 @@ async fn pools_are_shown_and_resized() {
     rig.get("/v1/pools?filled=true").await;
     rig.assert_settled().await;
     rig.stop().await;
-    rig.assert_calm();
+    rig.assert_no_warnings();
 }
 
 #[tokio::test]
@@ -113,7 +104,7 @@ async fn what_is_no_pool_or_size_is_refused() {
         ("small", json!({"size": 999}), 400, "limit_exceeded", "max"),
     ] {
         let path = format!("/v1/pools/{path}");
-        let asked = rig.refused(Method::PUT, &path, body.clone(), status, code);
+        let asked = rig.expect_problem(Method::PUT, &path, body.clone(), status, code);
         let problem = asked.await;
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains(says), "{path} {body}: {problem}");
@@ -127,28 +118,23 @@ async fn what_is_no_pool_or_size_is_refused() {
         ("branches:*", Method::PUT, "/v1/pools/small", "admin"),
     ] {
         let token = rig.token("default", &[scope]);
-        let request = rig
-            .with_token(&token, method, path)
-            .json(&json!({"size": 1}));
+        let request = rig.with_token(&token, method, path).json(&json!({"size": 1}));
         let problem = problem(request.send().await.unwrap(), 403, "scope_missing").await;
-        assert!(
-            problem["detail"].as_str().unwrap().contains(needed),
-            "{problem}"
-        );
+        assert!(problem["detail"].as_str().unwrap().contains(needed), "{problem}");
     }
     let reader = rig.token("default", &["branches:read"]);
     let request = rig.with_token(&reader, Method::GET, "/v1/pools");
-    answered(request.send().await.unwrap(), 200).await;
-    rig.assert_calm();
+    expect_status(request.send().await.unwrap(), 200).await;
+    rig.assert_no_warnings();
 }
 
 #[tokio::test]
 async fn psql_gets_the_session_that_waited_for_it() {
-    let rig = brisk().await;
-    rig.make("teacher").await;
-    printed(rig.psql(&rig.url("teacher").await, "SELECT 1").await);
-    let url = pooled(&rig, "one").await;
-    let ready = waiting(&rig, "one").await;
+    let rig = start_with_fast_refill().await;
+    rig.create_branch("teacher").await;
+    expect_success(rig.psql(&rig.url("teacher").await, "SELECT 1").await);
+    let url = create_from_pool(&rig, "one").await;
+    let ready = resident_sessions(&rig, "one").await;
     assert_eq!(ready.len(), 1);
     let script = "SELECT pg_backend_pid();
         SELECT backend_start < now() - interval '0' FROM pg_stat_activity WHERE pid = pg_backend_pid();
@@ -159,7 +145,7 @@ async fn psql_gets_the_session_that_waited_for_it() {
         SHOW application_name;
         SELECT count(*) FROM item;
         \\echo :ENCODING :USER";
-    let output = printed(rig.psql(&url, script).await);
+    let output = expect_success(rig.psql(&url, script).await);
     let lines: Vec<&str> = output.lines().collect();
     assert!(ready.contains(&lines[0].parse().unwrap()), "{output}");
     let rest = ["t", "egret-test", "egret-test", "4MB", "egret-test", "1000"];
@@ -167,8 +153,8 @@ async fn psql_gets_the_session_that_waited_for_it() {
     assert_eq!(lines[7], "UTF8 egret_branch");
 
     // Another wish, another session: fresh, with the wish in force for good.
-    let url = pooled(&rig, "two").await;
-    let ready = waiting(&rig, "two").await;
+    let url = create_from_pool(&rig, "two").await;
+    let ready = resident_sessions(&rig, "two").await;
     for (variable, value, show) in [
         ("PGAPPNAME", "mine", "application_name"),
         ("PGOPTIONS", "-c geqo_threshold=7", "geqo_threshold"),
@@ -180,37 +166,27 @@ async fn psql_gets_the_session_that_waited_for_it() {
         command.env(variable, value);
         let script =
             format!("SELECT pg_backend_pid(); DISCARD ALL; SHOW {show}; RESET {show}; SHOW {show}");
-        let output = printed(run(command, &script).await);
+        let output = expect_success(run(command, &script).await);
         let lines: Vec<&str> = output.lines().collect();
-        assert!(
-            !ready.contains(&lines[0].parse().unwrap()),
-            "{variable}: {output}"
-        );
+        assert!(!ready.contains(&lines[0].parse().unwrap()), "{variable}: {output}");
         let wish = value.rsplit('=').next().unwrap();
-        assert!(
-            lines[1].starts_with(wish) && lines[2] == lines[1],
-            "{variable}: {output}"
-        );
+        assert!(lines[1].starts_with(wish) && lines[2] == lines[1], "{variable}: {output}");
     }
     // The session of the last client ends a moment after the client has.
     let left = eventually("the session of the last client ends", async || {
-        let left = waiting(&rig, "two").await;
-        if left.len() == ready.len() {
-            Ok(left)
-        } else {
-            Err(left)
-        }
+        let left = resident_sessions(&rig, "two").await;
+        if left.len() == ready.len() { Ok(left) } else { Err(left) }
     })
     .await;
     assert_eq!(left, ready, "nobody took what was not for him");
     rig.stop().await;
-    rig.assert_calm();
+    rig.assert_no_warnings();
 }
 
 #[tokio::test]
 async fn psycopg_gets_the_session_that_waited_for_it() {
-    let rig = brisk().await;
-    rig.make("teacher").await;
+    let rig = start_with_fast_refill().await;
+    rig.create_branch("teacher").await;
     let program = "import os, psycopg\n\
         with psycopg.connect(os.environ['CONNINFO']) as session:\n    \
         info = session.info\n    \
@@ -220,26 +196,22 @@ async fn psycopg_gets_the_session_that_waited_for_it() {
         print(session.execute('select count(*) from item where id = any(%s)', ([1, 2],)).fetchone()[0])\n    \
         print(session.info.transaction_status.name)";
     let python = async |url: &str| {
-        let mut python = Command::new(client("EGRET_TEST_PYTHON", "python/bin/python"));
+        let mut python = Command::new(client_program("EGRET_TEST_PYTHON", "python/bin/python"));
         python.args(["-c", program]).env("CONNINFO", url);
-        plain(&mut python);
-        printed(run(python, "").await)
+        isolate_from_user_settings(&mut python);
+        expect_success(run(python, "").await)
     };
     python(&rig.url("teacher").await).await;
-    let url = pooled(&rig, "one").await;
-    let ready = waiting(&rig, "one").await;
+    let url = create_from_pool(&rig, "one").await;
+    let ready = resident_sessions(&rig, "one").await;
     let output = python(&url).await;
     let lines: Vec<&str> = output.lines().collect();
     let (known, asked) = lines[0].split_once(' ').unwrap();
     assert_eq!(known, asked);
     assert!(ready.contains(&known.parse().unwrap()), "{output}");
-    assert_eq!(
-        lines[1..],
-        ["UTF8 egret_branch off on", "2", "INTRANS"],
-        "{output}"
-    );
+    assert_eq!(lines[1..], ["UTF8 egret_branch off on", "2", "INTRANS"], "{output}");
     rig.stop().await;
-    rig.assert_calm();
+    rig.assert_no_warnings();
 }
 
 /// A session through the proxy, and what the server reported when it began.
@@ -247,12 +219,7 @@ async fn connect(url: &str) -> (Client, Vec<Option<String>>) {
     let mut config: Config = url.parse().unwrap();
     config.application_name("tests");
     let (client, connection) = config.connect(NoTls).await.unwrap();
-    let names = [
-        "application_name",
-        "client_encoding",
-        "session_authorization",
-        "TimeZone",
-    ];
+    let names = ["application_name", "client_encoding", "session_authorization", "TimeZone"];
     let reported = names.map(|name| connection.parameter(name).map(str::to_owned));
     tokio::spawn(connection);
     (client, reported.to_vec())
@@ -260,19 +227,16 @@ async fn connect(url: &str) -> (Client, Vec<Option<String>>) {
 
 #[tokio::test]
 async fn a_session_that_waited_is_cancelled_reported_and_closed_like_any() {
-    let rig = brisk().await;
-    rig.make("teacher").await;
+    let rig = start_with_fast_refill().await;
+    rig.create_branch("teacher").await;
     let (teacher, fresh) = connect(&rig.url("teacher").await).await;
     drop(teacher);
-    let url = pooled(&rig, "one").await;
-    let ready = waiting(&rig, "one").await;
+    let url = create_from_pool(&rig, "one").await;
+    let ready = resident_sessions(&rig, "one").await;
     let (client, reported) = connect(&url).await;
     assert_eq!(reported, fresh);
     assert_eq!(reported[0].as_deref(), Some("tests"));
-    let row = client
-        .query_one("SELECT pg_backend_pid()", &[])
-        .await
-        .unwrap();
+    let row = client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap();
     let pid = i64::from(row.get::<_, i32>(0));
     assert!(ready.contains(&pid), "{pid} of {ready:?}");
 
@@ -289,22 +253,16 @@ async fn a_session_that_waited_is_cancelled_reported_and_closed_like_any() {
     let (slept, ()) = tokio::join!(sleeping, cancelling);
     let error = slept.unwrap_err();
     assert_eq!(error.code().map(|code| code.code()), Some("57014"));
-    client
-        .batch_execute("UPDATE item SET name = 'x' WHERE id = 1")
-        .await
-        .unwrap();
+    client.batch_execute("UPDATE item SET name = 'x' WHERE id = 1").await.unwrap();
 
     // It serves one client and is gone.
     drop(client);
     eventually("the client's session ends", async || {
-        !waiting(&rig, "one").await.contains(&pid)
+        !resident_sessions(&rig, "one").await.contains(&pid)
     })
     .await;
     let (client, _) = connect(&url).await;
-    let row = client
-        .query_one("SELECT pg_backend_pid()", &[])
-        .await
-        .unwrap();
+    let row = client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap();
     assert_ne!(i64::from(row.get::<_, i32>(0)), pid);
     // And it ends with its branch.
     rig.destroy("one").await;
@@ -313,15 +271,15 @@ async fn a_session_that_waited_is_cancelled_reported_and_closed_like_any() {
     })
     .await;
     rig.stop().await;
-    rig.assert_calm();
+    rig.assert_no_warnings();
 }
 
 #[tokio::test]
 async fn many_clients_at_once_each_get_a_session_of_their_own() {
-    let rig = brisk().await;
-    rig.make("teacher").await;
+    let rig = start_with_fast_refill().await;
+    rig.create_branch("teacher").await;
     drop(connect(&rig.url("teacher").await).await);
-    let url = pooled(&rig, "one").await;
+    let url = create_from_pool(&rig, "one").await;
     let clients = (0..16).map(|_| connect(&url));
     let clients = futures_util::future::join_all(clients).await;
     let mut pids = BTreeSet::new();
@@ -330,14 +288,11 @@ async fn many_clients_at_once_each_get_a_session_of_their_own() {
         client.batch_execute(&sql).await.unwrap();
     }
     for (number, (client, _)) in clients.iter().enumerate() {
-        let row = client
-            .query_one("SELECT number, pg_backend_pid() FROM mine", &[])
-            .await
-            .unwrap();
+        let row = client.query_one("SELECT number, pg_backend_pid() FROM mine", &[]).await.unwrap();
         assert_eq!(row.get::<_, i32>(0), i32::try_from(number).unwrap());
         pids.insert(row.get::<_, i32>(1));
     }
     assert_eq!(pids.len(), 16);
     rig.stop().await;
-    rig.assert_calm();
+    rig.assert_no_warnings();
 }

@@ -8,7 +8,7 @@ use super::rig::shared;
 #[tokio::test]
 async fn values_come_as_json_where_json_is_exact() {
     let rig = shared();
-    rig.make("types").await;
+    rig.create_branch("types").await;
     let answer = rig
         .query(
             "types",
@@ -22,10 +22,7 @@ async fn values_come_as_json_where_json_is_exact() {
         )
         .await;
     let columns = answer["columns"].as_array().unwrap();
-    let types: Vec<&str> = columns
-        .iter()
-        .map(|one| one["type"].as_str().unwrap())
-        .collect();
+    let types: Vec<&str> = columns.iter().map(|one| one["type"].as_str().unwrap()).collect();
     assert_eq!(
         types.join(" "),
         "bool int2 int4 int8 int8 oid float4 float8 float8 float8 numeric text int4 jsonb _int4 bytea \
@@ -42,73 +39,50 @@ async fn values_come_as_json_where_json_is_exact() {
     );
     assert_eq!(answer["command"], "SELECT 1");
     assert!(answer["elapsed_ms"].as_f64().unwrap() > 0.0);
-    rig.query("types", "CREATE TYPE mood AS ENUM ('calm')")
-        .await;
+    rig.query("types", "CREATE TYPE mood AS ENUM ('calm')").await;
     let answer = rig.query("types", "SELECT 'calm'::mood AS mood").await;
     let own = answer["columns"][0]["type"].as_str().unwrap();
     assert!(own.parse::<u32>().unwrap() >= 16_384, "{own}");
     assert_eq!(answer["rows"], json!([["calm"]]));
     rig.destroy("types").await;
-    rig.assert_calm();
+    rig.assert_no_warnings();
 }
 
 #[tokio::test]
 async fn parameters_limits_and_several_statements() {
     let rig = shared();
-    rig.make("asks").await;
+    rig.create_branch("asks").await;
     let path = "/v1/branches/asks/query";
     let sql = "SELECT $1::int + 1, $2::text, $3::int";
     let body = json!({"sql": sql, "params": ["41", "'; DROP TABLE item; --", null]});
     let answer = rig.post(path, body).await;
-    assert_eq!(
-        answer["rows"],
-        json!([[42, "'; DROP TABLE item; --", null]])
-    );
-    let answer = rig
-        .query("asks", "INSERT INTO item VALUES (0, 'x'); SELECT 7")
-        .await;
+    assert_eq!(answer["rows"], json!([[42, "'; DROP TABLE item; --", null]]));
+    let answer = rig.query("asks", "INSERT INTO item VALUES (0, 'x'); SELECT 7").await;
     assert_eq!(answer["rows"], json!([[7]]));
     let answer = rig.query("asks", "DELETE FROM item WHERE id <= 10").await;
     assert_eq!(answer["command"], "DELETE 11");
     assert_eq!(answer["columns"], json!([]));
 
     let body = json!({"sql": "SELECT * FROM item", "rows_max": 3});
-    let problem = rig
-        .refused(Method::POST, path, body, 400, "limit_exceeded")
-        .await;
-    assert!(
-        problem["detail"]
-            .as_str()
-            .unwrap()
-            .contains("query_rows_max is 3"),
-        "{problem}"
-    );
+    let problem = rig.expect_problem(Method::POST, path, body, 400, "limit_exceeded").await;
+    assert!(problem["detail"].as_str().unwrap().contains("query_rows_max is 3"), "{problem}");
     let body = json!({"sql": "SELECT generate_series(1, 100001)", "rows_max": 1_000_000});
-    rig.refused(Method::POST, path, body, 400, "limit_exceeded")
-        .await;
+    rig.expect_problem(Method::POST, path, body, 400, "limit_exceeded").await;
     let body = json!({"sql": "SELECT repeat('x', 17 * 1024 * 1024)"});
-    let problem = rig
-        .refused(Method::POST, path, body, 400, "limit_exceeded")
-        .await;
-    assert!(
-        problem["detail"]
-            .as_str()
-            .unwrap()
-            .contains("query_bytes_max"),
-        "{problem}"
-    );
+    let problem = rig.expect_problem(Method::POST, path, body, 400, "limit_exceeded").await;
+    assert!(problem["detail"].as_str().unwrap().contains("query_bytes_max"), "{problem}");
     rig.destroy("asks").await;
-    rig.assert_calm();
+    rig.assert_no_warnings();
 }
 
 #[tokio::test]
 async fn what_postgresql_refuses_is_told_in_its_own_words() {
     let rig = shared();
-    rig.make("refuses").await;
+    rig.create_branch("refuses").await;
     let path = "/v1/branches/refuses/query";
     let refused = async |sql: &str, code: &str| {
         let body = json!({"sql": sql});
-        rig.refused(Method::POST, path, body, 400, code).await
+        rig.expect_problem(Method::POST, path, body, 400, code).await
     };
     let problem = refused("SELECT * FROM itme", "sql_error").await;
     assert_eq!(problem["sqlstate"], "42P01");
@@ -116,15 +90,9 @@ async fn what_postgresql_refuses_is_told_in_its_own_words() {
     assert_eq!(problem["title"], "Bad Request");
     assert_eq!(problem["retryable"], false);
     let detail = problem["detail"].as_str().unwrap();
-    assert!(
-        detail.contains("relation \"itme\" does not exist"),
-        "{detail}"
-    );
+    assert!(detail.contains("relation \"itme\" does not exist"), "{detail}");
     let problem = refused("SELECT nmae FROM item", "sql_error").await;
-    assert_eq!(
-        problem["hint"],
-        "Perhaps you meant to reference the column \"item.name\"."
-    );
+    assert_eq!(problem["hint"], "Perhaps you meant to reference the column \"item.name\".");
     let problem = refused("INSERT INTO item VALUES (1, 'twice')", "sql_error").await;
     assert_eq!(problem["sqlstate"], "23505");
     assert_eq!(problem["sql_detail"], "Key (id)=(1) already exists.");
@@ -139,26 +107,19 @@ async fn what_postgresql_refuses_is_told_in_its_own_words() {
     let answer = rig.query("refuses", "SELECT 1").await;
     assert_eq!(answer["rows"], json!([[1]]));
     let body = json!({"sql": "SELECT 1", "database": "nowhere"});
-    let problem = rig
-        .refused(Method::POST, path, body, 400, "sql_error")
-        .await;
+    let problem = rig.expect_problem(Method::POST, path, body, 400, "sql_error").await;
     assert_eq!(problem["sqlstate"], "3D000");
     let body = json!({"sql": "SELECT 1", "parms": []});
-    let problem = rig
-        .refused(Method::POST, path, body, 400, "json_invalid")
-        .await;
-    assert!(
-        problem["detail"].as_str().unwrap().contains("`params`"),
-        "{problem}"
-    );
+    let problem = rig.expect_problem(Method::POST, path, body, 400, "json_invalid").await;
+    assert!(problem["detail"].as_str().unwrap().contains("`params`"), "{problem}");
     rig.destroy("refuses").await;
-    rig.assert_calm();
+    rig.assert_no_warnings();
 }
 
 #[tokio::test]
 async fn a_branch_with_several_databases_asks_which() {
     let rig = shared();
-    rig.make("several").await;
+    rig.create_branch("several").await;
     rig.query("several", "CREATE DATABASE reports").await;
     let asked = [
         (Method::POST, "query", json!({"sql": "SELECT 1"})),
@@ -167,9 +128,7 @@ async fn a_branch_with_several_databases_asks_which() {
     ];
     for (method, what, body) in asked {
         let path = format!("/v1/branches/several/{what}");
-        let problem = rig
-            .refused(method, &path, body, 400, "invalid_request")
-            .await;
+        let problem = rig.expect_problem(method, &path, body, 400, "invalid_request").await;
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains("`app`, `reports`"), "{detail}");
     }
@@ -177,63 +136,36 @@ async fn a_branch_with_several_databases_asks_which() {
     let answer = rig.post("/v1/branches/several/query", body).await;
     assert_eq!(answer["rows"], json!([["reports"]]));
     let path = "/v1/branches/several/connection?database=a%00b";
-    rig.refused(Method::GET, path, Value::Null, 400, "invalid_request")
-        .await;
+    rig.expect_problem(Method::GET, path, Value::Null, 400, "invalid_request").await;
     let path = "/v1/branches/several/connection?database=nodb";
-    let problem = rig
-        .refused(
-            Method::GET,
-            path,
-            Value::Null,
-            404,
-            "branch_database_not_found",
-        )
-        .await;
+    let problem =
+        rig.expect_problem(Method::GET, path, Value::Null, 404, "branch_database_not_found").await;
     let detail = problem["detail"].as_str().unwrap();
     assert!(detail.contains("no database `nodb`"), "{detail}");
-    assert!(
-        detail.contains("`app`") && detail.contains("`reports`"),
-        "{detail}"
-    );
-    let connection = rig
-        .get("/v1/branches/several/connection?database=reports")
-        .await;
+    assert!(detail.contains("`app`") && detail.contains("`reports`"), "{detail}");
+    let connection = rig.get("/v1/branches/several/connection?database=reports").await;
     assert_eq!(connection["database"], "reports@several");
-    let proof = rig
-        .post(
-            "/v1/branches/several/verify",
-            json!({"database": "reports"}),
-        )
-        .await;
+    let proof = rig.post("/v1/branches/several/verify", json!({"database": "reports"})).await;
     assert_eq!(proof["source_unchanged"], true);
     rig.destroy("several").await;
-    rig.assert_calm();
+    rig.assert_no_warnings();
 }
 
 #[tokio::test]
 async fn a_proof_finds_the_branch_apart_from_its_source() {
     let rig = shared();
-    rig.make("proof").await;
-    let response = rig
-        .request(Method::POST, "/v1/branches/proof/verify")
-        .send();
-    let proof = super::rig::answered(response.await.unwrap(), 200).await;
+    rig.create_branch("proof").await;
+    let response = rig.request(Method::POST, "/v1/branches/proof/verify").send();
+    let proof = super::rig::expect_status(response.await.unwrap(), 200).await;
     assert_eq!(proof["branch"], "proof");
     assert_eq!(proof["marker_in_branch"], true, "{proof}");
     assert_eq!(proof["marker_in_source"], false, "{proof}");
     assert_eq!(proof["source_unchanged"], true, "{proof}");
     assert!(proof["tables_checked"].as_u64().unwrap() >= 1, "{proof}");
     let answer = rig
-        .query(
-            "proof",
-            "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'egret_marker%'",
-        )
+        .query("proof", "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'egret_marker%'")
         .await;
-    assert_eq!(
-        answer["rows"],
-        json!([[0]]),
-        "the marker stays in the branch"
-    );
+    assert_eq!(answer["rows"], json!([[0]]), "the marker stays in the branch");
     rig.destroy("proof").await;
-    rig.assert_calm();
+    rig.assert_no_warnings();
 }

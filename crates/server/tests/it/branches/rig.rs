@@ -26,8 +26,8 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::runtime::Runtime;
 
-use crate::house::{Log, client, problem};
-use crate::proxy::door;
+use crate::proxy::running_proxy;
+use crate::test_server::{Log, client, problem};
 
 /// One running Egret and its parts.
 pub struct Rig {
@@ -57,7 +57,7 @@ pub fn shared() -> &'static Rig {
 
 impl Rig {
     /// An Egret of one test's own, with changed settings.
-    pub async fn own(change: impl FnOnce(&mut BranchesConfig) + Send + 'static) -> Self {
+    pub async fn start_own(change: impl FnOnce(&mut BranchesConfig) + Send + 'static) -> Self {
         let started = tokio::task::spawn_blocking(|| Self::start(change));
         started.await.expect("an Egret starts")
     }
@@ -102,11 +102,8 @@ impl Rig {
             log_file: directory.join("postgres-start.log"),
             password_file: directory.join("superuser.password"),
         };
-        let postgres = PostgresConfig {
-            port: free_port(),
-            sessions_max: 20,
-            ..PostgresConfig::default()
-        };
+        let postgres =
+            PostgresConfig { port: free_port(), sessions_max: 20, ..PostgresConfig::default() };
         let source = EmbeddedServer::new(postgres, layout, clock.clone(), entropy.clone());
         let source = Arc::new(source);
         let options = Options {
@@ -124,10 +121,7 @@ impl Rig {
             let engine = branches.insert(Branches::new(options, registry));
             let door = Arc::new(BranchDirectory::new(engine.clone()));
             let options = ProxyOptions {
-                config: ProxyConfig {
-                    port: 0,
-                    ..ProxyConfig::default()
-                },
+                config: ProxyConfig { port: 0, ..ProxyConfig::default() },
                 directory: door,
                 tls: None,
                 clock: clock.clone(),
@@ -143,22 +137,15 @@ impl Rig {
         let tokens = Arc::new(tokens.unwrap());
         let admin = tokens.ensure_admin(&directory.join("admin.token"));
         let deps = Deps {
-            build: Build {
-                version: "0.0.0-test",
-                commit: "0123456789ab",
-                profile: "dev",
-            },
+            build: Build { version: "0.0.0-test", commit: "0123456789ab", profile: "dev" },
             clock,
             entropy,
             tokens: tokens.clone(),
             metrics,
             readiness: Arc::new(Vec::new),
         };
-        let config = ServerConfig {
-            port: 0,
-            ..ServerConfig::default()
-        };
-        let routes = branches_routes(branches.clone(), ProxyAddress::of(proxy.clone()));
+        let config = ServerConfig { port: 0, ..ServerConfig::default() };
+        let routes = branches_routes(branches.clone(), ProxyAddress::from_proxy(proxy.clone()));
         let server = Arc::new(Server::builder(config, deps).route(routes).build().unwrap());
         let mut stack = Stack::default();
         stack.push(Arc::new(VolumeService::new(&directory)));
@@ -204,16 +191,16 @@ impl Rig {
     /// The answer of a GET that succeeds.
     pub async fn get(&self, path: &str) -> Value {
         let response = self.request(Method::GET, path).send().await.unwrap();
-        answered(response, 200).await
+        expect_status(response, 200).await
     }
 
     /// The answer of a POST that succeeds.
     pub async fn post(&self, path: &str, body: Value) -> Value {
-        answered(self.send(Method::POST, path, body).await, 200).await
+        expect_status(self.send(Method::POST, path, body).await, 200).await
     }
 
     /// The problem that a request meets.
-    pub async fn refused(
+    pub async fn expect_problem(
         &self,
         method: Method,
         path: &str,
@@ -224,9 +211,9 @@ impl Rig {
         problem(self.send(method, path, body).await, status, code).await
     }
 
-    pub async fn make(&self, name: &str) -> Value {
+    pub async fn create_branch(&self, name: &str) -> Value {
         let body = json!({"name": name});
-        answered(self.send(Method::POST, "/v1/branches", body).await, 201).await
+        expect_status(self.send(Method::POST, "/v1/branches", body).await, 201).await
     }
 
     /// The answer to a statement on a branch.
@@ -238,7 +225,7 @@ impl Rig {
     pub async fn destroy(&self, branch: &str) {
         let path = format!("/v1/branches/{branch}");
         let response = self.request(Method::DELETE, &path).send().await.unwrap();
-        answered(response, 202).await;
+        expect_status(response, 202).await;
     }
 
     /// The connection string of a branch.
@@ -249,7 +236,7 @@ impl Rig {
 
     /// Runs a statement with psql.
     pub async fn psql(&self, url: &str, sql: &str) -> Output {
-        door::run(psql(url), sql).await
+        running_proxy::run(psql(url), sql).await
     }
 
     /// Where the proxy listens.
@@ -278,11 +265,7 @@ impl Rig {
     pub async fn assert_settled(&self) {
         let check = eventually("no tombstone is left", async || {
             let check = self.post("/v1/verify", json!({})).await;
-            if check["tombstones"] == 0 {
-                Ok(check)
-            } else {
-                Err(check)
-            }
+            if check["tombstones"] == 0 { Ok(check) } else { Err(check) }
         })
         .await;
         assert_eq!(check["consistent"], true, "{check}");
@@ -291,31 +274,28 @@ impl Rig {
     /// Stops the engine alone, while HTTP and the proxy stay open.
     pub async fn stop_engine(&self) {
         let branches = self.branches.clone();
-        self.runs(async move { branches.stop().await }).await;
+        self.block_on(async move { branches.stop().await }).await;
     }
 
     pub async fn stop(&self) {
         let stack = self.stack.clone();
-        self.runs(async move { stack.stop().await }).await;
+        self.block_on(async move { stack.stop().await }).await;
     }
 
-    async fn runs(&self, work: impl Future<Output = ()> + Send + 'static) {
+    async fn block_on(&self, work: impl Future<Output = ()> + Send + 'static) {
         let runtime = self.runtime.as_ref().expect("it has started");
         runtime.spawn(work).await.unwrap();
     }
 
     /// Nothing that was logged so far is a warning or holds a password.
-    pub fn assert_calm(&self) {
-        assert_eq!(self.worries(), Vec::<String>::new());
+    pub fn assert_no_warnings(&self) {
+        assert_eq!(self.warnings(), Vec::<String>::new());
     }
 
     /// The warnings that were logged so far, without a password in any line.
-    pub fn worries(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let log = self.log.text();
-        assert!(
-            !log.contains(&self.admin),
-            "the log holds the admin's token"
-        );
+        assert!(!log.contains(&self.admin), "the log holds the admin's token");
         let is_worry = |line: &&str| line.contains(" WARN ") || line.contains(" ERROR ");
         log.lines().filter(is_worry).map(str::to_owned).collect()
     }
@@ -331,7 +311,7 @@ impl Drop for Rig {
 }
 
 /// The answer of a request that succeeds with a given status.
-pub async fn answered(response: Response, status: u16) -> Value {
+pub async fn expect_status(response: Response, status: u16) -> Value {
     let found = response.status();
     let body: Value = response.json().await.unwrap();
     assert_eq!(found, StatusCode::from_u16(status).unwrap(), "{body}");
@@ -343,7 +323,7 @@ pub fn psql(url: &str) -> Command {
     let mut command = Command::new("psql");
     command.args(["--no-psqlrc", "--quiet", "--no-align", "--tuples-only"]);
     command.args(["--set", "ON_ERROR_STOP=1", url]);
-    door::plain(&mut command);
+    running_proxy::isolate_from_user_settings(&mut command);
     command
 }
 

@@ -9,10 +9,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::rig::{Rig, shared};
-use crate::proxy::door::connect;
+use crate::proxy::running_proxy::connect;
 
 /// How many clients and queries come at a time.
-const AT_ONCE: usize = 4;
+const CALLERS: usize = 4;
 /// How often each of them comes.
 const ROUNDS: usize = 12;
 
@@ -34,7 +34,7 @@ async fn suspend_repeatedly(rig: &Rig, branch: &str, served: &AtomicUsize, over:
 }
 
 /// Runs the work of several callers while the branch is suspended under them.
-async fn under_suspends(rig: &Rig, branch: &str, call: impl AsyncFn(&AtomicUsize)) {
+async fn run_during_suspends(rig: &Rig, branch: &str, call: impl AsyncFn(&AtomicUsize)) {
     let (served, over) = (AtomicUsize::new(1), AtomicBool::new(false));
     let callers = async {
         let caller = async || {
@@ -42,7 +42,7 @@ async fn under_suspends(rig: &Rig, branch: &str, call: impl AsyncFn(&AtomicUsize
                 call(&served).await;
             }
         };
-        join_all((0..AT_ONCE).map(|_| caller())).await;
+        join_all((0..CALLERS).map(|_| caller())).await;
         over.store(true, Ordering::SeqCst);
     };
     tokio::join!(callers, suspend_repeatedly(rig, branch, &served, &over));
@@ -51,9 +51,9 @@ async fn under_suspends(rig: &Rig, branch: &str, call: impl AsyncFn(&AtomicUsize
 #[tokio::test]
 async fn clients_that_arrive_during_a_suspend_are_held_and_served() {
     let rig = shared();
-    rig.make("dozing").await;
+    rig.create_branch("dozing").await;
     let config: tokio_postgres::Config = rig.url("dozing").await.parse().unwrap();
-    under_suspends(rig, "dozing", async |served| {
+    run_during_suspends(rig, "dozing", async |served| {
         let client = connect(&config).await;
         let client = client.unwrap_or_else(|error| panic!("a client was refused: {error:?}"));
         served.fetch_add(1, Ordering::SeqCst);
@@ -65,15 +65,15 @@ async fn clients_that_arrive_during_a_suspend_are_held_and_served() {
     })
     .await;
     rig.destroy("dozing").await;
-    rig.assert_calm();
+    rig.assert_no_warnings();
 }
 
 #[tokio::test]
 async fn queries_that_arrive_during_a_suspend_are_held_and_answered() {
     let rig = shared();
-    rig.make("drowsy").await;
+    rig.create_branch("drowsy").await;
     let path = "/v1/branches/drowsy/query";
-    under_suspends(rig, "drowsy", async |served| {
+    run_during_suspends(rig, "drowsy", async |served| {
         let body = json!({"sql": "SELECT 1"});
         let response = rig.send(Method::POST, path, body).await;
         served.fetch_add(1, Ordering::SeqCst);
@@ -81,12 +81,10 @@ async fn queries_that_arrive_during_a_suspend_are_held_and_answered() {
         let body: Value = response.json().await.unwrap();
         // A suspend ends what is being run, too.
         let is_ended = body["code"] == "postgres_connection_lost"
-            || body["detail"]
-                .as_str()
-                .is_some_and(|detail| detail.contains("57P01"));
+            || body["detail"].as_str().is_some_and(|detail| detail.contains("57P01"));
         assert!(status == 200 || is_ended, "{status}: {body}");
     })
     .await;
     rig.destroy("drowsy").await;
-    rig.assert_calm();
+    rig.assert_no_warnings();
 }

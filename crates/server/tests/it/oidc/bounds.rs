@@ -6,16 +6,16 @@ use egret_server::OidcConfig;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::OidcHouse;
+use super::OidcTestServer;
 use super::issuer::SigningKey;
-use crate::house::problem;
+use crate::test_server::problem;
 
 /// An ID token for Egret's audience, as an issuer makes it that marks access tokens by RFC 9068 and
 /// one that does not.
 #[tokio::test]
 async fn an_id_token_is_no_access_token() {
     let strict = |config: &mut OidcConfig| config.token_types = "at+jwt".to_owned();
-    let guarded = OidcHouse::with(strict).await;
+    let guarded = OidcTestServer::with(strict).await;
     let signed = |header: Value, changed: Value| {
         let mut whole = guarded.key.header();
         let fields = whole.as_object_mut().unwrap();
@@ -29,9 +29,9 @@ async fn an_id_token_is_no_access_token() {
     }
     let access = signed(json!({"typ": "application/at+jwt"}), json!({}));
     assert_eq!(guarded.status(&access).await, StatusCode::OK);
-    guarded.house.close().await;
+    guarded.test_server.stop().await;
 
-    let guarded = OidcHouse::open().await;
+    let guarded = OidcTestServer::open().await;
     for changed in [
         json!({"nonce": "n-0S6_WzA2Mj", "at_hash": "MTIzNDU2Nzg5MDEyMzQ1Ng"}),
         json!({"typ": "ID"}),
@@ -46,12 +46,12 @@ async fn an_id_token_is_no_access_token() {
     }
     let access = guarded.token(json!({"typ": "Bearer", "nonce": "n"}));
     assert_eq!(guarded.status(&access).await, StatusCode::OK);
-    guarded.house.close().await;
+    guarded.test_server.stop().await;
 }
 
 #[tokio::test]
 async fn an_address_that_sends_made_up_tokens_is_refused_before_they_are_verified() {
-    let guarded = OidcHouse::open().await;
+    let guarded = OidcTestServer::open().await;
     let known = guarded.token(json!({}));
     assert_eq!(guarded.status(&known).await, StatusCode::OK);
     let stranger = SigningKey::new("first");
@@ -72,7 +72,7 @@ async fn an_address_that_sends_made_up_tokens_is_refused_before_they_are_verifie
     let other = guarded.token(json!({"sub": "other"}));
     let response = guarded.send(&other).await;
     problem(response, 429, "oidc_failures_per_address_max").await;
-    guarded.house.clock.advance(Duration::from_secs(60));
+    guarded.test_server.clock.advance(Duration::from_secs(60));
     assert_eq!(guarded.status(&other).await, StatusCode::OK);
-    guarded.house.close().await;
+    guarded.test_server.stop().await;
 }

@@ -53,12 +53,7 @@ impl Issuer {
             let serving = axum::serve(listener, router).with_graceful_shutdown(stopped);
             serving.await.unwrap();
         });
-        let issuer = Self {
-            url,
-            answers,
-            stopping,
-            serving,
-        };
+        let issuer = Self { url, answers, stopping, serving };
         issuer.publish(keys);
         issuer
     }

@@ -5,43 +5,30 @@ use egret_server::OidcConfig;
 use serde_json::json;
 
 use super::issuer::{Issuer, SigningKey};
-use super::{OidcHouse, options};
-use crate::house::Site;
+use super::{OidcTestServer, options};
+use crate::test_server::TestServerSetup;
 
 /// Where a discovery document leads is refused unless it is the issuer itself or a public address.
 #[tokio::test]
 async fn a_discovery_document_leads_to_no_other_service_of_this_machine() {
     for (fields, reason) in [
-        (
-            json!({"issuer": "http://127.0.0.1:1"}),
-            "`issuer` is not oidc.issuer",
-        ),
-        (
-            json!({"jwks_uri": "http://keys.example/"}),
-            "`jwks_uri` is not an https URL",
-        ),
-        (
-            json!({"jwks_uri": "https://127.0.0.1:1/"}),
-            "127.0.0.1 is not a public address",
-        ),
+        (json!({"issuer": "http://127.0.0.1:1"}), "`issuer` is not oidc.issuer"),
+        (json!({"jwks_uri": "http://keys.example/"}), "`jwks_uri` is not an https URL"),
+        (json!({"jwks_uri": "https://127.0.0.1:1/"}), "127.0.0.1 is not a public address"),
     ] {
-        let guarded = OidcHouse::open().await;
+        let guarded = OidcTestServer::open().await;
         guarded.issuer.describe(fields);
-        guarded.house.server.oidc().unwrap().refresh();
-        guarded.until_fetched(2).await;
-        assert!(
-            guarded.house.log().contains(reason),
-            "{}",
-            guarded.house.log()
-        );
-        guarded.close_with_failures().await;
+        guarded.test_server.server.oidc().unwrap().refresh();
+        guarded.await_fetches(2).await;
+        assert!(guarded.test_server.log().contains(reason), "{}", guarded.test_server.log());
+        guarded.stop_with_failures().await;
     }
 }
 
 #[tokio::test]
 async fn settings_and_files_that_cannot_work_are_refused_by_name() {
     let issuer = Issuer::start(&[]).await;
-    let site = Site::new();
+    let site = TestServerSetup::new();
     let file = site.path("keys.json");
     let keys = json!({"keys": [SigningKey::new("file").public()]});
     std::fs::write(&file, keys.to_string()).unwrap();
@@ -65,14 +52,8 @@ async fn settings_and_files_that_cannot_work_are_refused_by_name() {
                 config.jwks_url = Some("http://10.0.0.1/keys".to_owned());
             }),
         ),
-        (
-            "oidc.refresh_pause: ",
-            Box::new(|config| config.refresh_pause = ConfigDuration::ms(999)),
-        ),
-        (
-            "oidc.ca_file /absent",
-            Box::new(|config| config.ca_file = Some("/absent".into())),
-        ),
+        ("oidc.refresh_pause: ", Box::new(|config| config.refresh_pause = ConfigDuration::ms(999))),
+        ("oidc.ca_file /absent", Box::new(|config| config.ca_file = Some("/absent".into()))),
     ];
     for (beginning, change) in table {
         let error = refused(&change);

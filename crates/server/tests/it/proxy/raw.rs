@@ -9,7 +9,7 @@ use postgres_protocol::message::frontend;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::proxy::door::{PASSWORD, ROLE, RunningProxy};
+use crate::proxy::running_proxy::{PASSWORD, ROLE, RunningProxy};
 
 pub struct Raw {
     pub stream: TcpStream,
@@ -17,14 +17,9 @@ pub struct Raw {
 }
 
 impl Raw {
-    pub async fn connect(door: &RunningProxy) -> Self {
-        let stream = TcpStream::connect(("127.0.0.1", door.port()))
-            .await
-            .unwrap();
-        Self {
-            stream,
-            inbound: BytesMut::new(),
-        }
+    pub async fn connect(proxy: &RunningProxy) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap();
+        Self { stream, inbound: BytesMut::new() }
     }
 
     /// From another address of this machine.
@@ -32,11 +27,8 @@ impl Raw {
         let socket = TcpSocket::new_v4().unwrap();
         let own = SocketAddr::new(address.parse().unwrap(), 0);
         socket.bind(own).unwrap();
-        let proxy = SocketAddr::from(([127, 0, 0, 1], door.port()));
-        Self {
-            stream: socket.connect(proxy).await.unwrap(),
-            inbound: BytesMut::new(),
-        }
+        let proxy_address = SocketAddr::from(([127, 0, 0, 1], door.port()));
+        Self { stream: socket.connect(proxy_address).await.unwrap(), inbound: BytesMut::new() }
     }
 
     /// Sends bytes; a server that has closed its end already is no failure.
@@ -68,13 +60,13 @@ impl Raw {
         loop {
             let frame = self.frame().await.expect("an error comes before the end");
             if frame[0] == b'E' {
-                return error_in(&frame);
+                return parse_error(&frame);
             }
         }
     }
 
     /// Whatever else comes until the connection ends.
-    pub async fn rest(&mut self) -> Vec<u8> {
+    pub async fn read_to_end(&mut self) -> Vec<u8> {
         let mut rest = self.inbound.split().to_vec();
         let _ = self.stream.read_to_end(&mut rest).await;
         rest
@@ -87,21 +79,20 @@ impl Raw {
     }
 
     /// A client that tries until it is authenticated.
-    pub async fn connect_where_there_is_room(door: &RunningProxy) -> Self {
+    pub async fn connect_with_retries(proxy: &RunningProxy) -> Self {
         loop {
-            let mut client = Self::connect(door).await;
-            if client.begin(door).await {
-                client.prove().await;
+            let mut client = Self::connect(proxy).await;
+            if client.start_session(proxy).await {
+                client.finish_authentication().await;
                 return client;
             }
         }
     }
 
     /// Sends the startup packet; returns whether the server begins a SASL exchange.
-    pub async fn begin(&mut self, door: &RunningProxy) -> bool {
-        let database = door.database();
-        self.startup(&[("user", ROLE), ("database", &database)])
-            .await;
+    pub async fn start_session(&mut self, proxy: &RunningProxy) -> bool {
+        let database = proxy.database();
+        self.startup(&[("user", ROLE), ("database", &database)]).await;
         let Some(frame) = self.frame().await else {
             return false;
         };
@@ -112,12 +103,12 @@ impl Raw {
     }
 
     /// Authenticates; the messages after AuthenticationOk are not read yet.
-    pub async fn authenticate(&mut self, door: &RunningProxy) {
-        assert!(self.begin(door).await, "it is asked for a proof");
-        self.prove().await;
+    pub async fn authenticate(&mut self, proxy: &RunningProxy) {
+        assert!(self.start_session(proxy).await, "it is asked for a proof");
+        self.finish_authentication().await;
     }
 
-    async fn prove(&mut self) {
+    async fn finish_authentication(&mut self) {
         let mut client = ScramSha256::new(PASSWORD.as_bytes(), ChannelBinding::unsupported());
         let mut reply = BytesMut::new();
         loop {
@@ -140,7 +131,7 @@ impl Raw {
     }
 
     /// Reads on until the session is ready for a query.
-    pub async fn ready(&mut self) {
+    pub async fn await_ready(&mut self) {
         while !matches!(self.message().await.unwrap(), Message::ReadyForQuery(_)) {}
     }
 
@@ -152,12 +143,10 @@ impl Raw {
 }
 
 /// SQLSTATE and message of an ErrorResponse.
-fn error_in(message: &[u8]) -> String {
+fn parse_error(message: &[u8]) -> String {
     let fields = &message[5..];
     let field = |tag: u8| {
-        let found = fields
-            .split(|byte| *byte == 0)
-            .find(|field| field.first() == Some(&tag));
+        let found = fields.split(|byte| *byte == 0).find(|field| field.first() == Some(&tag));
         String::from_utf8(found.unwrap_or_default().iter().skip(1).copied().collect()).unwrap()
     };
     format!("{} {}", field(b'C'), field(b'M'))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use egret_server::proxy::ProxyConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use crate::proxy::door::{RunningProxy, complaint, printed};
+use crate::proxy::running_proxy::{RunningProxy, expect_failure, expect_success};
 
 fn server_config() -> Arc<rustls::ServerConfig> {
     let names = vec!["localhost".to_owned()];
@@ -16,10 +16,7 @@ fn server_config() -> Arc<rustls::ServerConfig> {
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(
-            vec![certified.cert.der().clone()],
-            PrivateKeyDer::Pkcs8(key),
-        )
+        .with_single_cert(vec![certified.cert.der().clone()], PrivateKeyDer::Pkcs8(key))
         .unwrap();
     Arc::new(config)
 }
@@ -30,65 +27,49 @@ async fn open() -> RunningProxy {
 
 #[tokio::test]
 async fn psql_encrypts_when_asked_to() {
-    let door = open().await;
+    let proxy = open().await;
     for mode in ["require", "prefer"] {
-        let conninfo = door.conninfo(&format!("sslmode={mode}"));
+        let conninfo = proxy.connection_string(&format!("sslmode={mode}"));
         let input = "\\conninfo\nselect length(repeat('x', 5000000));";
-        let output = printed(door.psql(&conninfo, &[], input).await);
+        let output = expect_success(proxy.psql(&conninfo, &[], input).await);
         assert!(output.contains("SSL"), "{output}");
         assert!(output.contains("5000000"), "{output}");
     }
-    let output = door
-        .psql(&door.conninfo(""), &["--command", "select 1"], "")
-        .await;
-    assert_eq!(
-        printed(output),
-        "1\n",
-        "encryption is offered, not demanded"
-    );
-    door.close().await;
+    let output = proxy.psql(&proxy.connection_string(""), &["--command", "select 1"], "").await;
+    assert_eq!(expect_success(output), "1\n", "encryption is offered, not demanded");
+    proxy.close().await;
 }
 
 #[tokio::test]
 async fn without_a_certificate_psql_is_told() {
-    let door = RunningProxy::open().await;
-    let output = door
-        .psql(&door.conninfo("sslmode=require"), &[], "select 1")
-        .await;
-    let complaint = complaint(output);
-    assert!(
-        complaint.contains("server does not support SSL"),
-        "{complaint}"
-    );
-    door.close().await;
+    let proxy = RunningProxy::open().await;
+    let output = proxy.psql(&proxy.connection_string("sslmode=require"), &[], "select 1").await;
+    let complaint = expect_failure(output);
+    assert!(complaint.contains("server does not support SSL"), "{complaint}");
+    proxy.close().await;
 }
 
 #[tokio::test]
 async fn errors_before_authentication_are_encrypted_too() {
-    let door = open().await;
-    let conninfo = door.conninfo("sslmode=require dbname=app@pr-43");
-    let complaint = complaint(door.psql(&conninfo, &[], "select 1").await);
-    assert!(
-        complaint.contains("password authentication failed"),
-        "{complaint}"
-    );
-    door.close().await;
+    let proxy = open().await;
+    let conninfo = proxy.connection_string("sslmode=require dbname=app@pr-43");
+    let complaint = expect_failure(proxy.psql(&conninfo, &[], "select 1").await);
+    assert!(complaint.contains("password authentication failed"), "{complaint}");
+    proxy.close().await;
 }
 
 #[tokio::test]
 async fn psycopg_encrypts_copies_and_cancels() {
-    let door = open().await;
+    let proxy = open().await;
     let program = include_str!("scripts/psycopg.py");
-    let output = door
-        .python(&door.conninfo("sslmode=require"), program)
-        .await;
-    assert!(printed(output).ends_with("cancel\nrefusals\nversion\n"));
-    door.close().await;
+    let output = proxy.python(&proxy.connection_string("sslmode=require"), program).await;
+    assert!(expect_success(output).ends_with("cancel\nrefusals\nversion\n"));
+    proxy.close().await;
 }
 
 #[tokio::test]
 async fn encryption_may_come_unasked() {
-    let door = open().await;
+    let proxy = open().await;
     let program = "
 import os, psycopg
 # Only a libpq of 17 or newer knows how.
@@ -97,24 +78,21 @@ if psycopg.pq.version() >= 170000:
         assert s.pgconn.ssl_in_use
         assert s.execute('select 1').fetchone() == (1,)
 ";
-    printed(door.python(&door.conninfo(""), program).await);
-    door.close().await;
+    expect_success(proxy.python(&proxy.connection_string(""), program).await);
+    proxy.close().await;
 }
 
 #[tokio::test]
 async fn a_broken_handshake_is_counted_and_forgotten() {
-    let door = open().await;
-    let mut raw = crate::proxy::raw::Raw::connect(&door).await;
+    let proxy = open().await;
+    let mut raw = crate::proxy::raw::Raw::connect(&proxy).await;
     raw.send(&[0, 0, 0, 8, 4, 0xD2, 0x16, 0x2F]).await;
     // Sent in the clear right behind the request: it must not be taken for part of the session.
     raw.startup(&[("user", "egret_branch")]).await;
-    let rest = raw.rest().await;
+    let rest = raw.read_to_end().await;
     assert_eq!(rest.first(), Some(&b'S'));
-    assert!(
-        !rest.contains(&b'R'),
-        "no authentication outside of the encryption"
-    );
+    assert!(!rest.contains(&b'R'), "no authentication outside of the encryption");
     let refused = "egret_proxy_connections_refused_total{cause=\"tls\"}";
-    assert_eq!(door.metric(refused), 1.0);
-    door.close().await;
+    assert_eq!(proxy.metric(refused), 1.0);
+    proxy.close().await;
 }

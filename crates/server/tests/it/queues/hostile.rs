@@ -8,7 +8,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::rig::Rig;
-use super::wire::soon;
+use super::wire::within_timeout;
 
 /// Bytes of what a refusal says.
 const DETAIL_BYTES_MAX: usize = 4_200;
@@ -23,21 +23,15 @@ fn nested(open: &str, close: &str) -> String {
     format!("{}1{}", open.repeat(DEPTH), close.repeat(DEPTH))
 }
 
-async fn answer(rig: &Rig, method: Method, path: &str, body: &str) -> (StatusCode, String) {
-    let request = rig
-        .house
-        .request(method, path)
-        .header("content-type", "application/json");
-    let response = soon(request.body(body.to_owned()).send()).await.unwrap();
+async fn send(rig: &Rig, method: Method, path: &str, body: &str) -> (StatusCode, String) {
+    let request = rig.test_server.request(method, path).header("content-type", "application/json");
+    let response = within_timeout(request.body(body.to_owned()).send()).await.unwrap();
     (response.status(), response.text().await.unwrap())
 }
 
 async fn assert_refused(rig: &Rig, method: Method, path: &str, body: &str) {
-    let shown: String = format!("{method} {path} {body}")
-        .chars()
-        .take(200)
-        .collect();
-    let (status, text) = answer(rig, method, path, body).await;
+    let shown: String = format!("{method} {path} {body}").chars().take(200).collect();
+    let (status, text) = send(rig, method, path, body).await;
     assert!(status.is_client_error(), "{shown}: {status} {text}");
     let problem: Value = serde_json::from_str(&text).unwrap_or_default();
     let code = problem["code"].as_str().unwrap_or_default();
@@ -49,7 +43,7 @@ async fn assert_refused(rig: &Rig, method: Method, path: &str, body: &str) {
 #[tokio::test]
 async fn expressions_and_zones_of_schedules_that_make_no_sense() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let long = "*".repeat(1_000_000);
     let range = format!("{}-5 * * * *", "9".repeat(1_000));
     let crons = [
@@ -67,14 +61,8 @@ async fn expressions_and_zones_of_schedules_that_make_no_sense() {
         &range,
     ];
     let zone = "A".repeat(100_000);
-    let zones = [
-        "Nowhere/City",
-        "../../../../etc/passwd",
-        "/etc/localtime",
-        "\0",
-        "UTC+26:99",
-        &zone,
-    ];
+    let zones =
+        ["Nowhere/City", "../../../../etc/passwd", "/etc/localtime", "\0", "UTC+26:99", &zone];
     let crons = crons.map(|cron| (cron, "UTC"));
     let zones = zones.map(|zone| ("0 0 * * *", zone));
     for (cron, time_zone) in crons.into_iter().chain(zones) {
@@ -87,7 +75,7 @@ async fn expressions_and_zones_of_schedules_that_make_no_sense() {
 #[tokio::test]
 async fn tasks_and_chains_that_make_no_sense() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let (arrays, objects) = (nested("[", "]"), nested("{\"a\":", "}"));
     let members = [
         format!("\"metadata\":{objects}"),
@@ -125,12 +113,12 @@ async fn tasks_and_chains_that_make_no_sense() {
     assert_refused(&rig, Method::POST, TASKS, &many.to_string()).await;
     // A payload is not looked into: it comes back as it went in.
     let deep = format!("{{\"payload\":{arrays}}}");
-    let (status, text) = answer(&rig, Method::POST, TASKS, &deep).await;
+    let (status, text) = send(&rig, Method::POST, TASKS, &deep).await;
     assert!(status.is_success() || status.is_client_error(), "{text}");
     if status.is_success() {
         let made: Value = serde_json::from_str(&text).unwrap();
         let path = format!("/v1/tasks/{}", made["id"].as_str().unwrap());
-        let (status, text) = answer(&rig, Method::GET, &path, "").await;
+        let (status, text) = send(&rig, Method::GET, &path, "").await;
         assert!(status.is_success() && text.contains(&arrays), "{status}");
     }
     rig.enqueue("q", json!({"payload": 1})).await;
@@ -139,17 +127,14 @@ async fn tasks_and_chains_that_make_no_sense() {
 #[tokio::test]
 async fn names_ids_selectors_and_cursors_that_make_no_sense() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let name = format!("/v1/queues/{}", "a".repeat(10_000));
     let paths = [
         (Method::PUT, name.as_str()),
         (Method::PUT, "/v1/queues/%00"),
         (Method::PUT, "/v1/queues/..%2f..%2fetc"),
         (Method::GET, "/v1/tasks/not-an-id"),
-        (
-            Method::GET,
-            "/v1/tasks/ffffffff-ffff-ffff-ffff-ffffffffffff",
-        ),
+        (Method::GET, "/v1/tasks/ffffffff-ffff-ffff-ffff-ffffffffffff"),
         (Method::GET, "/v1/queues/q/tasks?state=odd"),
         (Method::GET, "/v1/queues/q/tasks?cursor=%00%01"),
         (Method::GET, "/v1/queues/q/tasks?cursor=9-9-9-9"),
@@ -183,79 +168,35 @@ async fn names_ids_selectors_and_cursors_that_make_no_sense() {
 }
 
 /// Each of these is wrong in one way.
-fn odd_tasks() -> Vec<v1::NewTask> {
+fn invalid_tasks() -> Vec<v1::NewTask> {
     let plain = v1::NewTask::default;
     let many = |count: usize| (0..count).map(|number| number.to_string());
     vec![
-        v1::NewTask {
-            queue: "\0".to_owned(),
-            ..plain()
-        },
-        v1::NewTask {
-            format: 99,
-            ..plain()
-        },
-        v1::NewTask {
-            priority: Some(u32::MAX),
-            ..plain()
-        },
-        v1::NewTask {
-            run_at_ms: i64::MIN,
-            ..plain()
-        },
-        v1::NewTask {
-            run_at_ms: 1,
-            delay_ms: u64::MAX,
-            ..plain()
-        },
-        v1::NewTask {
-            max_attempts: Some(u32::MAX),
-            ..plain()
-        },
-        v1::NewTask {
-            ordering_key: "k".repeat(500_000),
-            ..plain()
-        },
-        v1::NewTask {
-            unique_key: "k".repeat(500_000),
-            ..plain()
-        },
-        v1::NewTask {
-            tags: many(65).collect(),
-            ..plain()
-        },
-        v1::NewTask {
-            metadata: many(65).map(|name| (name, String::new())).collect(),
-            ..plain()
-        },
-        v1::NewTask {
-            after: vec!["#5".to_owned()],
-            ..plain()
-        },
-        v1::NewTask {
-            after: vec!["\0".to_owned()],
-            ..plain()
-        },
-        v1::NewTask {
-            callback_url: "ftp://example.org".to_owned(),
-            ..plain()
-        },
+        v1::NewTask { queue: "\0".to_owned(), ..plain() },
+        v1::NewTask { format: 99, ..plain() },
+        v1::NewTask { priority: Some(u32::MAX), ..plain() },
+        v1::NewTask { run_at_ms: i64::MIN, ..plain() },
+        v1::NewTask { run_at_ms: 1, delay_ms: u64::MAX, ..plain() },
+        v1::NewTask { max_attempts: Some(u32::MAX), ..plain() },
+        v1::NewTask { ordering_key: "k".repeat(500_000), ..plain() },
+        v1::NewTask { unique_key: "k".repeat(500_000), ..plain() },
+        v1::NewTask { tags: many(65).collect(), ..plain() },
+        v1::NewTask { metadata: many(65).map(|name| (name, String::new())).collect(), ..plain() },
+        v1::NewTask { after: vec!["#5".to_owned()], ..plain() },
+        v1::NewTask { after: vec!["\0".to_owned()], ..plain() },
+        v1::NewTask { callback_url: "ftp://example.org".to_owned(), ..plain() },
     ]
 }
 
 #[tokio::test]
 async fn messages_of_tasks_that_make_no_sense() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let mut client = rig.grpc().await;
-    for task in odd_tasks() {
+    for task in invalid_tasks() {
         let shown: String = format!("{task:?}").chars().take(300).collect();
-        let asked = v1::EnqueueRequest {
-            atomic: false,
-            queue: "q".to_owned(),
-            tasks: vec![task],
-        };
-        let message = match soon(client.enqueue(asked)).await {
+        let asked = v1::EnqueueRequest { atomic: false, queue: "q".to_owned(), tasks: vec![task] };
+        let message = match within_timeout(client.enqueue(asked)).await {
             Err(status) => status.message().to_owned(),
             Ok(answer) => {
                 let outcome = answer.into_inner().outcomes.remove(0);
@@ -271,13 +212,12 @@ async fn messages_of_tasks_that_make_no_sense() {
 #[tokio::test]
 async fn a_body_is_read_in_the_encodings_that_are_supported() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let send = async |path: &str, encoding: &str, body: Vec<u8>| {
-        let request = rig.house.request(Method::POST, path);
-        let request = request
-            .header("content-type", "application/json")
-            .header("content-encoding", encoding);
-        soon(request.body(body).send()).await.unwrap()
+        let request = rig.test_server.request(Method::POST, path);
+        let request =
+            request.header("content-type", "application/json").header("content-encoding", encoding);
+        within_timeout(request.body(body).send()).await.unwrap()
     };
     let task = br#"{"payload": 1}"#.to_vec();
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -303,12 +243,10 @@ async fn a_body_is_read_in_the_encodings_that_are_supported() {
         assert!(detail.contains("Content-Encoding"), "{detail}");
     }
     let request = rig
-        .house
+        .test_server
         .request(Method::POST, TASKS)
         .header("content-encoding", "identity")
         .header("content-type", "application/json");
-    let response = soon(request.body(r#"{"payload": 1}"#).send())
-        .await
-        .unwrap();
+    let response = within_timeout(request.body(r#"{"payload": 1}"#).send()).await.unwrap();
     assert!(response.status().is_success(), "{}", response.status());
 }

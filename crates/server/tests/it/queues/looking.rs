@@ -8,7 +8,7 @@ use super::rig::Rig;
 #[tokio::test]
 async fn a_list_comes_page_by_page() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let tasks: Vec<Value> = (0..25)
         .map(|number| {
             let tag = if number % 5 == 0 { "fifth" } else { "other" };
@@ -20,9 +20,7 @@ async fn a_list_comes_page_by_page() {
     let mut seen = std::collections::HashSet::new();
     let mut cursor = String::new();
     loop {
-        let page = rig
-            .get(&format!("/v1/queues/q/tasks?limit=10&cursor={cursor}"))
-            .await;
+        let page = rig.get(&format!("/v1/queues/q/tasks?limit=10&cursor={cursor}")).await;
         for task in page["items"].as_array().unwrap() {
             assert!(task.get("payload").is_none());
             assert!(seen.insert(task["id"].as_str().unwrap().to_owned()));
@@ -49,9 +47,7 @@ async fn a_list_comes_page_by_page() {
         ("color=red", "parameter_invalid", "color"),
     ] {
         let path = format!("/v1/queues/q/tasks?{query}");
-        let said = rig
-            .refused(Method::GET, &path, Value::Null, 400, code)
-            .await;
+        let said = rig.expect_problem(Method::GET, &path, Value::Null, 400, code).await;
         assert!(said.contains(about), "{about}: {said}");
     }
     rig.close().await;
@@ -60,56 +56,29 @@ async fn a_list_comes_page_by_page() {
 #[tokio::test]
 async fn a_task_is_cancelled_put_back_and_deleted() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let id = rig.enqueue("q", json!({"payload": {"a": 1}})).await;
     let path = |action: &str| format!("/v1/tasks/{id}{action}");
     let cancelled = rig.post(&path("/cancel"), Value::Null, 200).await;
     assert_eq!(cancelled["state"], "cancelled");
-    rig.refused(
-        Method::POST,
-        &path("/cancel"),
-        json!({}),
-        409,
-        "task_wrong_state",
-    )
-    .await;
+    rig.expect_problem(Method::POST, &path("/cancel"), json!({}), 409, "task_wrong_state").await;
     let back = rig.post(&path("/requeue"), json!({}), 200).await;
-    assert_eq!(
-        (&back["state"], &back["attempts"]),
-        (&json!("ready"), &json!(0))
-    );
+    assert_eq!((&back["state"], &back["attempts"]), (&json!("ready"), &json!(0)));
     let brief = rig.get(&path("?brief=true")).await;
     assert!(brief.get("payload").is_none());
     assert_eq!(rig.get(&path("")).await["payload"], json!({"a": 1}));
     let waited = rig.get(&path("/wait?wait_ms=1")).await;
     assert_eq!(waited["state"], "ready", "the time was over");
     let task = rig.claim("q").await;
-    rig.refused(
-        Method::DELETE,
-        &path(""),
-        Value::Null,
-        409,
-        "task_wrong_state",
-    )
-    .await;
-    rig.say(&task, "complete", json!({}), 204).await;
+    rig.expect_problem(Method::DELETE, &path(""), Value::Null, 409, "task_wrong_state").await;
+    rig.report(&task, "complete", json!({}), 204).await;
     rig.delete(&path(""), 204).await;
-    rig.refused(Method::GET, &path(""), Value::Null, 404, "task_not_found")
-        .await;
+    rig.expect_problem(Method::GET, &path(""), Value::Null, 404, "task_not_found").await;
     for action in ["/cancel", "/requeue"] {
-        rig.refused(
-            Method::POST,
-            &path(action),
-            Value::Null,
-            404,
-            "task_not_found",
-        )
-        .await;
+        rig.expect_problem(Method::POST, &path(action), Value::Null, 404, "task_not_found").await;
     }
     let odd = "/v1/tasks/0197";
-    let said = rig
-        .refused(Method::GET, odd, Value::Null, 400, "invalid_request")
-        .await;
+    let said = rig.expect_problem(Method::GET, odd, Value::Null, 400, "invalid_request").await;
     assert!(said.contains("id: "), "{said}");
     rig.close().await;
 }
@@ -122,35 +91,17 @@ async fn dead_tasks_are_put_back_and_others_purged() {
     for number in 0..4 {
         rig.enqueue("q", json!({"payload": number})).await;
         let task = rig.claim("q").await;
-        rig.say(&task, "fail", json!({"error": "no"}), 204).await;
+        rig.report(&task, "fail", json!({"error": "no"}), 204).await;
     }
     let path = "/v1/queues/q/requeue-dead";
-    assert_eq!(
-        rig.post(path, json!({"limit": 1}), 200).await["requeued"],
-        1
-    );
-    rig.refused(
-        Method::POST,
-        path,
-        json!({"limit": 0}),
-        400,
-        "invalid_request",
-    )
-    .await;
+    assert_eq!(rig.post(path, json!({"limit": 1}), 200).await["requeued"], 1);
+    rig.expect_problem(Method::POST, path, json!({"limit": 0}), 400, "invalid_request").await;
     assert_eq!(rig.post(path, Value::Null, 200).await["requeued"], 3);
     let path = "/v1/queues/q/purge";
-    let purged = rig
-        .post(path, json!({"states": ["completed", "dead"]}), 200)
-        .await;
+    let purged = rig.post(path, json!({"states": ["completed", "dead"]}), 200).await;
     assert_eq!(purged["deleted"], 0);
     let said = rig
-        .refused(
-            Method::POST,
-            path,
-            json!({"states": ["odd"]}),
-            400,
-            "invalid_request",
-        )
+        .expect_problem(Method::POST, path, json!({"states": ["odd"]}), 400, "invalid_request")
         .await;
     assert!(said.contains("states: `odd`"), "{said}");
     assert_eq!(rig.post(path, Value::Null, 200).await["deleted"], 4);

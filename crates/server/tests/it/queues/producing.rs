@@ -12,7 +12,7 @@ const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 #[tokio::test]
 async fn a_task_carries_everything_to_its_worker() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let payload = json!({"to": "ada@example.com", "é": [1.5, null, "\u{1F426}"]});
     let id = rig
         .enqueue(
@@ -53,15 +53,11 @@ async fn a_task_carries_everything_to_its_worker() {
 #[tokio::test]
 async fn payloads_are_json_bytes_null_or_nothing() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     for (sent, member, came) in [
         (json!({"payload": null}), "payload", json!(null)),
         (json!({"payload": [1, "a"]}), "payload", json!([1, "a"])),
-        (
-            json!({"payload_base64": "AP/+"}),
-            "payload_base64",
-            json!("AP/+"),
-        ),
+        (json!({"payload_base64": "AP/+"}), "payload_base64", json!("AP/+")),
         (json!({}), "payload_base64", Value::Null),
     ] {
         let id = rig.enqueue("q", sent.clone()).await;
@@ -78,7 +74,7 @@ async fn payloads_are_json_bytes_null_or_nothing() {
 #[tokio::test]
 async fn a_unique_key_is_answered_with_the_first_task() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let task = json!({"unique_key": "once"});
     let first = rig.post(TASKS, task.clone(), 201).await;
     assert_eq!(first["replayed"], false);
@@ -90,7 +86,7 @@ async fn a_unique_key_is_answered_with_the_first_task() {
 #[tokio::test]
 async fn of_an_array_each_is_answered_by_itself() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let answer = rig
         .post(
             TASKS,
@@ -114,22 +110,12 @@ async fn of_an_array_each_is_answered_by_itself() {
     assert_eq!(waiting["state"], "waiting");
     assert_eq!(waiting["after"][0], items[0]["id"]);
     let detail = |at: usize| items[at]["error"]["detail"].as_str().unwrap();
-    assert!(
-        detail(3).contains("`#1` of the same chain was not enqueued"),
-        "{}",
-        detail(3)
-    );
+    assert!(detail(3).contains("`#1` of the same chain was not enqueued"), "{}", detail(3));
     assert_eq!(items[4]["error"]["code"], "queue_not_found");
-    assert!(
-        detail(5).contains("is not another task of this request"),
-        "{}",
-        detail(5)
-    );
+    assert!(detail(5).contains("is not another task of this request"), "{}", detail(5));
     assert_eq!(rig.post(TASKS, json!([]), 200).await["items"], json!([]));
     let many: Vec<Value> = (0..1_001).map(|_| json!({})).collect();
-    let said = rig
-        .refused(Method::POST, TASKS, json!(many), 429, "limit_exceeded")
-        .await;
+    let said = rig.expect_problem(Method::POST, TASKS, json!(many), 429, "limit_exceeded").await;
     assert!(said.contains("queue.batch_max"), "{said}");
     rig.close().await;
 }
@@ -137,7 +123,7 @@ async fn of_an_array_each_is_answered_by_itself() {
 #[tokio::test]
 async fn a_trace_in_the_headers_goes_along_unless_the_task_has_its_own() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let own = PARENT.replace("-01", "-00");
     for (header, body, came) in [
         (PARENT, json!({}), json!(PARENT)),
@@ -146,7 +132,7 @@ async fn a_trace_in_the_headers_goes_along_unless_the_task_has_its_own() {
         (&PARENT.to_uppercase(), json!({}), Value::Null),
     ] {
         let request = rig
-            .ask(Method::POST, TASKS, body)
+            .request(Method::POST, TASKS, body)
             .header("traceparent", header)
             .header("tracestate", "a=b");
         assert_eq!(request.send().await.unwrap().status(), 201);
@@ -161,7 +147,7 @@ async fn a_trace_in_the_headers_goes_along_unless_the_task_has_its_own() {
 #[tokio::test]
 async fn values_that_cannot_be_used_are_named() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let long = "x".repeat(1_025);
     let many: Vec<String> = (0..65).map(|number| number.to_string()).collect();
     let invalid = [
@@ -173,24 +159,12 @@ async fn values_that_cannot_be_used_are_named() {
         (json!({"metadata": {"a": long}}), "metadata"),
         (json!({"max_attempts": 0}), "max_attempts"),
         (json!({"max_attempts": 10_001}), "max_attempts"),
-        (
-            json!({"retry": {"base_ms": 5, "max_ms": 1}}),
-            "retry.max_ms",
-        ),
+        (json!({"retry": {"base_ms": 5, "max_ms": 1}}), "retry.max_ms"),
         (json!({"delay_ms": u64::MAX}), "delay_ms"),
         (json!({"timeout_ms": u64::MAX}), "timeout_ms"),
-        (
-            json!({"unique_key": "u", "unique_window_ms": u64::MAX}),
-            "unique_window_ms",
-        ),
-        (
-            json!({"run_at": "1950-01-01T00:00:00Z"}),
-            "run_at: it is before 1970",
-        ),
-        (
-            json!({"run_at": "2099-01-01T00:00:00Z", "delay_ms": 1}),
-            "delay_ms",
-        ),
+        (json!({"unique_key": "u", "unique_window_ms": u64::MAX}), "unique_window_ms"),
+        (json!({"run_at": "1950-01-01T00:00:00Z"}), "run_at: it is before 1970"),
+        (json!({"run_at": "2099-01-01T00:00:00Z", "delay_ms": 1}), "delay_ms"),
         (json!({"callback_url": "ftp://x"}), "callback_url"),
         (json!({"after": ["x"]}), "after: `x`"),
         (json!({"after": ["#0"]}), "after: `#0`"),
@@ -201,9 +175,7 @@ async fn values_that_cannot_be_used_are_named() {
         ),
     ];
     for (body, about) in invalid {
-        let said = rig
-            .refused(Method::POST, TASKS, body, 400, "invalid_request")
-            .await;
+        let said = rig.expect_problem(Method::POST, TASKS, body, 400, "invalid_request").await;
         assert!(said.contains(about), "{about}: {said}");
     }
     assert_eq!(rig.get("/v1/queues/q").await["counts"]["ready"], 0);
@@ -213,7 +185,7 @@ async fn values_that_cannot_be_used_are_named() {
 #[tokio::test]
 async fn what_is_misshapen_or_too_large_is_refused() {
     let rig = Rig::with(|config| config.payload_bytes_max = ByteSize(64)).await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let misshapen = [
         (json!({"prioritty": 1}), "unknown field `prioritty`"),
         (json!({"priority": "high"}), "priority"),
@@ -224,15 +196,11 @@ async fn what_is_misshapen_or_too_large_is_refused() {
         (json!(5), "body"),
     ];
     for (body, about) in misshapen {
-        let said = rig
-            .refused(Method::POST, TASKS, body, 400, "json_invalid")
-            .await;
+        let said = rig.expect_problem(Method::POST, TASKS, body, 400, "json_invalid").await;
         assert!(said.contains(about), "{about}: {said}");
     }
     let large = json!({"payload": "x".repeat(64)});
-    let said = rig
-        .refused(Method::POST, TASKS, large, 413, "payload_too_large")
-        .await;
+    let said = rig.expect_problem(Method::POST, TASKS, large, 413, "payload_too_large").await;
     assert!(said.contains("queue.payload_bytes_max"), "{said}");
     let counts = rig.get("/v1/queues/q").await["counts"].clone();
     assert_eq!(counts["ready"], 0, "nothing was enqueued");
@@ -245,13 +213,7 @@ async fn a_queue_is_made_on_demand_where_the_settings_say_so() {
     rig.enqueue("new", json!({})).await;
     assert_eq!(rig.get("/v1/queues/new").await["counts"]["ready"], 1);
     let said = rig
-        .refused(
-            Method::POST,
-            "/v1/queues/-x/tasks",
-            json!({}),
-            400,
-            "invalid_request",
-        )
+        .expect_problem(Method::POST, "/v1/queues/-x/tasks", json!({}), 400, "invalid_request")
         .await;
     assert!(said.contains("name"), "{said}");
     rig.close().await;
@@ -260,16 +222,10 @@ async fn a_queue_is_made_on_demand_where_the_settings_say_so() {
 #[tokio::test]
 async fn callbacks_go_to_public_addresses_and_each_tenant_has_its_key() {
     let rig = Rig::new().await;
-    rig.make("q").await;
-    for url in [
-        "http://127.0.0.1:1/",
-        "http://[fd00::1]/",
-        "https://a:b@example.org/",
-    ] {
+    rig.create_queue("q").await;
+    for url in ["http://127.0.0.1:1/", "http://[fd00::1]/", "https://a:b@example.org/"] {
         let body = json!({"callback_url": url});
-        let said = rig
-            .refused(Method::POST, TASKS, body, 400, "invalid_request")
-            .await;
+        let said = rig.expect_problem(Method::POST, TASKS, body, 400, "invalid_request").await;
         assert!(said.contains("callback_url"), "{said}");
     }
     let key = rig.get("/v1/callback-key").await;

@@ -9,11 +9,11 @@ use egret_server::{TokenRequest, queue_routes, queue_service};
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
-use crate::house::{Builder, House, Site, problem};
+use crate::test_server::{Builder, TestServer, TestServerSetup, problem};
 
 /// A house with queues.
 pub struct Rig {
-    pub house: House,
+    pub test_server: TestServer,
     pub queues: Queues,
 }
 
@@ -24,15 +24,15 @@ impl Rig {
 
     /// With changed settings of the engine.
     pub async fn with(change: impl FnOnce(&mut QueueConfig)) -> Self {
-        Self::building(change, |builder| builder).await
+        Self::with_settings(change, |builder| builder).await
     }
 
     /// With changed settings of the engine, and another server.
-    pub async fn building(
+    pub async fn with_settings(
         change: impl FnOnce(&mut QueueConfig),
         build: impl FnOnce(Builder) -> Builder,
     ) -> Self {
-        let site = Site::new();
+        let site = TestServerSetup::new();
         let mut config = QueueConfig {
             partitions: 2,
             durability: DurabilityMode::None,
@@ -47,25 +47,24 @@ impl Rig {
             destinations: Default::default(),
         };
         let mut engine = None;
-        site.metrics
-            .register(|registry| engine = Some(Queues::new(options, registry)));
+        site.metrics.register(|registry| engine = Some(Queues::new(options, registry)));
         let queues = engine.expect("registering runs its closure");
         queues.start().await.unwrap();
         let doors = queues.clone();
-        let house = site
-            .open(|builder| {
+        let test_server = site
+            .start(|builder| {
                 let stopping = builder.stopping();
                 build(builder)
                     .grpc(queue_service(doors.clone(), stopping.clone()))
                     .route(queue_routes(doors, stopping))
             })
             .await;
-        Self { house, queues }
+        Self { test_server, queues }
     }
 
     /// Asks with the admin token; a body that is not null is sent as JSON.
-    pub fn ask(&self, method: Method, path: &str, body: Value) -> RequestBuilder {
-        let request = self.house.request(method, path);
+    pub fn request(&self, method: Method, path: &str, body: Value) -> RequestBuilder {
+        let request = self.test_server.request(method, path);
         match body {
             Value::Null => request,
             body => request.json(&body),
@@ -74,23 +73,23 @@ impl Rig {
 
     /// Posts and expects this status; the answer as JSON, null where there is none.
     pub async fn post(&self, path: &str, body: Value, status: u16) -> Value {
-        answered(self.ask(Method::POST, path, body), status).await
+        expect_status(self.request(Method::POST, path, body), status).await
     }
 
     pub async fn put(&self, path: &str, body: Value, status: u16) -> Value {
-        answered(self.ask(Method::PUT, path, body), status).await
+        expect_status(self.request(Method::PUT, path, body), status).await
     }
 
     pub async fn get(&self, path: &str) -> Value {
-        answered(self.ask(Method::GET, path, Value::Null), 200).await
+        expect_status(self.request(Method::GET, path, Value::Null), 200).await
     }
 
     pub async fn delete(&self, path: &str, status: u16) {
-        answered(self.ask(Method::DELETE, path, Value::Null), status).await;
+        expect_status(self.request(Method::DELETE, path, Value::Null), status).await;
     }
 
     /// The detail of a refusal.
-    pub async fn refused(
+    pub async fn expect_problem(
         &self,
         method: Method,
         path: &str,
@@ -98,40 +97,34 @@ impl Rig {
         status: u16,
         code: &str,
     ) -> String {
-        let response = self.ask(method, path, body).send().await.unwrap();
+        let response = self.request(method, path, body).send().await.unwrap();
         let problem = problem(response, status, code).await;
         problem["detail"].as_str().unwrap().to_owned()
     }
 
     /// A queue with default settings.
-    pub async fn make(&self, name: &str) {
-        self.put(&format!("/v1/queues/{name}"), Value::Null, 201)
-            .await;
+    pub async fn create_queue(&self, name: &str) {
+        self.put(&format!("/v1/queues/{name}"), Value::Null, 201).await;
     }
 
     /// The id of a new task.
     pub async fn enqueue(&self, queue: &str, task: Value) -> String {
-        let made = self
-            .post(&format!("/v1/queues/{queue}/tasks"), task, 201)
-            .await;
+        let made = self.post(&format!("/v1/queues/{queue}/tasks"), task, 201).await;
         made["id"].as_str().unwrap().to_owned()
     }
 
     /// A task of a queue that has one ready.
     pub async fn claim(&self, queue: &str) -> Value {
         let asked = json!({"wait_ms": 10_000, "worker": "w1"});
-        let claimed = self
-            .post(&format!("/v1/queues/{queue}/claim"), asked, 200)
-            .await;
+        let claimed = self.post(&format!("/v1/queues/{queue}/claim"), asked, 200).await;
         claimed["items"][0].clone()
     }
 
     /// Says something about a claimed task.
-    pub async fn say(&self, task: &Value, word: &str, mut more: Value, status: u16) -> Value {
+    pub async fn report(&self, task: &Value, kind: &str, mut more: Value, status: u16) -> Value {
         more["lease"] = task["lease"].clone();
         let id = task["id"].as_str().unwrap();
-        self.post(&format!("/v1/tasks/{id}/{word}"), more, status)
-            .await
+        self.post(&format!("/v1/tasks/{id}/{kind}"), more, status).await
     }
 
     pub async fn task(&self, id: &str) -> Value {
@@ -147,23 +140,23 @@ impl Rig {
             tenant: Some(tenant.to_owned()),
             ttl_ms: None,
         };
-        self.house.tokens.create(&request).unwrap().token
+        self.test_server.tokens.create(&request).unwrap().token
     }
 
     pub async fn with_token(&self, token: &str, method: Method, path: &str) -> Response {
-        let request = self.house.bare(method, path).bearer_auth(token);
+        let request = self.test_server.request_without_token(method, path).bearer_auth(token);
         request.json(&json!({})).send().await.unwrap()
     }
 
     /// Stops everything; nothing unexpected may have been logged.
     pub async fn close(self) {
-        self.house.close().await;
+        self.test_server.stop().await;
         self.queues.stop().await;
     }
 }
 
 /// Sends and expects this status; the answer as JSON, null where there is none.
-pub async fn answered(request: RequestBuilder, status: u16) -> Value {
+pub async fn expect_status(request: RequestBuilder, status: u16) -> Value {
     let response = request.send().await.unwrap();
     let found = response.status();
     let text = response.text().await.unwrap();

@@ -6,14 +6,14 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::rig::Rig;
-use crate::house::problem;
+use crate::test_server::problem;
 
 const DAILY: &str = "/v1/schedules/daily";
 
 #[tokio::test]
 async fn a_schedule_is_made_changed_listed_and_deleted() {
     let rig = Rig::new().await;
-    rig.make("reports").await;
+    rig.create_queue("reports").await;
     let task = json!({
         "payload": {"kind": "daily"},
         "priority": 7,
@@ -64,16 +64,11 @@ async fn a_schedule_is_made_changed_listed_and_deleted() {
     assert_eq!(rig.get(DAILY).await, resumed);
     rig.put("/v1/schedules/a", asked, 201).await;
     let listed = rig.get("/v1/schedules").await;
-    let names: Vec<&Value> = listed["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|schedule| &schedule["name"])
-        .collect();
+    let names: Vec<&Value> =
+        listed["items"].as_array().unwrap().iter().map(|schedule| &schedule["name"]).collect();
     assert_eq!(names, ["a", "daily"]);
     rig.delete(DAILY, 204).await;
-    rig.refused(Method::GET, DAILY, Value::Null, 404, "schedule_not_found")
-        .await;
+    rig.expect_problem(Method::GET, DAILY, Value::Null, 404, "schedule_not_found").await;
     crate::openapi::assert_whole(&rig.get("/openapi.json").await);
     rig.close().await;
 }
@@ -81,13 +76,12 @@ async fn a_schedule_is_made_changed_listed_and_deleted() {
 #[tokio::test]
 async fn a_run_makes_a_task() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let asked = json!({"cron": "* * * * * *", "queue": "q", "task": {"payload": [1]}});
     rig.put("/v1/schedules/often", asked, 201).await;
     let task = rig.claim("q").await;
     assert_eq!(task["payload"], json!([1]));
-    rig.post("/v1/schedules/often/pause", Value::Null, 200)
-        .await;
+    rig.post("/v1/schedules/often/pause", Value::Null, 200).await;
     let seen = rig.get("/v1/schedules/often").await;
     assert!(seen["last_task"].is_string(), "{seen}");
     assert!(seen["last_at"].is_string(), "{seen}");
@@ -102,15 +96,13 @@ async fn a_run_that_waits_for_room_is_shown_by_http_and_grpc() {
         config.tenant_tasks_max = 1;
     })
     .await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     rig.enqueue("q", json!({"payload": 1})).await;
     let asked = json!({"cron": "* * * * * *", "queue": "q"});
     rig.put("/v1/schedules/often", asked, 201).await;
     let mut client = rig.grpc().await;
     let waiting = eventually("a run waits for room", async || {
-        let request = v1::ScheduleRequest {
-            name: "often".to_owned(),
-        };
+        let request = v1::ScheduleRequest { name: "often".to_owned() };
         let seen = client.get_schedule(request).await.unwrap().into_inner();
         seen.waiting.then_some(seen)
     })
@@ -125,15 +117,10 @@ async fn a_run_that_waits_for_room_is_shown_by_http_and_grpc() {
 #[tokio::test]
 async fn invalid_schedules_are_refused() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let with = |task: Value| json!({"cron": "* * * * *", "queue": "q", "task": task});
     for (body, status, code, about) in [
-        (
-            json!({"cron": "x", "queue": "q"}),
-            400,
-            "invalid_request",
-            "cron: `x`",
-        ),
+        (json!({"cron": "x", "queue": "q"}), 400, "invalid_request", "cron: `x`"),
         (
             json!({"cron": "* * * * *", "queue": "q", "time_zone": "Mars"}),
             400,
@@ -141,53 +128,27 @@ async fn invalid_schedules_are_refused() {
             "time_zone: `Mars`",
         ),
         (json!({"cron": "* * * * *"}), 400, "json_invalid", "queue"),
-        (
-            json!({"cron": "* * * * *", "queue": "none"}),
-            404,
-            "queue_not_found",
-            "none",
-        ),
+        (json!({"cron": "* * * * *", "queue": "none"}), 404, "queue_not_found", "none"),
         (
             json!({"cron": "* * * * *", "queue": "q", "missed": "some"}),
             400,
             "json_invalid",
             "missed",
         ),
-        (
-            with(json!({"delay_ms": 1})),
-            400,
-            "invalid_request",
-            "delay_ms",
-        ),
-        (
-            with(json!({"unique_key": "u"})),
-            400,
-            "invalid_request",
-            "unique_key",
-        ),
-        (
-            with(json!({"after": ["#0"]})),
-            400,
-            "invalid_request",
-            "after",
-        ),
-        (
-            with(json!({"queue": "q"})),
-            400,
-            "invalid_request",
-            "task.queue",
-        ),
+        (with(json!({"delay_ms": 1})), 400, "invalid_request", "delay_ms"),
+        (with(json!({"unique_key": "u"})), 400, "invalid_request", "unique_key"),
+        (with(json!({"after": ["#0"]})), 400, "invalid_request", "after"),
+        (with(json!({"queue": "q"})), 400, "invalid_request", "task.queue"),
     ] {
-        let said = rig.refused(Method::PUT, DAILY, body, status, code).await;
+        let said = rig.expect_problem(Method::PUT, DAILY, body, status, code).await;
         assert!(said.contains(about), "{about}: {said}");
     }
     let never = json!({"cron": "0 0 30 2 *", "queue": "q"});
-    let refused = rig.refused(Method::PUT, DAILY, never, 400, "invalid_request");
+    let refused = rig.expect_problem(Method::PUT, DAILY, never, 400, "invalid_request");
     assert!(refused.await.contains("`0 0 30 2 *` never runs"));
     for action in ["pause", "resume"] {
         let path = format!("{DAILY}/{action}");
-        rig.refused(Method::POST, &path, Value::Null, 404, "schedule_not_found")
-            .await;
+        rig.expect_problem(Method::POST, &path, Value::Null, 404, "schedule_not_found").await;
     }
     rig.close().await;
 }
@@ -195,13 +156,11 @@ async fn invalid_schedules_are_refused() {
 #[tokio::test]
 async fn schedules_need_their_scopes_and_belong_to_a_tenant() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let asked = json!({"cron": "0 0 * * *", "queue": "q"});
     rig.put(DAILY, asked, 201).await;
-    let (reader, writer) = (
-        rig.token("default", &["queue:read"]),
-        rig.token("default", &["queue:write"]),
-    );
+    let (reader, writer) =
+        (rig.token("default", &["queue:read"]), rig.token("default", &["queue:write"]));
     for path in ["/v1/schedules", DAILY] {
         let refused = rig.with_token(&writer, Method::GET, path).await;
         problem(refused, 403, "scope_missing").await;
@@ -209,11 +168,9 @@ async fn schedules_need_their_scopes_and_belong_to_a_tenant() {
         assert_eq!(seen.status(), 200, "{path}");
     }
     let pause = format!("{DAILY}/pause");
-    for (method, path) in [
-        (Method::PUT, DAILY),
-        (Method::DELETE, DAILY),
-        (Method::POST, pause.as_str()),
-    ] {
+    for (method, path) in
+        [(Method::PUT, DAILY), (Method::DELETE, DAILY), (Method::POST, pause.as_str())]
+    {
         let refused = rig.with_token(&reader, method, path).await;
         problem(refused, 403, "scope_missing").await;
     }
@@ -228,13 +185,12 @@ async fn schedules_need_their_scopes_and_belong_to_a_tenant() {
 #[tokio::test]
 async fn a_list_of_schedules_leaves_out_what_is_long() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let payload = "x".repeat(1_000_000);
     for number in 0..10 {
         let asked = json!({"cron": "@yearly", "queue": "q",
             "task": {"payload": payload, "tags": ["t"]}});
-        rig.put(&format!("/v1/schedules/s{number}"), asked, 201)
-            .await;
+        rig.put(&format!("/v1/schedules/s{number}"), asked, 201).await;
     }
     let list = rig.get("/v1/schedules").await;
     let items = list["items"].as_array().unwrap();
@@ -254,7 +210,7 @@ async fn a_list_of_schedules_leaves_out_what_is_long() {
 #[tokio::test]
 async fn names_of_schedules_are_published_as_they_are_checked() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let document = rig.get("/openapi.json").await;
     let allows = |name: &str| crate::openapi::allows(&document, "/v1/schedules/{schedule}", name);
     let asked = json!({"cron": "@daily", "queue": "q"});
@@ -266,8 +222,7 @@ async fn names_of_schedules_are_published_as_they_are_checked() {
     }
     for name in ["-s", "%C3%A4", &longer] {
         let path = format!("/v1/schedules/{name}");
-        rig.refused(Method::PUT, &path, asked.clone(), 400, "invalid_request")
-            .await;
+        rig.expect_problem(Method::PUT, &path, asked.clone(), 400, "invalid_request").await;
         let name = name.replace("%C3%A4", "\u{e4}");
         assert!(!allows(&name), "{name}");
     }

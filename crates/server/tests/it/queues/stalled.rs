@@ -7,12 +7,12 @@ use reqwest::Method;
 use serde_json::json;
 use tonic::transport::Channel;
 
-use super::rig::{Rig, answered};
-use super::wire::{outgoing, soon};
+use super::rig::{Rig, expect_status};
+use super::wire::{outgoing, within_timeout};
 
 /// How long a call may take that nothing holds up: less than the 30 s after which a stalled stream
 /// is reset.
-const PROMPT: Duration = Duration::from_secs(25);
+const RESPONSE_TIME_MAX: Duration = Duration::from_secs(25);
 
 /// Streams, by the tasks of each of their messages.
 const MESSAGES: [usize; 8] = [500, 500, 400, 1_000, 500, 500, 1_000, 1_000];
@@ -20,7 +20,7 @@ const MESSAGES: [usize; 8] = [500, 500, 400, 1_000, 500, 500, 1_000, 1_000];
 #[tokio::test]
 async fn a_producer_that_takes_no_answers_holds_up_no_other_call_of_its_tenant() {
     let rig = Rig::new().await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let leased = rig.enqueue("q", json!({})).await;
     let task = rig.claim("q").await;
     assert_eq!(task["id"], leased.as_str());
@@ -31,9 +31,9 @@ async fn a_producer_that_takes_no_answers_holds_up_no_other_call_of_its_tenant()
         assert_eq!(made.await.status(), 201);
     };
     // Of the answers to a message, the window lets through a part.
-    let endpoint = Channel::from_shared(rig.house.base.clone()).unwrap();
+    let endpoint = Channel::from_shared(rig.test_server.base.clone()).unwrap();
     let endpoint = endpoint.initial_stream_window_size(500);
-    let channel = soon(endpoint.connect()).await.unwrap();
+    let channel = within_timeout(endpoint.connect()).await.unwrap();
     let mut streams = Vec::new();
     for tasks in MESSAGES {
         beside().await;
@@ -47,19 +47,19 @@ async fn a_producer_that_takes_no_answers_holds_up_no_other_call_of_its_tenant()
             .unwrap();
         }
         let mut client = rig.client_over(channel.clone());
-        let answers = soon(client.produce(messages)).await.unwrap();
+        let answers = within_timeout(client.produce(messages)).await.unwrap();
         streams.push((out, answers.into_inner()));
     }
     // The bound is in force for each of these calls.
     for _ in 0..20 {
         beside().await;
         let tasks = json!(vec![json!({}); 1_000]);
-        let enqueue = rig.ask(Method::POST, "/v1/queues/q/tasks", tasks);
-        let enqueued = tokio::time::timeout(PROMPT, answered(enqueue, 200));
+        let enqueue = rig.request(Method::POST, "/v1/queues/q/tasks", tasks);
+        let enqueued = tokio::time::timeout(RESPONSE_TIME_MAX, expect_status(enqueue, 200));
         enqueued.await.expect("new tasks wait for no stream");
         beside().await;
-        let heartbeat = rig.say(&task, "heartbeat", json!({}), 204);
-        let kept = tokio::time::timeout(PROMPT, heartbeat);
+        let heartbeat = rig.report(&task, "heartbeat", json!({}), 204);
+        let kept = tokio::time::timeout(RESPONSE_TIME_MAX, heartbeat);
         kept.await.expect("reports wait for no stream");
     }
     drop(streams);

@@ -13,13 +13,10 @@ struct Events {
 
 impl Events {
     async fn open(rig: &Rig, query: &str) -> Self {
-        let response = rig.house.get(&format!("/v1/tasks/events{query}")).await;
+        let response = rig.test_server.get(&format!("/v1/tasks/events{query}")).await;
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
-        let mut events = Self {
-            response,
-            text: String::new(),
-        };
+        let mut events = Self { response, text: String::new() };
         assert_eq!(events.next().await.unwrap(), ": egret");
         events
     }
@@ -47,26 +44,20 @@ impl Events {
 #[tokio::test]
 async fn changes_are_told_until_the_server_stops() {
     let rig = Rig::new().await;
-    rig.make("q").await;
-    rig.make("other").await;
+    rig.create_queue("q").await;
+    rig.create_queue("other").await;
     let mut all = Events::open(&rig, "").await;
     let mut ends = Events::open(&rig, "?queue=q&state=completed&state=dead").await;
     let id = rig.enqueue("q", json!({})).await;
     let task = rig.claim("q").await;
-    rig.say(&task, "complete", json!({}), 204).await;
+    rig.report(&task, "complete", json!({}), 204).await;
     rig.enqueue("other", json!({})).await;
-    for (queue, state, attempt) in [
-        ("q", "ready", 0),
-        ("q", "leased", 1),
-        ("q", "completed", 1),
-        ("other", "ready", 0),
-    ] {
+    for (queue, state, attempt) in
+        [("q", "ready", 0), ("q", "leased", 1), ("q", "completed", 1), ("other", "ready", 0)]
+    {
         let change = all.change().await;
         assert_eq!(change["state"], state, "{change}");
-        assert_eq!(
-            (&change["queue"], &change["attempt"]),
-            (&json!(queue), &json!(attempt))
-        );
+        assert_eq!((&change["queue"], &change["attempt"]), (&json!(queue), &json!(attempt)));
         assert_eq!(change["id"] == id.as_str(), queue == "q");
         assert!(change["at"].is_string());
     }
@@ -79,7 +70,7 @@ async fn changes_are_told_until_the_server_stops() {
 #[tokio::test]
 async fn a_slow_reader_is_told_what_it_missed() {
     let rig = Rig::with(|config| config.watch_changes_max = 10).await;
-    rig.make("q").await;
+    rig.create_queue("q").await;
     let mut events = Events::open(&rig, "").await;
     let tasks: Vec<Value> = (0..100).map(|_| json!({})).collect();
     rig.post("/v1/queues/q/tasks", json!(tasks), 200).await;
@@ -99,20 +90,12 @@ async fn invalid_watches_are_refused() {
         ("?color=red", 400, "parameter_invalid", "color"),
     ] {
         let path = format!("/v1/tasks/events{query}");
-        let said = rig
-            .refused(Method::GET, &path, Value::Null, status, code)
-            .await;
+        let said = rig.expect_problem(Method::GET, &path, Value::Null, status, code).await;
         assert!(said.contains(about), "{said}");
     }
     let _first = Events::open(&rig, "").await;
     let said = rig
-        .refused(
-            Method::GET,
-            "/v1/tasks/events",
-            Value::Null,
-            429,
-            "limit_exceeded",
-        )
+        .expect_problem(Method::GET, "/v1/tasks/events", Value::Null, 429, "limit_exceeded")
         .await;
     assert!(said.contains("queue.watchers_max"), "{said}");
     rig.close().await;

@@ -9,16 +9,16 @@ use tonic::transport::Endpoint;
 use super::*;
 
 /// Longer than anything that works takes.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
-async fn soon<T>(coming: impl Future<Output = T>) -> T {
-    let coming = tokio::time::timeout(PATIENCE, coming).await;
+async fn within_timeout<T>(coming: impl Future<Output = T>) -> T {
+    let coming = tokio::time::timeout(TIMEOUT, coming).await;
     coming.expect("it comes within a minute")
 }
 
 /// Asks with a token; status and body.
-async fn ask(rig: &Rig, token: &str, method: Method, path: &str, body: Value) -> (u16, Value) {
-    let request = rig.house.bare(method, path).bearer_auth(token);
+async fn send(rig: &Rig, token: &str, method: Method, path: &str, body: Value) -> (u16, Value) {
+    let request = rig.test_server.request_without_token(method, path).bearer_auth(token);
     let request = match body {
         Value::Null => request,
         body => request.json(&body),
@@ -32,8 +32,8 @@ async fn ask(rig: &Rig, token: &str, method: Method, path: &str, body: Value) ->
 /// A view `other` of the table, and what lies over it: a view `middle` of Egret's, and plain views.
 async fn rig() -> Rig {
     let rig = Rig::new().await;
-    rig.make("other", "select id, carrier from flights").await;
-    rig.make("middle", "select id from other").await;
+    rig.create_view("other", "select id, carrier from flights").await;
+    rig.create_view("middle", "select id from other").await;
     let plain = "CREATE VIEW plain AS SELECT id, carrier FROM other;
         CREATE VIEW \"Plain\" AS SELECT * FROM plain; CREATE VIEW of_table AS SELECT id FROM flights;
         GRANT SELECT ON plain, \"Plain\", of_table TO egret_views";
@@ -49,41 +49,27 @@ fn view(name: &str, query: &str, mode: &str) -> Value {
 const OVER_OTHER: [(&str, &str); 8] = [
     ("select id from public.other", "public.other"),
     ("select id from other", "public.other"),
-    (
-        "select count(*) as n from flights where id in (select id from other)",
-        "public.other",
-    ),
-    (
-        "with other as (select id from public.other) select id from other",
-        "public.other",
-    ),
+    ("select count(*) as n from flights where id in (select id from other)", "public.other"),
+    ("with other as (select id from public.other) select id from other", "public.other"),
     (
         "with x as (select id from other), other as (select 1 as id) select id from x",
         "public.other",
     ),
     ("select id from plain", "public.plain"),
-    (
-        "select f.id from flights f join \"Plain\" p on p.id = f.id",
-        "public.Plain",
-    ),
+    ("select f.id from flights f join \"Plain\" p on p.id = f.id", "public.Plain"),
     ("select nothing from other", "public.other"),
 ];
 
 #[tokio::test]
 async fn a_view_reads_no_view_that_its_maker_may_not_read() {
     let rig = rig().await;
-    let token = rig
-        .house
-        .token(&["views/mine*:read", "views/mine*:write"], None);
+    let token = rig.test_server.token(&["views/mine*:read", "views/mine*:write"], None);
     for (query, named) in OVER_OTHER {
         for mode in ["auto", "full", "immediate"] {
             let body = view("mine_x", query, mode);
-            let (status, refused) = ask(&rig, &token, Method::POST, "/v1/views", body).await;
+            let (status, refused) = send(&rig, &token, Method::POST, "/v1/views", body).await;
             assert_eq!(status, 403, "{query} {mode}: {refused}");
-            assert_eq!(
-                refused["code"], "view_read_denied",
-                "{query} {mode}: {refused}"
-            );
+            assert_eq!(refused["code"], "view_read_denied", "{query} {mode}: {refused}");
             let told = refused.to_string();
             assert!(told.contains(&format!("`{named}`")), "{query}: {told}");
             let hidden = named != "public.other" && told.contains("other");
@@ -92,25 +78,17 @@ async fn a_view_reads_no_view_that_its_maker_may_not_read() {
     }
     // Neither are columns told.
     let over = "select nothing from other";
-    for scopes in [
-        ["views/mine*:read", "views:write"],
-        ["views:write", "queue:read"],
-    ] {
-        let writer = rig.house.token(&scopes, None);
+    for scopes in [["views/mine*:read", "views:write"], ["views:write", "queue:read"]] {
+        let writer = rig.test_server.token(&scopes, None);
         let body = json!({"query": over});
         let (status, refused) =
-            ask(&rig, &writer, Method::POST, "/v1/view-validations", body).await;
-        assert_eq!(
-            (status, &refused["code"]),
-            (403, &json!("view_read_denied"))
-        );
+            send(&rig, &writer, Method::POST, "/v1/view-validations", body).await;
+        assert_eq!((status, &refused["code"]), (403, &json!("view_read_denied")));
         let body = view("mine_x", "select id from plain", "auto");
-        let (status, _) = ask(&rig, &writer, Method::POST, "/v1/views", body).await;
+        let (status, _) = send(&rig, &writer, Method::POST, "/v1/views", body).await;
         assert_eq!(status, 403);
     }
-    let listed = rig
-        .answered(Method::GET, "/v1/views", Value::Null, 200)
-        .await;
+    let listed = rig.send_expecting(Method::GET, "/v1/views", Value::Null, 200).await;
     assert_eq!(listed["items"].as_array().unwrap().len(), 2);
     rig.close().await;
 }
@@ -119,35 +97,23 @@ async fn a_view_reads_no_view_that_its_maker_may_not_read() {
 async fn a_view_reads_views_that_its_maker_may_read() {
     let rig = rig().await;
     // The scope for `middle` suffices to read it, whatever it reads itself.
-    let token = rig
-        .house
-        .token(&["views/mine*:*", "views/middle:read"], None);
+    let token = rig.test_server.token(&["views/mine*:*", "views/middle:read"], None);
     let over = [
         ("mine_1", "select id from middle"),
         ("mine_2", "select id from of_table"),
         ("mine_3", "select id from mine_1"),
     ];
     for (name, query) in over {
-        let (status, made) = ask(
-            &rig,
-            &token,
-            Method::POST,
-            "/v1/views",
-            view(name, query, "auto"),
-        )
-        .await;
+        let (status, made) =
+            send(&rig, &token, Method::POST, "/v1/views", view(name, query, "auto")).await;
         assert_eq!(status, 201, "{query}: {made}");
     }
-    for scopes in [
-        vec!["views:*"],
-        vec!["admin"],
-        vec!["views:write", "views/other:read"],
-    ] {
-        let token = rig.house.token(&scopes, None);
+    for scopes in [vec!["views:*"], vec!["admin"], vec!["views:write", "views/other:read"]] {
+        let token = rig.test_server.token(&scopes, None);
         let body = view("whole", "select id from plain", "auto");
-        let (status, made) = ask(&rig, &token, Method::POST, "/v1/views", body).await;
+        let (status, made) = send(&rig, &token, Method::POST, "/v1/views", body).await;
         assert_eq!(status, 201, "{scopes:?}: {made}");
-        let (status, _) = ask(&rig, &token, Method::DELETE, "/v1/views/whole", Value::Null).await;
+        let (status, _) = send(&rig, &token, Method::DELETE, "/v1/views/whole", Value::Null).await;
         assert_eq!(status, 204);
     }
     rig.close().await;
@@ -157,31 +123,26 @@ async fn a_view_reads_views_that_its_maker_may_read() {
 #[tokio::test]
 async fn a_repair_reads_no_view_that_was_not_read_before() {
     let rig = rig().await;
-    let token = rig.house.token(&["views/mine*:*"], None);
+    let token = rig.test_server.token(&["views/mine*:*"], None);
     for (name, mode) in [("mine_1", "auto"), ("mine_2", "full")] {
         let body = view(name, "select id from of_table", mode);
-        let (status, made) = ask(&rig, &token, Method::POST, "/v1/views", body).await;
+        let (status, made) = send(&rig, &token, Method::POST, "/v1/views", body).await;
         assert_eq!(status, 201, "{made}");
     }
     let over = "CREATE OR REPLACE VIEW of_table AS SELECT id FROM other";
     rig.client.batch_execute(over).await.unwrap();
     let repair = "/v1/views/mine_1/repair";
     let change = json!({"mode": "incremental"});
-    for (method, path, body) in [
-        (Method::POST, repair, Value::Null),
-        (Method::PATCH, "/v1/views/mine_2", change),
-    ] {
-        let (status, refused) = ask(&rig, &token, method, path, body).await;
-        assert_eq!(
-            (status, &refused["code"]),
-            (403, &json!("view_read_denied")),
-            "{refused}"
-        );
+    for (method, path, body) in
+        [(Method::POST, repair, Value::Null), (Method::PATCH, "/v1/views/mine_2", change)]
+    {
+        let (status, refused) = send(&rig, &token, method, path, body).await;
+        assert_eq!((status, &refused["code"]), (403, &json!("view_read_denied")), "{refused}");
         assert!(!refused.to_string().contains("other`"), "{refused}");
     }
-    rig.answered(Method::POST, repair, Value::Null, 200).await;
+    rig.send_expecting(Method::POST, repair, Value::Null, 200).await;
     // After the admin's repair the view reads the other one already, so the token may repair it.
-    let (status, repaired) = ask(&rig, &token, Method::POST, repair, Value::Null).await;
+    let (status, repaired) = send(&rig, &token, Method::POST, repair, Value::Null).await;
     assert_eq!(status, 200, "{repaired}");
     rig.close().await;
 }
@@ -189,16 +150,16 @@ async fn a_repair_reads_no_view_that_was_not_read_before() {
 #[tokio::test]
 async fn readers_of_a_view_are_named_to_those_who_may_read_them() {
     let rig = rig().await;
-    let token = rig.house.token(&["views/other:*"], None);
+    let token = rig.test_server.token(&["views/other:*"], None);
     let path = "/v1/views/other";
-    let (status, shown) = ask(&rig, &token, Method::GET, path, Value::Null).await;
+    let (status, shown) = send(&rig, &token, Method::GET, path, Value::Null).await;
     assert_eq!((status, &shown["read_by"]), (200, &json!([])), "{shown}");
-    let (status, refused) = ask(&rig, &token, Method::DELETE, path, Value::Null).await;
+    let (status, refused) = send(&rig, &token, Method::DELETE, path, Value::Null).await;
     assert_eq!((status, &refused["code"]), (409, &json!("view_in_use")));
     assert!(!refused.to_string().contains("middle"), "{refused}");
-    let shown = rig.answered(Method::GET, path, Value::Null, 200).await;
+    let shown = rig.send_expecting(Method::GET, path, Value::Null, 200).await;
     assert_eq!(shown["read_by"], json!(["public.middle"]));
-    let refused = rig.answered(Method::DELETE, path, Value::Null, 409).await;
+    let refused = rig.send_expecting(Method::DELETE, path, Value::Null, 409).await;
     assert!(refused.to_string().contains("public.middle"), "{refused}");
     rig.close().await;
 }
@@ -206,30 +167,21 @@ async fn readers_of_a_view_are_named_to_those_who_may_read_them() {
 #[tokio::test]
 async fn a_trigger_of_a_user_keeps_a_view_whatever_the_token() {
     let rig = rig().await;
-    let token = rig.house.token(&["views/middle:*"], None);
+    let token = rig.test_server.token(&["views/middle:*"], None);
     let path = "/v1/views/middle";
     let make = "CREATE FUNCTION own() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'; \
                 CREATE TRIGGER hidden INSTEAD OF INSERT ON middle FOR EACH ROW EXECUTE FUNCTION own()";
     rig.client.batch_execute(make).await.unwrap();
-    let (status, refused) = ask(&rig, &token, Method::DELETE, path, Value::Null).await;
+    let (status, refused) = send(&rig, &token, Method::DELETE, path, Value::Null).await;
     assert_eq!((status, &refused["code"]), (409, &json!("view_in_use")));
     let told = refused["detail"].as_str().unwrap();
-    assert!(
-        told.contains("1 objects of the database, such as triggers"),
-        "{told}"
-    );
+    assert!(told.contains("1 objects of the database, such as triggers"), "{told}");
     assert!(!told.contains("hidden"), "{told}");
-    let refused = rig.answered(Method::DELETE, path, Value::Null, 409).await;
+    let refused = rig.send_expecting(Method::DELETE, path, Value::Null, 409).await;
     let told = refused["detail"].as_str().unwrap();
-    assert!(
-        told.contains("DROP TRIGGER hidden ON public.middle"),
-        "{told}"
-    );
-    rig.client
-        .batch_execute("DROP TRIGGER hidden ON middle")
-        .await
-        .unwrap();
-    let (status, _) = ask(&rig, &token, Method::DELETE, path, Value::Null).await;
+    assert!(told.contains("DROP TRIGGER hidden ON public.middle"), "{told}");
+    rig.client.batch_execute("DROP TRIGGER hidden ON middle").await.unwrap();
+    let (status, _) = send(&rig, &token, Method::DELETE, path, Value::Null).await;
     assert_eq!(status, 204);
     rig.close().await;
 }
@@ -238,30 +190,16 @@ async fn a_trigger_of_a_user_keeps_a_view_whatever_the_token() {
 #[tokio::test]
 async fn a_name_in_quotes_is_compared_as_the_view_that_it_names() {
     let rig = rig().await;
-    let token = rig.house.token(&["views/pub*:*"], None);
-    for path in [
-        "pub\"lic\".other",
-        "\"public\".other",
-        "public.other",
-        "other",
-    ] {
+    let token = rig.test_server.token(&["views/pub*:*"], None);
+    for path in ["pub\"lic\".other", "\"public\".other", "public.other", "other"] {
         let path = format!("/v1/views/{}", path.replace('"', "%22"));
-        let (status, refused) = ask(&rig, &token, Method::GET, &path, Value::Null).await;
-        assert_eq!(
-            (status, &refused["code"]),
-            (403, &json!("scope_missing")),
-            "{path}"
-        );
+        let (status, refused) = send(&rig, &token, Method::GET, &path, Value::Null).await;
+        assert_eq!((status, &refused["code"]), (403, &json!("scope_missing")), "{path}");
     }
-    let token = rig.house.token(&["views/other:read"], None);
-    for path in [
-        "pub\"lic\".other",
-        "\"public\".other",
-        "public.other",
-        "\"other\"",
-    ] {
+    let token = rig.test_server.token(&["views/other:read"], None);
+    for path in ["pub\"lic\".other", "\"public\".other", "public.other", "\"other\""] {
         let path = format!("/v1/views/{}", path.replace('"', "%22"));
-        let (status, shown) = ask(&rig, &token, Method::GET, &path, Value::Null).await;
+        let (status, shown) = send(&rig, &token, Method::GET, &path, Value::Null).await;
         assert_eq!(status, 200, "{path}: {shown}");
     }
     rig.close().await;
@@ -278,8 +216,8 @@ async fn changes_become_tasks_by_those_who_may_read_them() {
         (vec!["views/other:*"], 403),
         (vec!["views/other:*", "queue/late:produce"], 200),
     ] {
-        let token = rig.house.token(&scopes, None);
-        let (status, answer) = ask(&rig, &token, Method::PATCH, path, change.clone()).await;
+        let token = rig.test_server.token(&scopes, None);
+        let (status, answer) = send(&rig, &token, Method::PATCH, path, change.clone()).await;
         assert_eq!(status, expected, "{scopes:?}: {answer}");
     }
     rig.close().await;
@@ -292,14 +230,14 @@ async fn open_requests_end_with_their_token() {
     for (end, code) in [("expired", "token_expired"), ("revoked", "token_invalid")] {
         let rig = rig().await;
         let asked = json!({"name": "w", "scopes": ["views:*"], "ttl_ms": 60_000});
-        let made = rig.answered(Method::POST, "/v1/tokens", asked, 201).await;
+        let made = rig.send_expecting(Method::POST, "/v1/tokens", asked, 201).await;
         let token = made["token"].as_str().unwrap();
         let path = "/v1/views/other/changes";
-        let events = rig.house.bare(Method::GET, path).bearer_auth(token);
-        let mut events = soon(events.send()).await.unwrap();
+        let events = rig.test_server.request_without_token(Method::GET, path).bearer_auth(token);
+        let mut events = within_timeout(events.send()).await.unwrap();
         assert_eq!(events.status(), 200);
-        assert!(soon(events.chunk()).await.unwrap().is_some());
-        let endpoint = Endpoint::from_shared(rig.house.base.clone()).unwrap();
+        assert!(within_timeout(events.chunk()).await.unwrap().is_some());
+        let endpoint = Endpoint::from_shared(rig.test_server.base.clone()).unwrap();
         let mut client = ViewsClient::new(endpoint.connect().await.unwrap());
         let mut follow = tonic::Request::new(FollowRequest {
             view: "other".to_owned(),
@@ -307,14 +245,14 @@ async fn open_requests_end_with_their_token() {
         });
         let value = format!("Bearer {token}").parse().unwrap();
         follow.metadata_mut().insert("authorization", value);
-        let mut follow = soon(client.follow(follow)).await.unwrap().into_inner();
-        assert!(soon(follow.message()).await.unwrap().is_some());
+        let mut follow = within_timeout(client.follow(follow)).await.unwrap().into_inner();
+        assert!(within_timeout(follow.message()).await.unwrap().is_some());
         let locker = rig.database.connect().await;
         let lock = "BEGIN; INSERT INTO flights VALUES (9, 'AA', 1); LOCK TABLE flights IN ACCESS EXCLUSIVE MODE";
         locker.batch_execute(lock).await.unwrap();
         let refresh = rig
-            .house
-            .bare(Method::POST, "/v1/views/other/repair")
+            .test_server
+            .request_without_token(Method::POST, "/v1/views/other/repair")
             .bearer_auth(token)
             .send();
         let ending = async {
@@ -326,17 +264,17 @@ async fn open_requests_end_with_their_token() {
             })
             .await;
             if end == "expired" {
-                rig.house.clock.advance(PATIENCE);
+                rig.test_server.clock.advance(TIMEOUT);
             } else {
                 let path = format!("/v1/tokens/{}", made["id"].as_str().unwrap());
-                rig.answered(Method::DELETE, &path, Value::Null, 204).await;
+                rig.send_expecting(Method::DELETE, &path, Value::Null, 204).await;
             }
         };
-        let (refreshed, ()) = soon(async { tokio::join!(refresh, ending) }).await;
+        let (refreshed, ()) = within_timeout(async { tokio::join!(refresh, ending) }).await;
         problem(refreshed.unwrap(), 401, code).await;
-        while soon(events.chunk()).await.unwrap().is_some() {}
+        while within_timeout(events.chunk()).await.unwrap().is_some() {}
         let status = loop {
-            match soon(follow.message()).await {
+            match within_timeout(follow.message()).await {
                 Ok(Some(_)) => {}
                 Ok(None) => panic!("the stream ended as if there were no more changes"),
                 Err(status) => break status,

@@ -10,10 +10,7 @@ fn survey(counts: &[(&str, usize)]) -> Survey {
             (1..=*count).map(|line| Finding::new("odd-type", path, line, "Told"))
         })
         .collect();
-    Survey {
-        findings,
-        ..Survey::default()
-    }
+    Survey { findings, ..Survey::default() }
 }
 
 fn list(text: &str) -> Allowances {
@@ -29,17 +26,9 @@ fn the_list_is_rule_path_and_count() {
     let text = format!("{HEADER}bool-match b.rs 1\nodd-type a.rs 2\n");
     assert_eq!(list(&text).render(), text);
     assert_eq!(list(&text).total("odd-type"), 2);
-    for bad in [
-        "odd-type a.rs",
-        "odd-type a.rs two",
-        "odd-type a.rs 2 3",
-        "",
-    ] {
+    for bad in ["odd-type a.rs", "odd-type a.rs two", "odd-type a.rs 2 3", ""] {
         let error = Allowances::parse(&format!("# Header\n{bad}\n")).unwrap_err();
-        assert!(
-            error.starts_with("crates/tidy/allowances.txt:2:"),
-            "{error}"
-        );
+        assert!(error.starts_with("crates/tidy/allowances.txt:2:"), "{error}");
     }
 }
 
@@ -62,11 +51,7 @@ fn more_and_fewer_findings_are_complaints() {
             format!("gone.rs: odd-type: 0 found, 1 allowed: {lower}"),
         ]
     );
-    assert!(
-        allowances
-            .compare(&survey(&[("a.rs", 2), ("b.rs", 2), ("gone.rs", 1)]))
-            .is_empty()
-    );
+    assert!(allowances.compare(&survey(&[("a.rs", 2), ("b.rs", 2), ("gone.rs", 1)])).is_empty());
 }
 
 #[test]

@@ -5,11 +5,8 @@ use expect_test::{Expect, expect};
 use super::*;
 
 fn check_text(text: &str, expected: Expect) {
-    let file = File {
-        path: "a.rs".to_owned(),
-        text: text.to_owned(),
-    };
-    let findings = check(&file, &comments(text));
+    let file = File { path: "a.rs".to_owned(), text: text.to_owned() };
+    let findings = check(&file, &collect_comments(text));
     let lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
     expected.assert_eq(&lines.join("\n"));
 }
@@ -23,7 +20,7 @@ third */ let c = '"'; // fourth
 let d: &'static str = b"\"// no"; let r#type = '\''; // fifth
 fn for(r: u8) { /* outer /* inner */ outer */ } // sixth
 "####;
-    let found: Vec<String> = comments(text)
+    let found: Vec<String> = collect_comments(text)
         .iter()
         .map(|comment| format!("{} {} {}", comment.line, comment.fills_line, comment.text))
         .collect();
@@ -50,7 +47,7 @@ fn doc_comments_have_four_words() {
 #[test]
 fn blocks_are_counted_between_other_lines() {
     let text = "/// A.\n/// B.\n#[x]\n/// C.\nfn a();\n//// no\n//! no\n";
-    assert_eq!(doc_blocks(&comments(text)).len(), 3);
+    assert_eq!(doc_blocks(&collect_comments(text)).len(), 3);
 }
 
 #[test]
@@ -73,13 +70,8 @@ fn comments_keep_to_the_columns() {
     let fits = format!("// {}\n", "ä".repeat(97));
     check_text(&fits, expect![""]);
     let wide = format!("    // {}\n", "x".repeat(94));
-    let findings = check(
-        &File {
-            path: "a.rs".to_owned(),
-            text: wide.clone(),
-        },
-        &comments(&wide),
-    );
+    let findings =
+        check(&File { path: "a.rs".to_owned(), text: wide.clone() }, &collect_comments(&wide));
     let rules: Vec<&str> = findings.iter().map(|finding| finding.rule).collect();
     assert_eq!(rules, ["wide-comment"]);
 }

@@ -13,10 +13,8 @@ fn check_files(files: &[(&str, &str)], expected: Expect) {
     expected.assert_eq(&lines.join("\n"));
 }
 
-const USER: (&str, &str) = (
-    "crates/b/src/lib.rs",
-    "use a::{open, Handle}; fn f() { open().read(); }",
-);
+const USER: (&str, &str) =
+    ("crates/b/src/lib.rs", "use a::{open, Handle}; fn f() { open().read(); }");
 
 #[test]
 fn items_that_no_other_crate_names_are_found() {

@@ -3,8 +3,8 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{self as pb, Node};
 
-use super::children::has;
-use super::expressions::{expression, names_of};
+use super::children::contains_node;
+use super::expressions::{reference_names, resolve_expression};
 use super::facts::Facts;
 use super::scope::Scope;
 use crate::core::expression::{ColumnId, Expression};
@@ -18,7 +18,7 @@ pub struct Grouping<'a> {
     /// The keys, with the columns that have them.
     keys: Vec<(ColumnId, Expression)>,
     /// Keys of other grouping sets that are null in this one, with their columns.
-    absent: Vec<(Expression, ColumnId)>,
+    absent_keys: Vec<(Expression, ColumnId)>,
     aggregates: Vec<Aggregate>,
 }
 
@@ -29,21 +29,21 @@ impl<'a> Grouping<'a> {
             facts,
             next_column,
             keys: Vec::new(),
-            absent: Vec::new(),
+            absent_keys: Vec::new(),
             aggregates: Vec::new(),
         }
     }
 
     /// The columns that are null without being keys: those of the set without keys, which has a
     /// group also where there are no rows.
-    pub fn nulls(&self) -> Vec<(ColumnId, Expression)> {
+    pub(crate) fn null_columns(&self) -> Vec<(ColumnId, Expression)> {
         let is_key = |id: &ColumnId| self.keys.iter().any(|(key, _)| key == id);
-        let nulls = self.absent.iter().filter(|(_, id)| !is_key(id));
+        let nulls = self.absent_keys.iter().filter(|(_, id)| !is_key(id));
         nulls.map(|(key, id)| (*id, key.clone())).collect()
     }
 
     /// The collected keys and aggregates.
-    pub fn finish(self) -> (Vec<(ColumnId, Expression)>, Vec<Aggregate>) {
+    pub fn into_parts(self) -> (Vec<(ColumnId, Expression)>, Vec<Aggregate>) {
         (self.keys, self.aggregates)
     }
 
@@ -53,7 +53,7 @@ impl<'a> Grouping<'a> {
     }
 
     /// Adds a key, and returns its column.
-    pub(crate) fn group_by(&mut self, key: Expression) -> ColumnId {
+    pub(crate) fn add_key(&mut self, key: Expression) -> ColumnId {
         if let Some((id, _)) = self.keys.iter().find(|(_, other)| *other == key) {
             return *id;
         }
@@ -64,37 +64,31 @@ impl<'a> Grouping<'a> {
 
     /// Adds a key of other grouping sets, which is null in this one. To be called after all keys
     /// are added.
-    pub fn leave_out(&mut self, key: Expression) {
+    pub(crate) fn add_absent_key(&mut self, key: Expression) {
         if self.keys.iter().any(|(_, other)| *other == key) {
             return;
         }
         let id = self.new_column();
         if !self.keys.is_empty() {
-            let null = key.within("CASE WHEN false THEN ", " END");
+            let null = key.wrap("CASE WHEN false THEN ", " END");
             self.keys.push((id, null));
         }
-        self.absent.push((key, id));
+        self.absent_keys.push((key, id));
     }
 
     /// Whether the expression is a key of this grouping set.
-    pub fn has(&self, key: &Expression) -> bool {
+    pub fn has_key(&self, key: &Expression) -> bool {
         self.keys.iter().any(|(_, other)| other == key)
     }
 
     /// The key that an expression is, if it is one.
-    pub fn key(&self, node: &NodeEnum, scope: &Scope) -> Result<Option<ColumnId>, Refusal> {
+    pub fn find_key(&self, node: &NodeEnum, scope: &Scope) -> Result<Option<ColumnId>, Refusal> {
         let is_column = matches!(node, NodeEnum::ColumnRef(_));
-        let mut known = self
-            .keys
-            .iter()
-            .map(|(_, key)| key)
-            .chain(self.absent.iter().map(|(key, _)| key));
-        let may_be = known.any(|key| key.as_column().is_some() == is_column);
-        if !may_be
-            || matches!(
-                node,
-                NodeEnum::AConst(_) | NodeEnum::List(_) | NodeEnum::String(_)
-            )
+        let mut known_keys =
+            self.keys.iter().map(|(_, key)| key).chain(self.absent_keys.iter().map(|(key, _)| key));
+        let can_be_key = known_keys.any(|key| key.as_column().is_some() == is_column);
+        if !can_be_key
+            || matches!(node, NodeEnum::AConst(_) | NodeEnum::List(_) | NodeEnum::String(_))
         {
             return Ok(None);
         }
@@ -106,24 +100,22 @@ impl<'a> Grouping<'a> {
         if !is_expression(node) {
             return Ok(None);
         }
-        let node = Node {
-            node: Some(node.clone()),
-        };
+        let node = Node { node: Some(node.clone()) };
         // An expression with an aggregate in it is not a key.
-        let Ok(found) = expression(&node, scope) else {
+        let Ok(resolved) = resolve_expression(&node, scope) else {
             return Ok(None);
         };
-        let same = self.keys.iter().find(|(_, key)| *key == found);
-        let absent = || self.absent.iter().find(|(key, _)| *key == found);
-        Ok(match same {
+        let existing = self.keys.iter().find(|(_, key)| *key == resolved);
+        let absent = || self.absent_keys.iter().find(|(key, _)| *key == resolved);
+        Ok(match existing {
             Some((id, _)) => Some(*id),
             None => absent().map(|(_, id)| *id),
         })
     }
 
     /// Adds a column that depends functionally on the keys as a key.
-    pub fn dependent(&mut self, column: ColumnId) -> ColumnId {
-        self.group_by(Expression::column(column))
+    pub(crate) fn add_dependent_column(&mut self, column: ColumnId) -> ColumnId {
+        self.add_key(Expression::column(column))
     }
 
     /// Whether a call is of an aggregate function.
@@ -132,12 +124,14 @@ impl<'a> Grouping<'a> {
     }
 
     /// The column of an aggregate.
-    pub fn aggregate(&mut self, call: &pb::FuncCall, scope: &Scope) -> Result<ColumnId, Refusal> {
-        let whole = Node {
-            node: Some(NodeEnum::FuncCall(Box::new(call.clone()))),
-        };
-        let whole = expression(&whole, scope)?;
-        if let Some(same) = self.aggregates.iter().find(|other| other.call == whole) {
+    pub(crate) fn add_aggregate(
+        &mut self,
+        call: &pb::FuncCall,
+        scope: &Scope,
+    ) -> Result<ColumnId, Refusal> {
+        let call_node = Node { node: Some(NodeEnum::FuncCall(Box::new(call.clone()))) };
+        let call_expression = resolve_expression(&call_node, scope)?;
+        if let Some(same) = self.aggregates.iter().find(|other| other.call == call_expression) {
             return Ok(same.column);
         }
         let (schema, name) = function_name(call);
@@ -147,11 +141,11 @@ impl<'a> Grouping<'a> {
             && !call.agg_within_group
             && !call.func_variadic;
         let argument = match &call.args[..] {
-            [argument] => Some(expression(argument, scope)?),
+            [argument] => Some(resolve_expression(argument, scope)?),
             _ => None,
         };
         let filter = call.agg_filter.as_deref();
-        let of_none = match (&schema, &name[..]) {
+        let empty_value = match (&schema, &name[..]) {
             (Some(_), _) => None,
             (None, "count" | "regr_count") => Some("0"),
             // These are computed for a hypothetical row.
@@ -160,11 +154,11 @@ impl<'a> Grouping<'a> {
         };
         let aggregate = Aggregate {
             column: self.new_column(),
-            call: whole,
+            call: call_expression,
             function: is_plain.then_some(name),
             argument,
-            filter: filter.map(|filter| expression(filter, scope)).transpose()?,
-            of_none,
+            filter: filter.map(|filter| resolve_expression(filter, scope)).transpose()?,
+            empty_value,
         };
         let column = aggregate.column;
         self.aggregates.push(aggregate);
@@ -186,10 +180,7 @@ pub(super) fn is_expression(node: &NodeEnum) -> bool {
 
 /// Name of a function, with its schema where that is not `pg_catalog`.
 fn function_name(call: &pb::FuncCall) -> (Option<String>, String) {
-    let names = names_of(&pb::ColumnRef {
-        fields: call.funcname.clone(),
-        location: -1,
-    });
+    let names = reference_names(&pb::ColumnRef { fields: call.funcname.clone(), location: -1 });
     match &names[..] {
         [schema, name] if schema != "pg_catalog" => (Some(schema.clone()), name.clone()),
         _ => (None, names.last().cloned().unwrap_or_default()),
@@ -197,19 +188,19 @@ fn function_name(call: &pb::FuncCall) -> (Option<String>, String) {
 }
 
 /// Columns of the aggregates whose result over no rows is 0.
-pub fn counts(aggregates: &[Aggregate]) -> Vec<ColumnId> {
-    let counts = aggregates.iter().filter(|one| one.of_none == Some("0"));
+pub(crate) fn count_columns(aggregates: &[Aggregate]) -> Vec<ColumnId> {
+    let counts = aggregates.iter().filter(|aggregate| aggregate.empty_value == Some("0"));
     counts.map(|one| one.column).collect()
 }
 
 /// Refuses aggregates whose result over no rows is unknown: the group of an outer row may not
 /// exist.
-pub(crate) fn check_empty(aggregates: &[Aggregate]) -> Result<(), Refusal> {
-    if aggregates.iter().all(|one| one.of_none.is_some()) {
+pub(crate) fn check_empty_values(aggregates: &[Aggregate]) -> Result<(), Refusal> {
+    if aggregates.iter().all(|one| one.empty_value.is_some()) {
         Ok(())
     } else {
-        let what = "this aggregate in a correlated subquery";
-        Err(Refusal::new(what, -1, "write it as a join"))
+        let construct = "this aggregate in a correlated subquery";
+        Err(Refusal::new(construct, -1, "write it as a join"))
     }
 }
 
@@ -220,18 +211,18 @@ impl Facts {
     }
 
     /// Whether a call is of a set-returning function with one column.
-    pub(super) fn is_set(&self, call: &pb::FuncCall) -> bool {
-        self.sets.contains(&function_name(call))
+    pub(super) fn is_set_returning(&self, call: &pb::FuncCall) -> bool {
+        self.set_functions.contains(&function_name(call))
     }
 
     /// Whether a call is of a set-returning function with several columns.
-    pub(super) fn gives_rows(&self, call: &pb::FuncCall) -> bool {
-        self.row_sets.contains(&function_name(call))
+    pub(super) fn returns_row_set(&self, call: &pb::FuncCall) -> bool {
+        self.row_set_functions.contains(&function_name(call))
     }
 
     /// Whether an expression has an aggregate.
     pub(super) fn has_aggregate(&self, node: &Node) -> bool {
-        has(
+        contains_node(
             node,
             &|one| matches!(one, NodeEnum::FuncCall(call) if call.over.is_none() && self.is_aggregate(call)),
         )

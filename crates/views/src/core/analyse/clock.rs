@@ -10,12 +10,12 @@ use pg_query::protobuf::{
 };
 
 use super::Analysis;
-use super::children::{children, has};
-use super::expressions::{expression, parse_expression};
-use super::from::strings;
+use super::children::{children, contains_node};
+use super::expressions::{parse_expression, resolve_expression};
+use super::from::string_values;
 use super::scope::Scope;
 use crate::core::expression::{ColumnId, Expression};
-use crate::core::functions::is_clock;
+use crate::core::functions::is_clock_function;
 use crate::core::refusal::Refusal;
 use crate::core::tree::{Node, TemporalPredicate};
 
@@ -23,9 +23,9 @@ use crate::core::tree::{Node, TemporalPredicate};
 const COMPARISONS: [&str; 6] = ["<", "<=", ">", ">=", "=", "<>"];
 
 /// Operators on the clock's side. Their result cannot be null at one time and not at another.
-const OPERATORS: [&str; 4] = ["+", "-", "*", "/"];
+const CLOCK_SIDE_OPERATORS: [&str; 4] = ["+", "-", "*", "/"];
 
-const FUNCTIONS: [&str; 11] = [
+const CLOCK_SIDE_FUNCTIONS: [&str; 11] = [
     "ceil",
     "date",
     "date_bin",
@@ -40,7 +40,7 @@ const FUNCTIONS: [&str; 11] = [
 ];
 
 /// Types that the clock may be cast to: their order is compatible.
-const TYPES: [&str; 12] = [
+const CLOCK_SIDE_TYPES: [&str; 12] = [
     "date",
     "float4",
     "float8",
@@ -60,53 +60,54 @@ impl Analysis<'_> {
     ///
     /// # Errors
     /// [`Refusal`] if the clock occurs in them in any other way than the module describes.
-    pub(super) fn recent(
+    pub(super) fn add_temporal_filter(
         &mut self,
         node: Node,
         conditions: &[&Parsed],
         scope: &Scope,
     ) -> Result<Node, Refusal> {
-        let (input, clock, mut all, mut moments) = match node {
-            Node::Recent {
-                input,
-                clock,
-                condition,
-                moments,
-            } => (input, clock, vec![condition], moments),
+        let (input, clock, mut filter_conditions, mut predicates) = match node {
+            Node::TemporalFilter { input, clock, condition, predicates: moments } => {
+                (input, clock, vec![condition], moments)
+            }
             node => (Box::new(node), self.new_column(), Vec::new(), Vec::new()),
         };
         for condition in conditions {
             let mut condition = (*condition).clone();
-            let mut found = Vec::new();
-            take_moments(&mut condition, clock, &mut found)?;
-            for (value, side) in found {
-                moments.push(TemporalPredicate {
-                    value: expression(&value, scope)?,
-                    clock: expression(&side, scope)?,
+            let mut comparisons = Vec::new();
+            extract_clock_comparisons(&mut condition, clock, &mut comparisons)?;
+            for (value, clock_side) in comparisons {
+                predicates.push(TemporalPredicate {
+                    value: resolve_expression(&value, scope)?,
+                    clock: resolve_expression(&clock_side, scope)?,
                 });
             }
-            all.push(expression(&condition, scope)?);
+            filter_conditions.push(resolve_expression(&condition, scope)?);
         }
-        Ok(Node::Recent {
+        Ok(Node::TemporalFilter {
             input,
             clock,
-            condition: Expression::all(&all),
-            moments,
+            condition: Expression::conjunction(&filter_conditions),
+            predicates,
         })
     }
 }
 
 /// Whether an expression uses the clock.
 pub fn has_clock(node: &Parsed) -> bool {
-    has(node, &|one| type_of(one).is_some())
+    contains_node(node, &|one| clock_type(one).is_some())
 }
 
 /// The refusal of the clock where it is not supported; none for other nodes.
-pub fn refused(node: &NodeEnum) -> Option<Refusal> {
-    type_of(node)?;
+pub(crate) fn clock_refusal(node: &NodeEnum) -> Option<Refusal> {
+    clock_type(node)?;
     let (construct, location) = match node {
-        NodeEnum::FuncCall(call) => (format!("`{}()`", function(call)?), call.location),
-        NodeEnum::SqlvalueFunction(function) => (word(function)?.0.to_owned(), function.location),
+        NodeEnum::FuncCall(call) => {
+            (format!("`{}()`", catalog_function_name(call)?), call.location)
+        }
+        NodeEnum::SqlvalueFunction(function) => {
+            (clock_keyword(function)?.0.to_owned(), function.location)
+        }
         _ => return None,
     };
     let advice = "use it only in WHERE, compared with columns on the other side, as in `at > now() - interval '1 hour'`; for anything else use mode full";
@@ -114,14 +115,14 @@ pub fn refused(node: &NodeEnum) -> Option<Refusal> {
 }
 
 /// The result type of a call of the clock; none for other nodes.
-fn type_of(node: &NodeEnum) -> Option<String> {
+fn clock_type(node: &NodeEnum) -> Option<String> {
     match node {
         NodeEnum::FuncCall(call) => {
-            let name = function(call)?;
-            (call.args.is_empty() && is_clock(&name)).then(|| "timestamptz".to_owned())
+            let name = catalog_function_name(call)?;
+            (call.args.is_empty() && is_clock_function(&name)).then(|| "timestamptz".to_owned())
         }
         NodeEnum::SqlvalueFunction(function) => {
-            let (_, name) = word(function)?;
+            let (_, name) = clock_keyword(function)?;
             Some(match function.typmod {
                 ..0 => name.to_owned(),
                 digits => format!("{name}({digits})"),
@@ -132,7 +133,7 @@ fn type_of(node: &NodeEnum) -> Option<String> {
 }
 
 /// Spelling and type of an SQL keyword that reads the clock; none for others.
-fn word(function: &SqlValueFunction) -> Option<(&'static str, &'static str)> {
+fn clock_keyword(function: &SqlValueFunction) -> Option<(&'static str, &'static str)> {
     match Op::try_from(function.op).ok()? {
         Op::SvfopCurrentDate => Some(("CURRENT_DATE", "date")),
         Op::SvfopCurrentTime | Op::SvfopCurrentTimeN => Some(("CURRENT_TIME", "timetz")),
@@ -146,24 +147,21 @@ fn word(function: &SqlValueFunction) -> Option<(&'static str, &'static str)> {
 }
 
 /// The name of a function in `pg_catalog`.
-fn function(call: &FuncCall) -> Option<String> {
-    own(strings(&call.funcname))
+fn catalog_function_name(call: &FuncCall) -> Option<String> {
+    strip_catalog_schema(string_values(&call.funcname))
 }
 
-fn own(mut names: Vec<String>) -> Option<String> {
+fn strip_catalog_schema(mut names: Vec<String>) -> Option<String> {
     let name = names.pop()?;
-    names
-        .iter()
-        .all(|schema| schema == "pg_catalog")
-        .then_some(name)
+    names.iter().all(|schema| schema == "pg_catalog").then_some(name)
 }
 
 /// Collects both sides of each comparison with the clock in a condition. In these and in the
 /// condition, a column replaces the clock.
-fn take_moments(
+fn extract_clock_comparisons(
     node: &mut Parsed,
     clock: ColumnId,
-    all: &mut Vec<(Parsed, Parsed)>,
+    comparisons: &mut Vec<(Parsed, Parsed)>,
 ) -> Result<(), Refusal> {
     if !has_clock(node) {
         return Ok(());
@@ -171,12 +169,12 @@ fn take_moments(
     let Some(inner) = &mut node.node else {
         return Ok(());
     };
-    if let Some(refusal) = refused(inner) {
+    if let Some(refusal) = clock_refusal(inner) {
         return Err(refusal);
     }
     if let NodeEnum::AExpr(expr) = &mut *inner
         && expr.kind == AExprKind::AexprOp as i32
-        && matches!(&strings(&expr.name)[..], [name] if COMPARISONS.contains(&name.as_str()))
+        && matches!(&string_values(&expr.name)[..], [name] if COMPARISONS.contains(&name.as_str()))
         && let (Some(left), Some(right)) = (expr.lexpr.as_deref_mut(), expr.rexpr.as_deref_mut())
     {
         let sides = match (has_clock(left), has_clock(right)) {
@@ -184,58 +182,57 @@ fn take_moments(
             (false, true) => Some((left, right)),
             _ => None,
         };
-        if let Some((value, side)) = sides
-            && let Some(moment) = moment(side, clock)?
+        if let Some((value, clock_side)) = sides
+            && let Some(replaced) = with_clock_column(clock_side, clock)?
         {
-            *side = moment;
-            all.push((value.clone(), side.clone()));
+            *clock_side = replaced;
+            comparisons.push((value.clone(), clock_side.clone()));
             return Ok(());
         }
     }
     for child in children(inner)? {
-        take_moments(child, clock, all)?;
+        extract_clock_comparisons(child, clock, comparisons)?;
     }
     Ok(())
 }
 
 /// An expression over the clock, with a column instead of the clock; none if it contains anything
 /// that is not allowed there.
-fn moment(node: &Parsed, clock: ColumnId) -> Result<Option<Parsed>, Refusal> {
+fn with_clock_column(node: &Parsed, clock: ColumnId) -> Result<Option<Parsed>, Refusal> {
     let mut node = node.clone();
-    Ok(put_moment(&mut node, clock)?.then_some(node))
+    Ok(replace_clock(&mut node, clock)?.then_some(node))
 }
 
-fn put_moment(node: &mut Parsed, clock: ColumnId) -> Result<bool, Refusal> {
-    let is_of_clock = has_clock(node);
+fn replace_clock(node: &mut Parsed, clock: ColumnId) -> Result<bool, Refusal> {
+    let uses_clock = has_clock(node);
     let Some(inner) = &mut node.node else {
         return Ok(true);
     };
-    if let Some(type_name) = type_of(inner) {
+    if let Some(type_name) = clock_type(inner) {
         let column = Expression::column(clock);
-        let moment = match type_name.as_str() {
+        let clock_value = match type_name.as_str() {
             "timestamptz" => column,
             other => column.cast(other),
         };
-        *node = parse_expression(&moment.marked())?;
+        *node = parse_expression(&clock_value.to_internal_text())?;
         return Ok(true);
     }
-    let may_be = match &*inner {
+    let is_allowed = match &*inner {
         NodeEnum::AConst(_) => true,
         NodeEnum::AExpr(expr) => {
             expr.kind == AExprKind::AexprOp as i32
-                && matches!(&strings(&expr.name)[..], [name] if OPERATORS.contains(&name.as_str()))
+                && matches!(&string_values(&expr.name)[..], [name] if CLOCK_SIDE_OPERATORS.contains(&name.as_str()))
         }
-        NodeEnum::FuncCall(call) => {
-            function(call).is_some_and(|name| FUNCTIONS.contains(&name.as_str()))
-        }
-        NodeEnum::TypeCast(cast) => !is_of_clock || is_ordered(cast),
+        NodeEnum::FuncCall(call) => catalog_function_name(call)
+            .is_some_and(|name| CLOCK_SIDE_FUNCTIONS.contains(&name.as_str())),
+        NodeEnum::TypeCast(cast) => !uses_clock || is_ordered(cast),
         _ => false,
     };
-    if !may_be {
+    if !is_allowed {
         return Ok(false);
     }
     for child in children(inner)? {
-        if !put_moment(child, clock)? {
+        if !replace_clock(child, clock)? {
             return Ok(false);
         }
     }
@@ -247,6 +244,6 @@ fn is_ordered(cast: &TypeCast) -> bool {
     let Some(to) = &cast.type_name else {
         return false;
     };
-    let name = own(strings(&to.names));
-    to.array_bounds.is_empty() && name.is_some_and(|name| TYPES.contains(&name.as_str()))
+    let name = strip_catalog_schema(string_values(&to.names));
+    to.array_bounds.is_empty() && name.is_some_and(|name| CLOCK_SIDE_TYPES.contains(&name.as_str()))
 }

@@ -2,7 +2,7 @@
 
 use super::Analysis;
 use super::facts::RelationKind;
-use crate::core::expression::{ColumnId, column_of_stage};
+use crate::core::expression::{ColumnId, parse_stage_column};
 use crate::core::tree::{JoinKind, Node, Source, StageContents};
 
 /// Properties of a column that are known without asking the server.
@@ -14,89 +14,91 @@ pub(crate) struct ColumnProperties {
 
 impl Analysis<'_> {
     /// The properties of a column of an operator.
-    pub(super) fn nature(&self, node: &Node, column: ColumnId) -> ColumnProperties {
+    pub(super) fn column_properties(&self, node: &Node, column: ColumnId) -> ColumnProperties {
         match node {
             Node::Unit => ColumnProperties::default(),
             Node::Scan { source, columns } => {
-                let found = columns.iter().find(|(id, _)| *id == column);
-                found.map_or(ColumnProperties::default(), |(_, name)| {
-                    self.stored_as(*source, name)
+                let scanned = columns.iter().find(|(id, _)| *id == column);
+                scanned.map_or(ColumnProperties::default(), |(_, name)| {
+                    self.stored_properties(*source, name)
                 })
             }
-            Node::Filter { input, .. } | Node::Recent { input, .. } => self.nature(input, column),
+            Node::Filter { input, .. } | Node::TemporalFilter { input, .. } => {
+                self.column_properties(input, column)
+            }
             Node::Project { input, columns } => {
                 match columns.iter().find(|(id, _)| *id == column) {
-                    None => self.nature(input, column),
+                    None => self.column_properties(input, column),
                     Some((_, expression)) => match expression.as_column() {
-                        Some(of) => self.nature(input, of),
+                        Some(source_column) => self.column_properties(input, source_column),
                         None => ColumnProperties::default(),
                     },
                 }
             }
-            Node::Expand { input, columns, .. } => {
+            Node::FlatMap { input, columns, .. } => {
                 if columns.iter().any(|(id, _)| *id == column) {
                     ColumnProperties::default()
                 } else {
-                    self.nature(input, column)
+                    self.column_properties(input, column)
                 }
             }
-            Node::Join {
-                kind, left, right, ..
-            } => {
+            Node::Join { kind, left, right, .. } => {
                 let is_left = left.columns().contains(&column);
-                let mut found = self.nature(if is_left { left } else { right }, column);
-                found.is_not_null &= match kind {
+                let mut properties =
+                    self.column_properties(if is_left { left } else { right }, column);
+                properties.is_not_null &= match kind {
                     JoinKind::Inner | JoinKind::Semi | JoinKind::Anti => true,
                     JoinKind::Left => is_left,
                     JoinKind::Full => false,
                 };
-                found
+                properties
             }
             Node::UnionAll { inputs, columns } => {
-                let place = columns.iter().position(|id| *id == column);
-                let each = inputs.iter().filter_map(|(input, mapped)| {
-                    let of = mapped.get(place?)?;
-                    Some(self.nature(input, *of))
+                let index = columns.iter().position(|id| *id == column);
+                let side_properties = inputs.iter().filter_map(|(input, mapped)| {
+                    let side_column = mapped.get(index?)?;
+                    Some(self.column_properties(input, *side_column))
                 });
-                let both = |one: ColumnProperties, other: ColumnProperties| ColumnProperties {
+                let combine = |one: ColumnProperties, other: ColumnProperties| ColumnProperties {
                     is_not_null: one.is_not_null && other.is_not_null,
                     is_exact: one.is_exact && other.is_exact,
                 };
-                each.reduce(both).unwrap_or_default()
+                side_properties.reduce(combine).unwrap_or_default()
             }
         }
     }
 
-    fn stored_as(&self, source: Source, name: &str) -> ColumnProperties {
+    fn stored_properties(&self, source: Source, name: &str) -> ColumnProperties {
         match source {
-            Source::Table(at) => {
+            Source::Table(table_index) => {
                 let mut relations = self.facts.relations.values();
                 let found = relations
-                    .find(|one| matches!(one.kind, RelationKind::Table(other) if other == at));
+                    .find(|relation| matches!(relation.kind, RelationKind::Table(other) if other == table_index));
                 found.map_or(ColumnProperties::default(), |found| ColumnProperties {
                     is_not_null: found.not_null.contains(name),
                     is_exact: found.exact.contains(name),
                 })
             }
-            Source::Itself => ColumnProperties::default(),
-            Source::Stage(at) => {
-                let (stage, Some(column)) = (&self.stages[at], column_of_stage(name)) else {
+            Source::Recursion => ColumnProperties::default(),
+            Source::Stage(stage_index) => {
+                let (stage, Some(column)) = (&self.stages[stage_index], parse_stage_column(name))
+                else {
                     return ColumnProperties::default();
                 };
                 match &stage.contents {
                     StageContents::Groups { keys, .. } => {
                         let key = keys.iter().find(|(id, _)| *id == column);
-                        let of = key.and_then(|(_, key)| key.as_column());
-                        of.map_or(ColumnProperties::default(), |of| {
-                            self.nature(&stage.input, of)
+                        let key_column = key.and_then(|(_, key)| key.as_column());
+                        key_column.map_or(ColumnProperties::default(), |of| {
+                            self.column_properties(&stage.input, of)
                         })
                     }
                     StageContents::Recursion { .. } => ColumnProperties::default(),
                     StageContents::Rows { .. }
-                    | StageContents::Top { .. }
+                    | StageContents::TopK { .. }
                     | StageContents::Partitions { .. } => {
                         if stage.input.columns().contains(&column) {
-                            self.nature(&stage.input, column)
+                            self.column_properties(&stage.input, column)
                         } else {
                             ColumnProperties::default()
                         }

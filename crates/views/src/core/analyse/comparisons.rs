@@ -5,60 +5,61 @@ use pg_query::protobuf::{AExprKind, Node as Parsed, SelectStmt, SubLink};
 use pg_query::{NodeEnum, NodeRef};
 
 use super::dependent_join::OuterReference;
-use super::expressions::printed;
-use crate::core::expression::{Expression, quoted};
+use super::expressions::print_query;
+use crate::core::expression::{Expression, quote_identifier};
 use crate::core::refusal::Refusal;
 
 /// Alias under which the compared values are visible to the subquery, like columns of an outer
 /// row.
-const TEST: &str = "egret$test";
+const TEST_ALIAS: &str = "egret$test";
 
 /// Rewrites a comparison with a subquery as a query of one row. Returns the operands and the query.
 /// Its result is null if no row decides the comparison and some row's comparison is null.
 ///
 /// # Errors
 /// [`Refusal`] for a comparison that cannot be printed or parsed.
-pub fn comparison(
+pub(crate) fn comparison_query(
     link: &SubLink,
     query: &SelectStmt,
     operator: &str,
     is_all: bool,
 ) -> Result<(Vec<Parsed>, SelectStmt), Refusal> {
-    let compared: Vec<Parsed> = match link.testexpr.as_deref().and_then(|one| one.node.as_ref()) {
-        Some(NodeEnum::RowExpr(row)) => row.args.clone(),
-        _ => link.testexpr.as_deref().into_iter().cloned().collect(),
-    };
-    let names: Vec<String> = (1..=compared.len()).map(|at| format!("c{at}")).collect();
+    let operands: Vec<Parsed> =
+        match link.testexpr.as_deref().and_then(|operand| operand.node.as_ref()) {
+            Some(NodeEnum::RowExpr(row)) => row.args.clone(),
+            _ => link.testexpr.as_deref().into_iter().cloned().collect(),
+        };
+    let names: Vec<String> = (1..=operands.len()).map(|number| format!("c{number}")).collect();
     let side = |table: &str| {
-        let each = names
+        let columns = names
             .iter()
-            .map(|name| format!("{}.{name}", quoted(table)))
+            .map(|name| format!("{}.{name}", quote_identifier(table)))
             .collect::<Vec<_>>();
-        match &each[..] {
+        match &columns[..] {
             [only] => only.clone(),
             all => format!("({})", all.join(", ")),
         }
     };
-    let test = format!("({} {operator} {})", side(TEST), side("egret$found"));
-    let decided = if is_all {
+    let test = format!("({} {operator} {})", side(TEST_ALIAS), side("egret$found"));
+    let decision = if is_all {
         format!("NOT bool_and({test}) THEN false")
     } else {
         format!("bool_or({test}) THEN true")
     };
     let sql = format!(
-        "SELECT CASE WHEN {decided} WHEN count(*) > count({test}) THEN NULL ELSE {is_all} END FROM ({}) AS \"egret$found\"({})",
-        printed(query.clone())?,
+        "SELECT CASE WHEN {decision} WHEN count(*) > count({test}) THEN NULL ELSE {is_all} END FROM ({}) AS \"egret$found\"({})",
+        print_query(query.clone())?,
         names.join(", ")
     );
-    Ok((compared, super::parse(&sql)?))
+    Ok((operands, super::parse(&sql)?))
 }
 
 /// The operands, as references to outer rows.
-pub(crate) fn tested(values: Vec<Expression>) -> impl Iterator<Item = OuterReference> {
+pub(crate) fn operand_references(values: Vec<Expression>) -> impl Iterator<Item = OuterReference> {
     let values = values.into_iter().enumerate();
-    values.map(|(at, value)| OuterReference {
-        table: TEST.to_owned(),
-        column: format!("c{}", at + 1),
+    values.map(|(index, value)| OuterReference {
+        table: TEST_ALIAS.to_owned(),
+        column: format!("c{}", index + 1),
         value,
     })
 }
@@ -73,7 +74,7 @@ pub(crate) fn refuse_bare_equality(sql: &str) -> Result<(), Refusal> {
         (AExprKind::AexprDistinct, "IS DISTINCT FROM"),
         (AExprKind::AexprNotDistinct, "IS NOT DISTINCT FROM"),
     ];
-    let bare = |node: &NodeRef<'_>| match node {
+    let implicit_equality = |node: &NodeRef<'_>| match node {
         NodeRef::JoinExpr(join) if join.is_natural || !join.using_clause.is_empty() => {
             Some(("USING", -1))
         }
@@ -85,8 +86,8 @@ pub(crate) fn refuse_bare_equality(sql: &str) -> Result<(), Refusal> {
         }
         _ => None,
     };
-    let mut found = parsed.protobuf.nodes().into_iter();
-    match found.find_map(|(node, ..)| bare(&node)) {
+    let mut nodes = parsed.protobuf.nodes().into_iter();
+    match nodes.find_map(|(node, ..)| implicit_equality(&node)) {
         None => Ok(()),
         Some((what, position)) => Err(Refusal::new(
             format!("{what} on a type with its own equality operator"),

@@ -4,7 +4,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::SelectStmt;
 
 use super::Analysis;
-use super::expressions::expression;
+use super::expressions::resolve_expression;
 use super::scope::Scope;
 use super::select::QueryRows;
 use crate::core::expression::{ColumnId, Expression};
@@ -19,7 +19,7 @@ pub(crate) struct Constants {
 
 impl Analysis<'_> {
     /// Analyses a VALUES list over rows of a scope.
-    pub(super) fn constants(
+    pub(super) fn analyse_values(
         &mut self,
         query: &SelectStmt,
         scope: &Scope,
@@ -31,25 +31,28 @@ impl Analysis<'_> {
                 continue;
             };
             width = list.items.len();
-            let items = list.items.iter().map(|one| expression(one, scope));
-            lists.push(listed(items.collect::<Result<_, _>>()?).within("(", ")"));
+            let items = list.items.iter().map(|item| resolve_expression(item, scope));
+            lists.push(join_expressions(items.collect::<Result<_, _>>()?).wrap("(", ")"));
         }
-        let columns = (1..=width).map(|at| (format!("column{at}"), self.new_column()));
+        let columns = (1..=width).map(|number| (format!("column{number}"), self.new_column()));
         Ok(Constants {
             columns: columns.collect(),
-            call: listed(lists).within("(VALUES ", ")"),
+            call: join_expressions(lists).wrap("(VALUES ", ")"),
         })
     }
 
     /// Analyses a VALUES list as a query of its own.
-    pub(super) fn written_out(&mut self, query: &SelectStmt) -> Result<QueryRows, Refusal> {
-        let Constants { call, columns } = self.constants(query, &Scope::default())?;
+    pub(super) fn analyse_values_query(
+        &mut self,
+        query: &SelectStmt,
+    ) -> Result<QueryRows, Refusal> {
+        let Constants { call, columns } = self.analyse_values(query, &Scope::default())?;
         Ok(QueryRows {
-            node: Node::Expand {
+            node: Node::FlatMap {
                 input: Box::new(Node::Unit),
                 call,
                 columns: columns.iter().map(|(_, id)| (*id, None)).collect(),
-                or_nulls: None,
+                outer_condition: None,
             },
             columns,
             order: Vec::new(),
@@ -57,8 +60,8 @@ impl Analysis<'_> {
     }
 }
 
-fn listed(all: Vec<Expression>) -> Expression {
-    let mut all = all.into_iter();
+fn join_expressions(expressions: Vec<Expression>) -> Expression {
+    let mut all = expressions.into_iter();
     let first = all.next().unwrap_or(Expression::constant("NULL"));
-    all.fold(first, |list, one| list.beside(&one))
+    all.fold(first, |list, expression| list.append_to_list(&expression))
 }

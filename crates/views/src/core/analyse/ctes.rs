@@ -6,7 +6,7 @@ use std::rc::Rc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::SelectStmt;
 
-use super::from::strings;
+use super::from::string_values;
 use super::recursion::refuse_clauses;
 use super::scope::Scope;
 use crate::core::refusal::Refusal;
@@ -14,19 +14,19 @@ use crate::core::tree::Node;
 
 /// The queries of WITH that are visible.
 #[derive(Clone, Default)]
-pub struct Ctes {
+pub(crate) struct Ctes {
     by_name: BTreeMap<String, Rc<Cte>>,
     /// The domains of dependent queries, by their names.
-    pub(super) given: BTreeMap<String, (Node, Scope)>,
+    pub(super) domains: BTreeMap<String, (Node, Scope)>,
 }
 
 /// A query of WITH.
 pub struct Cte {
     pub(super) query: SelectStmt,
     pub(super) columns: Vec<String>,
-    pub(super) before: Ctes,
+    pub(super) visible_ctes: Ctes,
     /// Its name, if it may be recursive.
-    pub(super) itself: Option<String>,
+    pub(super) recursive_name: Option<String>,
     pub(super) location: i32,
 }
 
@@ -35,18 +35,18 @@ impl Ctes {
         self.by_name.get(name).cloned()
     }
 
-    pub(super) fn and(&self, name: &str, cte: Rc<Cte>) -> Self {
-        let mut all = self.clone();
-        all.by_name.insert(name.to_owned(), cte);
-        all
+    pub(super) fn with_cte(&self, name: &str, cte: Rc<Cte>) -> Self {
+        let mut extended = self.clone();
+        extended.by_name.insert(name.to_owned(), cte);
+        extended
     }
 }
 
 /// The queries of WITH that `query` sees: its own, and those around it.
-pub(super) fn with(query: &SelectStmt, ctes: &Ctes) -> Result<Ctes, Refusal> {
-    let mut all = ctes.clone();
+pub(super) fn collect_ctes(query: &SelectStmt, ctes: &Ctes) -> Result<Ctes, Refusal> {
+    let mut visible_ctes = ctes.clone();
     let Some(with) = &query.with_clause else {
-        return Ok(all);
+        return Ok(visible_ctes);
     };
     for cte in &with.ctes {
         let Some(NodeEnum::CommonTableExpr(cte)) = &cte.node else {
@@ -54,22 +54,18 @@ pub(super) fn with(query: &SelectStmt, ctes: &Ctes) -> Result<Ctes, Refusal> {
         };
         let query = cte.ctequery.as_ref().and_then(|query| query.node.as_ref());
         let Some(NodeEnum::SelectStmt(query)) = query else {
-            return Err(Refusal::new(
-                "WITH that changes data",
-                cte.location,
-                "a view only reads",
-            ));
+            return Err(Refusal::new("WITH that changes data", cte.location, "a view only reads"));
         };
         refuse_clauses(cte)?;
-        let named = Cte {
+        let definition = Cte {
             query: (**query).clone(),
-            columns: strings(&cte.aliascolnames),
-            before: all.clone(),
-            itself: with.recursive.then(|| cte.ctename.clone()),
+            columns: string_values(&cte.aliascolnames),
+            visible_ctes: visible_ctes.clone(),
+            recursive_name: with.recursive.then(|| cte.ctename.clone()),
             location: cte.location,
         };
         // The server prints a query of WITH before those that refer to it.
-        all = all.and(&cte.ctename, Rc::new(named));
+        visible_ctes = visible_ctes.with_cte(&cte.ctename, Rc::new(definition));
     }
-    Ok(all)
+    Ok(visible_ctes)
 }

@@ -21,7 +21,9 @@ use pg_query::protobuf::SelectStmt;
 use super::Analysis;
 use super::column_properties::ColumnProperties;
 use super::ctes::Ctes;
-use super::dependent_join::{DecorrelationDomain, DomainColumn, OuterReference, outer_of, same};
+use super::dependent_join::{
+    DecorrelationDomain, DomainColumn, OuterReference, outer_references, same_value_condition,
+};
 use super::lateral::LateralItem;
 use super::scope::{Entry, Scope};
 use crate::core::expression::{ColumnId, Expression};
@@ -42,101 +44,93 @@ pub(crate) struct AnalysisCheckpoint {
 
 impl Analysis<'_> {
     /// The current state of the analysis.
-    pub(super) fn mark(&self) -> AnalysisCheckpoint {
+    pub(super) fn checkpoint(&self) -> AnalysisCheckpoint {
         AnalysisCheckpoint {
             stages: self.stages.len(),
-            typed: self.typed.len(),
-            compared: self.compared.len(),
-            ctes: self.ctes.len(),
+            typed: self.typed_like.len(),
+            compared: self.lookup_keys.len(),
+            ctes: self.analysed_ctes.len(),
             depth: self.depth,
         }
     }
 
     /// Discards what was added since the checkpoint.
-    pub(super) fn back_to(&mut self, mark: &AnalysisCheckpoint) {
-        self.stages.truncate(mark.stages);
-        self.typed.truncate(mark.typed);
-        self.compared.truncate(mark.compared);
-        self.ctes.truncate(mark.ctes);
-        self.depth = mark.depth;
-        self.nulls.clear();
-        self.given = None;
-        self.of_each = None;
+    pub(super) fn restore_checkpoint(&mut self, checkpoint: &AnalysisCheckpoint) {
+        self.stages.truncate(checkpoint.stages);
+        self.typed_like.truncate(checkpoint.typed);
+        self.lookup_keys.truncate(checkpoint.compared);
+        self.analysed_ctes.truncate(checkpoint.ctes);
+        self.depth = checkpoint.depth;
+        self.null_keys.clear();
+        self.next_domain = None;
+        self.next_group_domain = None;
     }
 
     /// Adds a stage with the domain: the distinct values of rows.
     ///
     /// # Errors
     /// [`Refusal`] if the rows themselves depend on outer rows.
-    pub(super) fn given(
+    pub(super) fn add_domain(
         &mut self,
         rows: Node,
         outer: Vec<OuterReference>,
     ) -> Result<(Node, DecorrelationDomain), Refusal> {
         if !rows.is_closed() {
-            let what = "a correlated subquery whose outer rows are correlated too";
-            return Err(Refusal::new(what, -1, "write it as a join"));
+            let construct = "a correlated subquery whose outer rows are correlated too";
+            return Err(Refusal::new(construct, -1, "write it as a join"));
         }
-        let rows = if rows.has_join() {
-            self.wrap_in_stage(rows)
-        } else {
-            rows
-        };
+        let rows = if rows.can_multiply_rows() { self.wrap_in_stage(rows) } else { rows };
         let mut keys: Vec<(ColumnId, Expression)> = Vec::new();
         let mut by_table: BTreeMap<String, Vec<(String, ColumnId)>> = BTreeMap::new();
-        let mut carried = Vec::new();
-        for one in outer {
-            let nature = one.value.as_column();
-            let nature = nature.map_or(ColumnProperties::default(), |id| self.nature(&rows, id));
-            let known = keys.iter().find(|(_, key)| *key == one.value);
-            let column = match known {
+        let mut domain_columns = Vec::new();
+        for reference in outer {
+            let value_column = reference.value.as_column();
+            let properties = value_column
+                .map_or(ColumnProperties::default(), |id| self.column_properties(&rows, id));
+            let known_key = keys.iter().find(|(_, key)| *key == reference.value);
+            let column = match known_key {
                 Some((column, _)) => *column,
                 None => {
-                    let mut values = vec![one.value.clone()];
-                    if !nature.is_exact {
+                    let mut values = vec![reference.value.clone()];
+                    if !properties.is_exact {
                         // Equal values may look different, and expressions may depend on how a
                         // value looks.
-                        values.push(one.value.within("(", ")::text COLLATE \"C\""));
+                        values.push(reference.value.wrap("(", ")::text COLLATE \"C\""));
                     }
                     for value in values {
                         let column = self.new_column();
                         keys.push((column, value.clone()));
-                        carried.push(DomainColumn {
+                        domain_columns.push(DomainColumn {
                             column,
                             outer: value,
-                            may_be_null: !nature.is_not_null,
+                            may_be_null: !properties.is_not_null,
                         });
-                        self.compared.push((column, !nature.is_not_null));
+                        self.lookup_keys.push((column, !properties.is_not_null));
                     }
-                    let added = if nature.is_exact { 1 } else { 2 };
-                    carried[carried.len() - added].column
+                    let added_count = if properties.is_exact { 1 } else { 2 };
+                    domain_columns[domain_columns.len() - added_count].column
                 }
             };
-            let columns = by_table.entry(one.table).or_default();
-            columns.push((one.column, column));
+            let columns = by_table.entry(reference.table).or_default();
+            columns.push((reference.column, column));
         }
         let entries = by_table.into_iter();
         let scope = Scope {
-            entries: entries
-                .map(|(name, columns)| Entry { name, columns })
-                .collect(),
+            entries: entries.map(|(name, columns)| Entry { name, columns }).collect(),
             ..Scope::default()
         };
         let name = self.new_column();
-        let node = self.stage(Stage {
+        let node = self.add_stage(Stage {
             input: rows.clone(),
-            contents: StageContents::Groups {
-                keys,
-                aggregates: Vec::new(),
-            },
+            contents: StageContents::Groups { keys, aggregates: Vec::new() },
         });
-        let given = DecorrelationDomain {
+        let domain = DecorrelationDomain {
             name: format!("egret$given{}", name.0),
             node,
             scope,
-            carried,
+            domain_columns,
         };
-        Ok((rows, given))
+        Ok((rows, domain))
     }
 
     /// A query computed for each row, and the rows; none if it does not refer to them.
@@ -147,26 +141,22 @@ impl Analysis<'_> {
         scope: &Scope,
         ctes: &Ctes,
     ) -> Result<Option<(Node, LateralItem)>, Refusal> {
-        let outer = outer_of(query, |names| {
-            scope.resolve(names, -1).ok().map(Expression::column)
-        })?;
+        let outer =
+            outer_references(query, |names| scope.resolve(names, -1).ok().map(Expression::column))?;
         if outer.is_empty() {
             return Ok(None);
         }
-        let (rows, given) = self.given(rows, outer)?;
-        let inner = self.nested(|this| {
-            this.given = Some(given.clone());
+        let (rows, domain) = self.add_domain(rows, outer)?;
+        let inner = self.analyse_nested(|this| {
+            this.next_domain = Some(domain.clone());
             this.select(query, ctes)
         })?;
         let mut columns = inner.columns;
-        let own = columns.split_off(columns.len() - given.len());
+        let domain_column_ids = columns.split_off(columns.len() - domain.len());
         let inner = LateralItem {
             node: inner.node,
-            conditions: given.conditions(own.into_iter().map(|(_, id)| id)),
-            columns: columns
-                .into_iter()
-                .map(|(name, id)| (name, Expression::column(id)))
-                .collect(),
+            conditions: domain.join_conditions(domain_column_ids.into_iter().map(|(_, id)| id)),
+            columns: columns.into_iter().map(|(name, id)| (name, Expression::column(id))).collect(),
         };
         Ok(Some((rows, inner)))
     }
@@ -175,61 +165,57 @@ impl Analysis<'_> {
     ///
     /// # Errors
     /// [`Refusal`] if dependent queries are nested too deeply.
-    pub(super) fn nested<T>(
+    pub(super) fn analyse_nested<T>(
         &mut self,
-        look: impl FnOnce(&mut Self) -> Result<T, Refusal>,
+        analyse: impl FnOnce(&mut Self) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
-        self.nested += 1;
-        if self.nested > NESTED_MAX {
-            self.nested -= 1;
-            let what = format!("more than {NESTED_MAX} nested correlated subqueries");
-            return Err(Refusal::new(what, -1, "write them as joins"));
+        self.nesting_depth += 1;
+        if self.nesting_depth > NESTED_MAX {
+            self.nesting_depth -= 1;
+            let construct = format!("more than {NESTED_MAX} nested correlated subqueries");
+            return Err(Refusal::new(construct, -1, "write them as joins"));
         }
-        let found = look(self);
-        self.nested -= 1;
-        found
+        let result = analyse(self);
+        self.nesting_depth -= 1;
+        result
     }
 
     /// A row for each value of the domain, also for one without a group, whose counts are 0.
     /// Returns the rows, and the replacements for columns of the groups.
-    pub(super) fn for_each_value(
+    pub(super) fn join_groups_to_domain(
         &mut self,
         groups: Node,
-        given: &DecorrelationDomain,
+        domain: &DecorrelationDomain,
         keys: &[(ColumnId, Expression)],
         counts: &[ColumnId],
     ) -> (Node, Vec<(ColumnId, Expression)>) {
-        let mut instead = Vec::new();
+        let mut replacements = Vec::new();
         let mut conditions = Vec::new();
         let mut columns = Vec::new();
-        let scanned = match &given.node {
+        let scanned = match &domain.node {
             Node::Scan { columns, .. } => columns.clone(),
             _ => Vec::new(),
         };
-        for (one, (_, name)) in given.carried.iter().zip(scanned) {
-            let own = self.new_column();
-            columns.push((own, name));
-            let of_group = keys
-                .iter()
-                .find(|(_, key)| key.as_column() == Some(one.column));
-            if let Some((key, _)) = of_group {
-                let (key, own) = (Expression::column(*key), Expression::column(own));
-                conditions.push(same(&own, &key, one.may_be_null));
-                instead.extend(key.as_column().map(|key| (key, own)));
+        for (domain_column, (_, name)) in domain.domain_columns.iter().zip(scanned) {
+            let value_column = self.new_column();
+            columns.push((value_column, name));
+            let group_key =
+                keys.iter().find(|(_, key)| key.as_column() == Some(domain_column.column));
+            if let Some((key, _)) = group_key {
+                let (key, value) = (Expression::column(*key), Expression::column(value_column));
+                conditions.push(same_value_condition(&value, &key, domain_column.may_be_null));
+                replacements.extend(key.as_column().map(|key| (key, value)));
             }
         }
         for count in counts {
-            let number = Expression::column(*count).within("COALESCE(", ", 0)");
-            instead.push((*count, number));
+            let number = Expression::column(*count).wrap("COALESCE(", ", 0)");
+            replacements.push((*count, number));
         }
-        let values = match &given.node {
-            Node::Scan { source, .. } => Node::Scan {
-                source: *source,
-                columns,
-            },
+        let values = match &domain.node {
+            Node::Scan { source, .. } => Node::Scan { source: *source, columns },
             other => other.clone(),
         };
-        let node = self.join(JoinKind::Left, values, groups, Expression::all(&conditions));
-        (node, instead)
+        let node = self.join(JoinKind::Left, values, groups, Expression::conjunction(&conditions));
+        (node, replacements)
     }
 }

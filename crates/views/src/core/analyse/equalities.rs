@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{AExprKind, Node as Parsed};
 
-use super::expressions::{parse_expression, text};
-use super::subqueries::split;
+use super::expressions::{parse_expression, print_expression};
+use super::subqueries::split_conjuncts;
 use crate::core::expression::{ColumnId, Expression};
 
 /// One side of an equality.
@@ -23,37 +23,42 @@ pub struct Side {
 /// The pairs of values that must be equal by the operator `=` for the condition to be true.
 pub fn equalities(condition: &Expression) -> Vec<(Side, Side)> {
     // A condition that cannot be parsed yields none.
-    let Ok(parsed) = parse_expression(&condition.marked()) else {
+    let Ok(parsed) = parse_expression(&condition.to_internal_text()) else {
         return Vec::new();
     };
     let mut conjuncts = Vec::new();
-    split(&parsed, &mut conjuncts);
-    conjuncts.into_iter().filter_map(equality).collect()
+    split_conjuncts(&parsed, &mut conjuncts);
+    conjuncts.into_iter().filter_map(parse_equality).collect()
 }
 
 /// The conjuncts of a condition by which values of `some` columns equal values of others.
-pub fn equal_part(condition: &Expression, some: &BTreeSet<ColumnId>) -> Option<Expression> {
-    let parsed = parse_expression(&condition.marked()).ok()?;
+pub fn equality_conjuncts(
+    condition: &Expression,
+    some_columns: &BTreeSet<ColumnId>,
+) -> Option<Expression> {
+    let parsed = parse_expression(&condition.to_internal_text()).ok()?;
     let mut conjuncts = Vec::new();
-    split(&parsed, &mut conjuncts);
-    let are_of_some = |side: &Side| !side.columns.is_empty() && side.columns.is_subset(some);
-    let are_of_others = |side: &Side| !side.columns.is_empty() && side.columns.is_disjoint(some);
+    split_conjuncts(&parsed, &mut conjuncts);
+    let is_of_some = |side: &Side| !side.columns.is_empty() && side.columns.is_subset(some_columns);
+    let is_of_others =
+        |side: &Side| !side.columns.is_empty() && side.columns.is_disjoint(some_columns);
     let is_between = |conjunct: &&Parsed| {
-        equality(conjunct).is_some_and(|(one, other)| {
-            are_of_some(&one) && are_of_others(&other) || are_of_others(&one) && are_of_some(&other)
+        parse_equality(conjunct).is_some_and(|(one, other)| {
+            is_of_some(&one) && is_of_others(&other) || is_of_others(&one) && is_of_some(&other)
         })
     };
-    let all = conjuncts.len();
-    let between: Option<Vec<Expression>> = conjuncts
+    let conjunct_count = conjuncts.len();
+    let equalities_between: Option<Vec<Expression>> = conjuncts
         .into_iter()
         .filter(is_between)
-        .map(|one| Some(Expression::read(&text(one).ok()?)))
+        .map(|one| Some(Expression::from_internal_text(&print_expression(one).ok()?)))
         .collect();
-    let between = between.filter(|between| (1..all).contains(&between.len()))?;
-    Some(Expression::all(&between))
+    let between =
+        equalities_between.filter(|between| (1..conjunct_count).contains(&between.len()))?;
+    Some(Expression::conjunction(&between))
 }
 
-fn equality(condition: &Parsed) -> Option<(Side, Side)> {
+fn parse_equality(condition: &Parsed) -> Option<(Side, Side)> {
     let Some(NodeEnum::AExpr(expr)) = &condition.node else {
         return None;
     };
@@ -64,23 +69,23 @@ fn equality(condition: &Parsed) -> Option<(Side, Side)> {
     if !is_equal || expr.kind != AExprKind::AexprOp as i32 {
         return None;
     }
-    Some((side(expr.lexpr.as_deref()?)?, side(expr.rexpr.as_deref()?)?))
+    Some((parse_side(expr.lexpr.as_deref()?)?, parse_side(expr.rexpr.as_deref()?)?))
 }
 
-fn side(node: &Parsed) -> Option<Side> {
-    let whole = Expression::read(&text(node).ok()?);
-    let of_text = text_of(node)
-        .and_then(|inner| text(inner).ok())
-        .and_then(|inner| Expression::read(&inner).as_column());
+fn parse_side(node: &Parsed) -> Option<Side> {
+    let expression = Expression::from_internal_text(&print_expression(node).ok()?);
+    let text_column = text_cast_operand(node)
+        .and_then(|inner| print_expression(inner).ok())
+        .and_then(|inner| Expression::from_internal_text(&inner).as_column());
     Some(Side {
-        column: whole.as_column().or(of_text),
-        is_text: of_text.is_some(),
-        columns: whole.columns(),
+        column: expression.as_column().or(text_column),
+        is_text: text_column.is_some(),
+        columns: expression.columns(),
     })
 }
 
 /// The operand of a cast to `text`.
-fn text_of(node: &Parsed) -> Option<&Parsed> {
+fn text_cast_operand(node: &Parsed) -> Option<&Parsed> {
     let Some(NodeEnum::TypeCast(cast)) = &node.node else {
         return None;
     };

@@ -8,7 +8,7 @@ use pg_query::protobuf::{
 };
 
 use super::children::children;
-use super::expressions::{named, printed};
+use super::expressions::{column_reference, print_query};
 use super::facts::Facts;
 use crate::core::refusal::Refusal;
 
@@ -19,7 +19,7 @@ use crate::core::refusal::Refusal;
 pub(crate) fn with_explicit_equalities(sql: &str, facts: &Facts) -> Result<String, Refusal> {
     let mut query = super::parse(sql)?;
     rewrite_query(&mut query, facts);
-    printed(query)
+    print_query(query)
 }
 
 fn rewrite_query(query: &mut SelectStmt, facts: &Facts) {
@@ -132,10 +132,7 @@ fn compared(node: &mut NodeEnum) -> Option<NodeEnum> {
 
 /// `CASE WHEN left = right THEN NULL ELSE left END`
 fn null_if(left: Node, right: Node) -> NodeEnum {
-    let null = NodeEnum::AConst(pg_query::protobuf::AConst {
-        isnull: true,
-        ..Default::default()
-    });
+    let null = NodeEnum::AConst(pg_query::protobuf::AConst { isnull: true, ..Default::default() });
     let when = NodeEnum::CaseWhen(Box::new(CaseWhen {
         expr: Some(Box::new(of(equal(left.clone(), right)))),
         result: Some(Box::new(of(null))),
@@ -179,9 +176,7 @@ fn negated(condition: NodeEnum) -> NodeEnum {
 fn equal(left: Node, right: Node) -> NodeEnum {
     NodeEnum::AExpr(Box::new(AExpr {
         kind: AExprKind::AexprOp as i32,
-        name: vec![of(NodeEnum::String(Name {
-            sval: "=".to_owned(),
-        }))],
+        name: vec![of(NodeEnum::String(Name { sval: "=".to_owned() }))],
         lexpr: Some(Box::new(left)),
         rexpr: Some(Box::new(right)),
         ..AExpr::default()
@@ -201,7 +196,8 @@ fn name_joined_columns(join: &mut JoinExpr, facts: &Facts) {
     }
     let names: Vec<String> = join.using_clause.iter().filter_map(name_of).collect();
     let side = |side: &Option<Box<Node>>, name: &str| {
-        owner_of(side.as_deref()?, name, facts).map(|table| named(&[table, name.to_owned()]))
+        owner_of(side.as_deref()?, name, facts)
+            .map(|table| column_reference(&[table, name.to_owned()]))
     };
     let conditions: Option<Vec<Node>> = names
         .iter()
@@ -263,9 +259,7 @@ fn owner_of(from: &Node, column: &str, facts: &Facts) -> Option<String> {
             } else {
                 listed.into_iter()
             };
-            names
-                .any(|name| name == column)
-                .then(|| alias.aliasname.clone())
+            names.any(|name| name == column).then(|| alias.aliasname.clone())
         }
         _ => None,
     }

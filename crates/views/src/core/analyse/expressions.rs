@@ -13,14 +13,14 @@ use crate::core::refusal::Refusal;
 const DEPTH_MAX: usize = 500;
 
 /// Resolves an expression over the rows of a scope.
-pub fn expression(node: &Node, scope: &Scope) -> Result<Expression, Refusal> {
+pub(crate) fn resolve_expression(node: &Node, scope: &Scope) -> Result<Expression, Refusal> {
     let mut node = node.clone();
     resolve(&mut node, scope, 0)?;
-    text(&node).map(|text| Expression::read(&text))
+    print_expression(&node).map(|text| Expression::from_internal_text(&text))
 }
 
 /// Resolves an expression over the rows of a scope, as a parse node.
-pub fn resolved(node: &Node, scope: &Scope) -> Result<Node, Refusal> {
+pub(crate) fn resolve_node(node: &Node, scope: &Scope) -> Result<Node, Refusal> {
     let mut node = node.clone();
     resolve(&mut node, scope, 0)?;
     Ok(node)
@@ -37,15 +37,19 @@ pub fn parse_expression(text: &str) -> Result<Node, Refusal> {
         Some(NodeEnum::ResTarget(target)) => target.val,
         _ => None,
     };
-    let none = || Refusal::new(format!("`{text}`"), -1, "it is not an expression");
-    value.map(|value| *value).ok_or_else(none)
+    let not_an_expression = || Refusal::new(format!("`{text}`"), -1, "it is not an expression");
+    value.map(|value| *value).ok_or_else(not_an_expression)
 }
 
 /// Resolves an expression over groups of the rows of a scope.
-pub fn grouped(node: &Node, scope: &Scope, grouping: &mut Grouping) -> Result<Expression, Refusal> {
+pub(crate) fn resolve_over_groups(
+    node: &Node,
+    scope: &Scope,
+    grouping: &mut Grouping,
+) -> Result<Expression, Refusal> {
     let mut node = node.clone();
     resolve_grouped(&mut node, scope, grouping, 0)?;
-    text(&node).map(|text| Expression::read(&text))
+    print_expression(&node).map(|text| Expression::from_internal_text(&text))
 }
 
 fn resolve(node: &mut Node, scope: &Scope, depth: usize) -> Result<(), Refusal> {
@@ -54,9 +58,9 @@ fn resolve(node: &mut Node, scope: &Scope, depth: usize) -> Result<(), Refusal> 
     };
     check_depth(depth)?;
     if let NodeEnum::ColumnRef(column) = inner {
-        if !is_marked(column) {
-            let id = scope.resolve(&names_of(column), column.location)?;
-            *inner = marked(id);
+        if !is_internal_reference(column) {
+            let id = scope.resolve(&reference_names(column), column.location)?;
+            *inner = internal_reference(id);
         }
         return Ok(());
     }
@@ -76,26 +80,26 @@ fn resolve_grouped(
         return Ok(());
     };
     check_depth(depth)?;
-    if let Some(key) = grouping.key(inner, scope)? {
-        *inner = marked(key);
+    if let Some(key) = grouping.find_key(inner, scope)? {
+        *inner = internal_reference(key);
         return Ok(());
     }
     match inner {
-        NodeEnum::ColumnRef(column) if is_marked(column) => return Ok(()),
+        NodeEnum::ColumnRef(column) if is_internal_reference(column) => return Ok(()),
         NodeEnum::ColumnRef(column) => {
             // It depends on what is grouped by, or the server had refused the query.
-            let id = scope.resolve(&names_of(column), column.location)?;
-            *inner = marked(grouping.dependent(id));
+            let id = scope.resolve(&reference_names(column), column.location)?;
+            *inner = internal_reference(grouping.add_dependent_column(id));
             return Ok(());
         }
         NodeEnum::FuncCall(call) if grouping.is_aggregate(call) => {
-            *inner = marked(grouping.aggregate(call, scope)?);
+            *inner = internal_reference(grouping.add_aggregate(call, scope)?);
             return Ok(());
         }
         NodeEnum::GroupingFunc(call) => {
             let mut bits = 0;
             for key in &call.args {
-                bits = bits * 2 + i32::from(!grouping.has(&expression(key, scope)?));
+                bits = bits * 2 + i32::from(!grouping.has_key(&resolve_expression(key, scope)?));
             }
             *inner = NodeEnum::AConst(pb::AConst {
                 val: Some(pb::a_const::Val::Ival(pb::Integer { ival: bits })),
@@ -124,7 +128,7 @@ fn check_depth(depth: usize) -> Result<(), Refusal> {
 }
 
 /// The names of a column reference; a star counts as a name.
-pub fn names_of(column: &pb::ColumnRef) -> Vec<String> {
+pub(crate) fn reference_names(column: &pb::ColumnRef) -> Vec<String> {
     let fields = column.fields.iter();
     fields
         .map(|field| match &field.node {
@@ -135,27 +139,24 @@ pub fn names_of(column: &pb::ColumnRef) -> Vec<String> {
 }
 
 /// Whether a column is referred to by the name that the analysis gives it; no query has such names.
-pub(super) fn is_marked(column: &pb::ColumnRef) -> bool {
-    let names = names_of(column);
+pub(super) fn is_internal_reference(column: &pb::ColumnRef) -> bool {
+    let names = reference_names(column);
     matches!(&names[..], [name] if name.starts_with("egret$"))
 }
 
 /// A reference to a column by the name that the analysis gives it.
-pub fn marked(column: ColumnId) -> NodeEnum {
-    let reference = named(&[Expression::mark(column)]);
+pub(crate) fn internal_reference(column: ColumnId) -> NodeEnum {
+    let reference = column_reference(&[Expression::internal_name(column)]);
     reference.node.expect("it is a reference")
 }
 
 /// A reference to a column by its names.
-pub fn named(names: &[String]) -> Node {
-    let fields = names.iter().map(|name| Node {
-        node: Some(NodeEnum::String(pb::String { sval: name.clone() })),
-    });
+pub(crate) fn column_reference(names: &[String]) -> Node {
+    let fields = names
+        .iter()
+        .map(|name| Node { node: Some(NodeEnum::String(pb::String { sval: name.clone() })) });
     Node {
-        node: Some(NodeEnum::ColumnRef(pb::ColumnRef {
-            fields: fields.collect(),
-            location: -1,
-        })),
+        node: Some(NodeEnum::ColumnRef(pb::ColumnRef { fields: fields.collect(), location: -1 })),
     }
 }
 
@@ -163,7 +164,7 @@ pub fn named(names: &[String]) -> Node {
 ///
 /// # Errors
 /// [`Refusal`] for one that cannot be printed.
-pub fn text(node: &Node) -> Result<String, Refusal> {
+pub fn print_expression(node: &Node) -> Result<String, Refusal> {
     let target = NodeEnum::ResTarget(Box::new(pb::ResTarget {
         val: Some(Box::new(node.clone())),
         location: -1,
@@ -175,7 +176,7 @@ pub fn text(node: &Node) -> Result<String, Refusal> {
         op: pb::SetOperation::SetopNone as i32,
         ..pb::SelectStmt::default()
     };
-    let printed = printed(select)?;
+    let printed = print_query(select)?;
     let printed = printed.strip_prefix("SELECT ").unwrap_or(&printed);
     Ok(printed.to_owned())
 }
@@ -184,17 +185,12 @@ pub fn text(node: &Node) -> Result<String, Refusal> {
 ///
 /// # Errors
 /// [`Refusal`] for one that cannot be printed.
-pub fn printed(select: pb::SelectStmt) -> Result<String, Refusal> {
+pub(crate) fn print_query(select: pb::SelectStmt) -> Result<String, Refusal> {
     let statement = pb::RawStmt {
-        stmt: Some(Box::new(Node {
-            node: Some(NodeEnum::SelectStmt(Box::new(select))),
-        })),
+        stmt: Some(Box::new(Node { node: Some(NodeEnum::SelectStmt(Box::new(select))) })),
         ..pb::RawStmt::default()
     };
-    let all = pb::ParseResult {
-        stmts: vec![statement],
-        ..pb::ParseResult::default()
-    };
-    pg_query::deparse(&all, pg_query::DeparseOptions::default())
+    let parse_result = pb::ParseResult { stmts: vec![statement], ..pb::ParseResult::default() };
+    pg_query::deparse(&parse_result, pg_query::DeparseOptions::default())
         .map_err(|error| Refusal::new("an expression", -1, error.to_string()))
 }

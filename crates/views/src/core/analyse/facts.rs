@@ -10,9 +10,9 @@ pub struct Facts {
     /// Names of aggregate functions; with their schema where that is not `pg_catalog`.
     pub aggregates: BTreeSet<(Option<String>, String)>,
     /// Names of set-returning functions with one column.
-    pub sets: BTreeSet<(Option<String>, String)>,
+    pub set_functions: BTreeSet<(Option<String>, String)>,
     /// Names of set-returning functions with several columns.
-    pub row_sets: BTreeSet<(Option<String>, String)>,
+    pub row_set_functions: BTreeSet<(Option<String>, String)>,
     /// Whether a column has a collation of its own: equality of its values is not known here then.
     pub has_collations: bool,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Relation {
     /// Names of its columns, in order.
     pub columns: Vec<String>,
     /// Expressions of columns that are computed and not stored.
-    pub computed: BTreeMap<String, String>,
+    pub virtual_columns: BTreeMap<String, String>,
     /// Columns that have no nulls.
     pub not_null: BTreeSet<String>,
     /// Columns whose equal values look the same.

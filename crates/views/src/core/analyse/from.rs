@@ -6,63 +6,61 @@ use pg_query::protobuf::{Alias, JoinExpr, JoinType, Node as Parsed, RangeVar};
 use super::clock::has_clock;
 use super::comparisons::refuse_bare_equality;
 use super::ctes::Ctes;
-use super::expressions::{expression, parse_expression};
+use super::expressions::{parse_expression, resolve_expression};
 use super::facts::{Relation, RelationKind};
-use super::lateral::{LateralJoin, by_name, may_depend};
+use super::lateral::{LateralJoin, may_be_lateral, subselect_into_from_item};
 use super::parse::parse;
-use super::scope::{Entry, Scope, column_of};
+use super::scope::{Entry, Scope, find_column};
 use super::select::QueryRows;
-use super::subqueries::split;
-use super::{Analysis, distinct, refuse_reserved_names};
+use super::subqueries::split_conjuncts;
+use super::{Analysis, deduplicate, refuse_reserved_names};
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
-use crate::core::size::{LENGTH_MAX, of_join, size};
+use crate::core::size::{NAMED_SOURCES_MAX, join_size, node_size};
 use crate::core::tree::{JoinKind, Node, Source, Stage, StageContents};
 
 impl Analysis<'_> {
     /// All items of FROM, joined without a condition.
-    pub(super) fn from(&mut self, items: &[Parsed], ctes: &Ctes) -> Result<(Node, Scope), Refusal> {
-        let mut all: Option<(Node, Scope)> = None;
+    pub(super) fn analyse_from(
+        &mut self,
+        items: &[Parsed],
+        ctes: &Ctes,
+    ) -> Result<(Node, Scope), Refusal> {
+        let mut joined: Option<(Node, Scope)> = None;
         for item in items {
-            if let Some((before, scope)) = all.take_if(|_| may_depend(item)) {
-                let how = LateralJoin {
-                    condition: None,
-                    or_nulls: false,
-                };
-                all = Some(self.lateral(before, scope, item, how, ctes)?);
+            if let Some((preceding, scope)) = joined.take_if(|_| may_be_lateral(item)) {
+                let lateral_join = LateralJoin { condition: None, keeps_unmatched: false };
+                joined = Some(self.join_lateral(preceding, scope, item, lateral_join, ctes)?);
                 continue;
             }
-            let (node, scope) = self.item(item, ctes)?;
-            all = Some(match all {
+            let (node, scope) = self.analyse_from_item(item, ctes)?;
+            joined = Some(match joined {
                 None => (node, scope),
                 Some((before, names)) => {
                     let condition = Expression::constant("true");
-                    let both = self.join(JoinKind::Inner, before, node, condition);
-                    (both, names.join(scope))
+                    let both_sides = self.join(JoinKind::Inner, before, node, condition);
+                    (both_sides, names.join(scope))
                 }
             });
         }
-        Ok(all.unwrap_or((Node::Unit, Scope::default())))
+        Ok(joined.unwrap_or((Node::Unit, Scope::default())))
     }
 
-    fn item(&mut self, item: &Parsed, ctes: &Ctes) -> Result<(Node, Scope), Refusal> {
+    fn analyse_from_item(&mut self, item: &Parsed, ctes: &Ctes) -> Result<(Node, Scope), Refusal> {
         match &item.node {
-            Some(NodeEnum::RangeVar(table)) => self.table(table, ctes),
+            Some(NodeEnum::RangeVar(table)) => self.analyse_table(table, ctes),
             Some(NodeEnum::RangeSubselect(sub)) => {
                 let query = sub.subquery.as_ref().and_then(|query| query.node.as_ref());
                 let Some(NodeEnum::SelectStmt(query)) = query else {
                     return Err(Refusal::new("a subquery of this kind", -1, "use mode full"));
                 };
                 let rows = self.select(query, ctes)?;
-                Ok(by_name(rows, sub))
+                Ok(subselect_into_from_item(rows, sub))
             }
-            Some(NodeEnum::JoinExpr(expr)) => self.join_expr(expr, ctes),
+            Some(NodeEnum::JoinExpr(expr)) => self.analyse_join(expr, ctes),
             Some(NodeEnum::RangeFunction(function)) => {
-                let how = LateralJoin {
-                    condition: None,
-                    or_nulls: false,
-                };
-                self.function(Node::Unit, Scope::default(), function, how)
+                let lateral_join = LateralJoin { condition: None, keeps_unmatched: false };
+                self.join_function(Node::Unit, Scope::default(), function, lateral_join)
             }
             Some(NodeEnum::RangeTableSample(sample)) => {
                 let advice = "it returns other rows each time";
@@ -72,27 +70,27 @@ impl Analysis<'_> {
         }
     }
 
-    fn table(&mut self, table: &RangeVar, ctes: &Ctes) -> Result<(Node, Scope), Refusal> {
-        if let Some((node, scope)) = ctes.given.get(&table.relname) {
+    fn analyse_table(&mut self, table: &RangeVar, ctes: &Ctes) -> Result<(Node, Scope), Refusal> {
+        if let Some((node, scope)) = ctes.domains.get(&table.relname) {
             return Ok((node.clone(), scope.clone()));
         }
         if table.schemaname.is_empty()
             && let Some(cte) = ctes.get(&table.relname)
         {
-            let rows = self.cte(&cte)?;
-            return Ok(named(rows, table.alias.as_ref(), &table.relname));
+            let rows = self.analyse_cte(&cte)?;
+            return Ok(into_from_item(rows, table.alias.as_ref(), &table.relname));
         }
         let key = (table.schemaname.clone(), table.relname.clone());
         let facts = self.facts;
         let Some(relation) = facts.relations.get(&key) else {
-            let what = match key.0.as_str() {
+            let construct = match key.0.as_str() {
                 // The server prints its own tables without a schema, and reports no dependency on
                 // them.
                 "" => format!("the system table `{}`", key.1),
                 schema => format!("the relation `{schema}.{}`", key.1),
             };
             let advice = "only tables and views are supported";
-            return Err(Refusal::new(what, table.location, advice));
+            return Err(Refusal::new(construct, table.location, advice));
         };
         let rows = match &relation.kind {
             RelationKind::View(definition) => {
@@ -107,96 +105,86 @@ impl Analysis<'_> {
                 }
                 rows
             }
-            RelationKind::Table(at) => self.stored(relation, Source::Table(*at))?,
+            RelationKind::Table(table_index) => {
+                self.scan_table(relation, Source::Table(*table_index))?
+            }
         };
-        Ok(named(rows, table.alias.as_ref(), &table.relname))
+        Ok(into_from_item(rows, table.alias.as_ref(), &table.relname))
     }
 
     /// The rows of a table, with its virtual generated columns computed.
-    fn stored(&mut self, relation: &Relation, source: Source) -> Result<QueryRows, Refusal> {
-        let columns: Vec<(String, ColumnId)> = relation
-            .columns
-            .iter()
-            .map(|name| (name.clone(), self.new_column()))
-            .collect();
-        let (computed, stored): (Vec<_>, Vec<_>) = columns
+    fn scan_table(&mut self, relation: &Relation, source: Source) -> Result<QueryRows, Refusal> {
+        let columns: Vec<(String, ColumnId)> =
+            relation.columns.iter().map(|name| (name.clone(), self.new_column())).collect();
+        let (virtual_columns, stored_columns): (Vec<_>, Vec<_>) = columns
             .iter()
             .cloned()
-            .partition(|(name, _)| relation.computed.contains_key(name));
-        let by_id = stored.iter().map(|(name, id)| (*id, name.clone()));
-        let mut node = Node::Scan {
-            source,
-            columns: by_id.collect(),
-        };
-        if !computed.is_empty() {
-            let scope = Scope {
-                entries: vec![entry(stored, None, "")],
-                ..Scope::default()
-            };
-            let expressions = computed.iter().map(|(name, id)| {
-                let computed = &relation.computed[name];
-                refuse_reserved_names(computed)?;
-                let parsed = parse_expression(computed)?;
-                Ok((*id, expression(&parsed, &scope)?))
+            .partition(|(name, _)| relation.virtual_columns.contains_key(name));
+        let by_id = stored_columns.iter().map(|(name, id)| (*id, name.clone()));
+        let mut node = Node::Scan { source, columns: by_id.collect() };
+        if !virtual_columns.is_empty() {
+            let scope =
+                Scope { entries: vec![scope_entry(stored_columns, None, "")], ..Scope::default() };
+            let expressions = virtual_columns.iter().map(|(name, id)| {
+                let generation_expression = &relation.virtual_columns[name];
+                refuse_reserved_names(generation_expression)?;
+                let parsed = parse_expression(generation_expression)?;
+                Ok((*id, resolve_expression(&parsed, &scope)?))
             });
             node = Node::Project {
                 columns: expressions.collect::<Result<_, Refusal>>()?,
                 input: Box::new(node),
             };
         }
-        Ok(QueryRows {
-            node,
-            columns,
-            order: Vec::new(),
-        })
+        Ok(QueryRows { node, columns, order: Vec::new() })
     }
 
-    fn join_expr(&mut self, expr: &JoinExpr, ctes: &Ctes) -> Result<(Node, Scope), Refusal> {
+    fn analyse_join(&mut self, expr: &JoinExpr, ctes: &Ctes) -> Result<(Node, Scope), Refusal> {
         let (Some(left), Some(right)) = (&expr.larg, &expr.rarg) else {
             return Err(Refusal::new("a join without sides", -1, "give both"));
         };
-        let (left, left_scope) = self.item(left, ctes)?;
+        let (left, left_scope) = self.analyse_from_item(left, ctes)?;
         let is_right = expr.jointype == JoinType::JoinRight as i32;
         let is_full = expr.jointype == JoinType::JoinFull as i32;
-        if may_depend(right) && !is_right && !is_full && expr.using_clause.is_empty() {
-            let how = LateralJoin {
+        if may_be_lateral(right) && !is_right && !is_full && expr.using_clause.is_empty() {
+            let lateral_join = LateralJoin {
                 condition: expr.quals.as_deref(),
-                or_nulls: expr.jointype == JoinType::JoinLeft as i32,
+                keeps_unmatched: expr.jointype == JoinType::JoinLeft as i32,
             };
-            let (node, scope) = self.lateral(left, left_scope, right, how, ctes)?;
-            return Ok((node, join_names(scope, Vec::new(), expr.alias.as_ref())));
+            let (node, scope) = self.join_lateral(left, left_scope, right, lateral_join, ctes)?;
+            return Ok((node, join_scope(scope, Vec::new(), expr.alias.as_ref())));
         }
-        let (right, right_scope) = self.item(right, ctes)?;
+        let (right, right_scope) = self.analyse_from_item(right, ctes)?;
         let kind = join_kind(expr)?;
         let mut common = Vec::new();
-        for name in strings(&expr.using_clause) {
-            let of = |scope: &Scope| scope.resolve(std::slice::from_ref(&name), -1);
-            common.push((name.clone(), of(&left_scope)?, of(&right_scope)?));
+        for name in string_values(&expr.using_clause) {
+            let resolve_name = |scope: &Scope| scope.resolve(std::slice::from_ref(&name), -1);
+            common.push((name.clone(), resolve_name(&left_scope)?, resolve_name(&right_scope)?));
         }
         let scope = left_scope.join(right_scope);
         let mut conjuncts = Vec::new();
         let on = expr.quals.as_deref();
         if let Some(on) = on.filter(|on| kind == JoinKind::Inner && has_clock(on)) {
-            split(on, &mut conjuncts);
+            split_conjuncts(on, &mut conjuncts);
         }
-        let (of_clock, others): (Vec<_>, Vec<_>) =
-            conjuncts.into_iter().partition(|one| has_clock(one));
+        let (clock_conjuncts, others): (Vec<_>, Vec<_>) =
+            conjuncts.into_iter().partition(|conjunct| has_clock(conjunct));
         let condition = match (on, &common[..]) {
-            (Some(_), _) if !of_clock.is_empty() => {
-                let others = others.iter().map(|one| expression(one, &scope));
-                Expression::all(&others.collect::<Result<Vec<_>, _>>()?)
+            (Some(_), _) if !clock_conjuncts.is_empty() => {
+                let others = others.iter().map(|one| resolve_expression(one, &scope));
+                Expression::conjunction(&others.collect::<Result<Vec<_>, _>>()?)
             }
-            (Some(on), _) => expression(on, &scope)?,
+            (Some(on), _) => resolve_expression(on, &scope)?,
             (None, []) => Expression::constant("true"),
-            (None, common) => equal(common),
+            (None, common) => using_condition(common),
         };
         let mut node = if is_right {
             self.join(kind, right, left, condition)
         } else {
             self.join(kind, left, right, condition)
         };
-        if !of_clock.is_empty() {
-            node = self.recent(node, &of_clock, &scope)?;
+        if !clock_conjuncts.is_empty() {
+            node = self.add_temporal_filter(node, &clock_conjuncts, &scope)?;
         }
         let mut merged = Vec::new();
         for (name, left, right) in common {
@@ -205,7 +193,7 @@ impl Analysis<'_> {
                     let id = self.new_column();
                     node = Node::Project {
                         input: Box::new(node),
-                        columns: vec![(id, either(left, right))],
+                        columns: vec![(id, coalesce_columns(left, right))],
                     };
                     id
                 }
@@ -214,7 +202,7 @@ impl Analysis<'_> {
             };
             merged.push((name, id));
         }
-        let scope = join_names(scope, merged, expr.alias.as_ref());
+        let scope = join_scope(scope, merged, expr.alias.as_ref());
         Ok((node, scope))
     }
 
@@ -229,8 +217,8 @@ impl Analysis<'_> {
     ) -> Node {
         let mut sides = [left, right];
         for _ in 0..sides.len() {
-            let [left, right] = [&sides[0], &sides[1]].map(size);
-            if of_join(kind, left, right).changes <= LENGTH_MAX {
+            let [left, right] = [&sides[0], &sides[1]].map(node_size);
+            if join_size(kind, left, right).changes <= NAMED_SOURCES_MAX {
                 break;
             }
             let longer = usize::from(right.changes > left.changes);
@@ -238,53 +226,36 @@ impl Analysis<'_> {
             sides[longer] = self.wrap_in_stage(side);
         }
         let [left, right] = sides.map(Box::new);
-        Node::Join {
-            kind,
-            left,
-            right,
-            condition,
-        }
+        Node::Join { kind, left, right, condition }
     }
 
     /// Materializes `node` as a stage and returns a scan of it. Returns `node` itself if it is a
     /// scan or `Unit`, reads a recursion's own rows, or refers to outer rows.
     pub(super) fn wrap_in_stage(&mut self, node: Node) -> Node {
-        let is_of_itself = node.sources().contains(&Source::Itself);
-        if matches!(node, Node::Scan { .. } | Node::Unit) || !node.is_closed() || is_of_itself {
+        let reads_recursion = node.sources().contains(&Source::Recursion);
+        if matches!(node, Node::Scan { .. } | Node::Unit) || !node.is_closed() || reads_recursion {
             return node;
         }
         let columns = node.columns();
-        let keeps = StageContents::Rows {
-            columns: distinct(&columns),
-        };
-        self.stage(Stage {
-            input: node,
-            contents: keeps,
-        })
+        let contents = StageContents::Rows { columns: deduplicate(&columns) };
+        self.add_stage(Stage { input: node, contents })
     }
 }
 
 /// The names of a join: those of both sides and the merged columns, or only its alias if it has
 /// one.
-fn join_names(scope: Scope, merged: Vec<(String, ColumnId)>, alias: Option<&Alias>) -> Scope {
+fn join_scope(scope: Scope, merged: Vec<(String, ColumnId)>, alias: Option<&Alias>) -> Scope {
     let Some(alias) = alias else {
         let mut scope = scope;
-        scope.merged.splice(0..0, merged);
+        scope.using_columns.splice(0..0, merged);
         return scope;
     };
     let mut columns = merged.clone();
     for entry in &scope.entries {
         let others = entry.columns.iter();
-        columns.extend(
-            others
-                .filter(|(name, _)| column_of(&merged, name).is_none())
-                .cloned(),
-        );
+        columns.extend(others.filter(|(name, _)| find_column(&merged, name).is_none()).cloned());
     }
-    Scope {
-        entries: vec![entry(columns, Some(alias), "")],
-        ..Scope::default()
-    }
+    Scope { entries: vec![scope_entry(columns, Some(alias), "")], ..Scope::default() }
 }
 
 /// The kind of a join as plans have it: a right join is a left one with its sides exchanged.
@@ -297,37 +268,35 @@ fn join_kind(expr: &JoinExpr) -> Result<JoinKind, Refusal> {
     }
 }
 
-fn equal(common: &[(String, ColumnId, ColumnId)]) -> Expression {
+fn using_condition(common: &[(String, ColumnId, ColumnId)]) -> Expression {
     let equal = common.iter().map(|(_, left, right)| {
-        let (left, right) = (Expression::mark(*left), Expression::mark(*right));
+        let (left, right) = (Expression::internal_name(*left), Expression::internal_name(*right));
         format!("(\"{left}\" = \"{right}\")")
     });
-    Expression::read(&equal.collect::<Vec<_>>().join(" AND "))
+    Expression::from_internal_text(&equal.collect::<Vec<_>>().join(" AND "))
 }
 
-fn either(left: ColumnId, right: ColumnId) -> Expression {
-    let (left, right) = (Expression::mark(left), Expression::mark(right));
-    Expression::read(&format!("COALESCE(\"{left}\", \"{right}\")"))
+fn coalesce_columns(left: ColumnId, right: ColumnId) -> Expression {
+    let (left, right) = (Expression::internal_name(left), Expression::internal_name(right));
+    Expression::from_internal_text(&format!("COALESCE(\"{left}\", \"{right}\")"))
 }
 
 /// Rows with their name in FROM.
-pub fn named(rows: QueryRows, alias: Option<&Alias>, name: &str) -> (Node, Scope) {
-    let scope = Scope {
-        entries: vec![entry(rows.columns, alias, name)],
-        ..Scope::default()
-    };
+pub(crate) fn into_from_item(rows: QueryRows, alias: Option<&Alias>, name: &str) -> (Node, Scope) {
+    let scope = Scope { entries: vec![scope_entry(rows.columns, alias, name)], ..Scope::default() };
     (rows.node, scope)
 }
 
 /// An item of FROM with its column names.
-pub fn entry(columns: Vec<(String, ColumnId)>, alias: Option<&Alias>, name: &str) -> Entry {
-    let mut entry = Entry {
-        name: name.to_owned(),
-        columns,
-    };
+pub(crate) fn scope_entry(
+    columns: Vec<(String, ColumnId)>,
+    alias: Option<&Alias>,
+    name: &str,
+) -> Entry {
+    let mut entry = Entry { name: name.to_owned(), columns };
     if let Some(alias) = alias {
         entry.name.clone_from(&alias.aliasname);
-        for ((name, _), other) in entry.columns.iter_mut().zip(strings(&alias.colnames)) {
+        for ((name, _), other) in entry.columns.iter_mut().zip(string_values(&alias.colnames)) {
             *name = other;
         }
     }
@@ -335,7 +304,7 @@ pub fn entry(columns: Vec<(String, ColumnId)>, alias: Option<&Alias>, name: &str
 }
 
 /// The strings of parse nodes.
-pub fn strings(nodes: &[Parsed]) -> Vec<String> {
+pub(crate) fn string_values(nodes: &[Parsed]) -> Vec<String> {
     let names = nodes.iter().filter_map(|node| match &node.node {
         Some(NodeEnum::String(name)) => Some(name.sval.clone()),
         _ => None,

@@ -8,7 +8,10 @@ use pg_query::protobuf::{GroupingSet, GroupingSetKind, Node as Parsed, SelectStm
 use super::Analysis;
 use super::aggregates::is_expression;
 use super::children::children;
-use super::expressions::{expression, is_marked, marked, names_of, text};
+use super::expressions::{
+    internal_reference, is_internal_reference, print_expression, reference_names,
+    resolve_expression,
+};
 use super::scope::Scope;
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
@@ -24,11 +27,11 @@ pub fn grouping_sets(
     query: &SelectStmt,
     key: &impl Fn(&Parsed) -> Result<Expression, Refusal>,
 ) -> Result<Vec<Set>, Refusal> {
-    let mut all: Vec<Set> = vec![Vec::new()];
+    let mut sets: Vec<Set> = vec![Vec::new()];
     for item in &query.group_clause {
-        all = product(&all, &sets_of(item, key)?)?;
+        sets = cross_product(&sets, &item_sets(item, key)?)?;
     }
-    for set in &mut all {
+    for set in &mut sets {
         let mut seen = Vec::new();
         set.retain(|key| {
             let is_new = !seen.contains(key);
@@ -38,15 +41,15 @@ pub fn grouping_sets(
     }
     if query.group_distinct {
         let mut seen: Vec<Set> = Vec::new();
-        all.retain(|set| {
-            let same =
+        sets.retain(|set| {
+            let is_same =
                 |other: &Set| other.len() == set.len() && other.iter().all(|key| set.contains(key));
-            let is_new = !seen.iter().any(same);
+            let is_new = !seen.iter().any(is_same);
             seen.push(set.clone());
             is_new
         });
     }
-    Ok(all)
+    Ok(sets)
 }
 
 /// Terms that are computed in each grouping set: keys, aggregates and GROUPING. Expressions over
@@ -56,48 +59,47 @@ pub(crate) struct GroupTerms<'a> {
     /// The keys of all grouping sets.
     pub keys: &'a [Expression],
     /// Columns of subqueries, which are joined with the groups of each set.
-    pub values: BTreeSet<ColumnId>,
-    pub found: Vec<(ColumnId, String, Parsed)>,
+    pub subquery_columns: BTreeSet<ColumnId>,
+    pub extracted: Vec<(ColumnId, String, Parsed)>,
 }
 
 impl Analysis<'_> {
     /// Takes these terms out of an expression; a column stands for each.
-    pub(super) fn take_leaves(
+    pub(super) fn extract_group_terms(
         &mut self,
         node: &mut Parsed,
-        leaves: &mut GroupTerms<'_>,
+        terms: &mut GroupTerms<'_>,
     ) -> Result<(), Refusal> {
-        if self.is_leaf(node, leaves)? {
-            let said = text(node)?;
-            let known = leaves.found.iter().find(|(_, known, _)| *known == said);
-            let column = match known {
+        if self.is_group_term(node, terms)? {
+            let printed = print_expression(node)?;
+            let known_term = terms.extracted.iter().find(|(_, known, _)| *known == printed);
+            let column = match known_term {
                 Some((column, ..)) => *column,
                 None => {
                     let column = self.new_column();
-                    leaves.found.push((column, said, node.clone()));
+                    terms.extracted.push((column, printed, node.clone()));
                     column
                 }
             };
-            node.node = Some(marked(column));
+            node.node = Some(internal_reference(column));
             return Ok(());
         }
         let Some(inner) = &mut node.node else {
             return Ok(());
         };
         for child in children(inner)? {
-            self.take_leaves(child, leaves)?;
+            self.extract_group_terms(child, terms)?;
         }
         Ok(())
     }
 
-    fn is_leaf(&self, node: &Parsed, leaves: &GroupTerms<'_>) -> Result<bool, Refusal> {
+    fn is_group_term(&self, node: &Parsed, terms: &GroupTerms<'_>) -> Result<bool, Refusal> {
         Ok(match &node.node {
             None => false,
-            Some(NodeEnum::ColumnRef(column)) if is_marked(column) => {
-                let names = names_of(column).concat();
-                let mark = Expression::read(&format!("\"{names}\""));
-                mark.as_column()
-                    .is_some_and(|id| leaves.values.contains(&id))
+            Some(NodeEnum::ColumnRef(column)) if is_internal_reference(column) => {
+                let names = reference_names(column).concat();
+                let mark = Expression::from_internal_text(&format!("\"{names}\""));
+                mark.as_column().is_some_and(|id| terms.subquery_columns.contains(&id))
             }
             Some(NodeEnum::ColumnRef(_) | NodeEnum::GroupingFunc(_)) => true,
             Some(NodeEnum::FuncCall(call))
@@ -108,31 +110,31 @@ impl Analysis<'_> {
             Some(NodeEnum::AConst(_) | NodeEnum::List(_) | NodeEnum::String(_)) => false,
             Some(other) => {
                 is_expression(other)
-                    && expression(node, leaves.scope).is_ok_and(|one| leaves.keys.contains(&one))
+                    && resolve_expression(node, terms.scope)
+                        .is_ok_and(|resolved| terms.keys.contains(&resolved))
             }
         })
     }
 }
 
-fn product(some: &[Set], others: &[Set]) -> Result<Vec<Set>, Refusal> {
+fn cross_product(some: &[Set], others: &[Set]) -> Result<Vec<Set>, Refusal> {
     if some.len() * others.len() > SETS_MAX {
-        let what = format!("more than {SETS_MAX} grouping sets");
-        return Err(Refusal::new(what, -1, "create several views"));
+        let construct = format!("more than {SETS_MAX} grouping sets");
+        return Err(Refusal::new(construct, -1, "create several views"));
     }
-    let pairs = some
-        .iter()
-        .flat_map(|one| others.iter().map(move |other| [&one[..], other].concat()));
+    let pairs =
+        some.iter().flat_map(|left| others.iter().map(move |right| [&left[..], right].concat()));
     Ok(pairs.collect())
 }
 
-fn sets_of(
+fn item_sets(
     item: &Parsed,
     key: &impl Fn(&Parsed) -> Result<Expression, Refusal>,
 ) -> Result<Vec<Set>, Refusal> {
     let Some(NodeEnum::GroupingSet(set)) = &item.node else {
-        return Ok(vec![keys_of(item, key)?]);
+        return Ok(vec![item_keys(item, key)?]);
     };
-    let members = || set.content.iter().map(|one| keys_of(one, key));
+    let members = || set.content.iter().map(|member| item_keys(member, key));
     Ok(match GroupingSetKind::try_from(set.kind) {
         Ok(GroupingSetKind::GroupingSetEmpty) => vec![Vec::new()],
         Ok(GroupingSetKind::GroupingSetRollup) => {
@@ -142,36 +144,33 @@ fn sets_of(
         }
         Ok(GroupingSetKind::GroupingSetCube) => {
             let members: Vec<Set> = members().collect::<Result<_, _>>()?;
-            members
-                .iter()
-                .rev()
-                .try_fold(vec![Vec::new()], |all, one| {
-                    product(&[one.clone(), Vec::new()], &all)
-                })?
+            members.iter().rev().try_fold(vec![Vec::new()], |sets, one| {
+                cross_product(&[one.clone(), Vec::new()], &sets)
+            })?
         }
-        Ok(GroupingSetKind::GroupingSetSets) => nested(set, key)?,
+        Ok(GroupingSetKind::GroupingSetSets) => nested_sets(set, key)?,
         _ => vec![members().collect::<Result<Vec<_>, _>>()?.concat()],
     })
 }
 
-fn nested(
+fn nested_sets(
     set: &GroupingSet,
     key: &impl Fn(&Parsed) -> Result<Expression, Refusal>,
 ) -> Result<Vec<Set>, Refusal> {
-    let mut all = Vec::new();
-    for one in &set.content {
-        all.extend(sets_of(one, key)?);
+    let mut sets = Vec::new();
+    for item in &set.content {
+        sets.extend(item_sets(item, key)?);
     }
-    Ok(all)
+    Ok(sets)
 }
 
 /// A key, or several keys in parentheses.
-fn keys_of(
+fn item_keys(
     item: &Parsed,
     key: &impl Fn(&Parsed) -> Result<Expression, Refusal>,
 ) -> Result<Set, Refusal> {
     match &item.node {
-        Some(NodeEnum::RowExpr(row)) if row.row_format == IMPLICIT => {
+        Some(NodeEnum::RowExpr(row)) if row.row_format == IMPLICIT_ROW_FORMAT => {
             row.args.iter().map(key).collect()
         }
         Some(NodeEnum::List(list)) => list.items.iter().map(key).collect(),
@@ -181,4 +180,4 @@ fn keys_of(
 }
 
 /// A row constructor without the word ROW: keys in parentheses.
-const IMPLICIT: i32 = pg_query::protobuf::CoercionForm::CoerceImplicitCast as i32;
+const IMPLICIT_ROW_FORMAT: i32 = pg_query::protobuf::CoercionForm::CoerceImplicitCast as i32;

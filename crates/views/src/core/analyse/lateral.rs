@@ -5,17 +5,17 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{self as pb, Node as Parsed, RangeFunction, RangeSubselect, SelectStmt};
 
 use super::Analysis;
-use super::children::{children, has};
+use super::children::{children, contains_node};
 use super::constants::Constants;
 use super::ctes::Ctes;
-use super::expressions::{expression, marked, resolved, text};
+use super::expressions::{internal_reference, print_expression, resolve_expression, resolve_node};
 use super::facts::Facts;
-use super::from::{entry, named, strings};
+use super::from::{into_from_item, scope_entry, string_values};
 use super::scope::{Entry, Scope};
 use super::select::QueryRows;
-use super::select_list::{SelectList, place};
-use super::subqueries::filter;
-use super::windows::projected;
+use super::select_list::{SelectList, target_index};
+use super::subqueries::filter_rows;
+use super::windows::project_columns;
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
 use crate::core::tree::{FunctionColumn, JoinKind, Node};
@@ -24,7 +24,7 @@ use crate::core::tree::{FunctionColumn, JoinKind, Node};
 #[derive(Clone, Copy)]
 pub(crate) struct LateralJoin<'a> {
     pub condition: Option<&'a Parsed>,
-    pub or_nulls: bool,
+    pub keeps_unmatched: bool,
 }
 
 /// Set-returning functions that were taken out of expressions; a column stands for each.
@@ -32,11 +32,11 @@ pub(crate) struct LateralJoin<'a> {
 pub(crate) struct SetReturningCalls {
     calls: Vec<(ColumnId, Parsed, String)>,
     /// Whether no more calls may be added.
-    is_closed: bool,
+    is_sealed: bool,
 }
 
 /// Whether an item of FROM may depend on those before it.
-pub(crate) fn may_depend(item: &Parsed) -> bool {
+pub(crate) fn may_be_lateral(item: &Parsed) -> bool {
     match &item.node {
         Some(NodeEnum::RangeFunction(_)) => true,
         Some(NodeEnum::RangeSubselect(sub)) => sub.lateral,
@@ -46,122 +46,122 @@ pub(crate) fn may_depend(item: &Parsed) -> bool {
 
 impl Facts {
     /// Whether an expression calls a set-returning function.
-    pub(super) fn has_set(&self, node: &Parsed) -> bool {
-        has(
+    pub(super) fn has_set_returning_call(&self, node: &Parsed) -> bool {
+        contains_node(
             node,
-            &|one| matches!(one, NodeEnum::FuncCall(call) if self.is_set(call) || self.gives_rows(call)),
+            &|one| matches!(one, NodeEnum::FuncCall(call) if self.is_set_returning(call) || self.returns_row_set(call)),
         )
     }
 }
 
 impl Analysis<'_> {
     /// Joins rows with a dependent item of FROM.
-    pub(super) fn lateral(
+    pub(super) fn join_lateral(
         &mut self,
-        before: Node,
+        preceding: Node,
         scope: Scope,
         item: &Parsed,
-        how: LateralJoin<'_>,
+        lateral_join: LateralJoin<'_>,
         ctes: &Ctes,
     ) -> Result<(Node, Scope), Refusal> {
         match &item.node {
-            Some(NodeEnum::RangeFunction(function)) => self.function(before, scope, function, how),
-            Some(NodeEnum::RangeSubselect(sub)) => self.subselect(before, scope, sub, how, ctes),
+            Some(NodeEnum::RangeFunction(function)) => {
+                self.join_function(preceding, scope, function, lateral_join)
+            }
+            Some(NodeEnum::RangeSubselect(sub)) => {
+                self.join_subselect(preceding, scope, sub, lateral_join, ctes)
+            }
             _ => Err(Refusal::new("this kind of FROM item", -1, "use mode full")),
         }
     }
 
     /// Joins rows with the result of a function.
-    pub(super) fn function(
+    pub(super) fn join_function(
         &mut self,
-        before: Node,
+        preceding: Node,
         scope: Scope,
         function: &RangeFunction,
-        how: LateralJoin<'_>,
+        lateral_join: LateralJoin<'_>,
     ) -> Result<(Node, Scope), Refusal> {
-        let call = call(function, &scope)?;
-        let definition = definition(function)?;
+        let call = function_call(function, &scope)?;
+        let definition = column_definitions(function)?;
         let names: Vec<String> = match (&definition[..], &function.alias) {
-            ([], Some(alias)) => strings(&alias.colnames),
+            ([], Some(alias)) => string_values(&alias.colnames),
             (columns, _) => columns.iter().map(|(name, _)| name.clone()).collect(),
         };
         if names.is_empty() {
             let advice = "name its columns: `AS f (a, b)`";
             return Err(Refusal::new("a function in FROM", -1, advice));
         }
-        let columns: Vec<(String, ColumnId)> = names
-            .into_iter()
-            .map(|name| (name, self.new_column()))
-            .collect();
+        let columns: Vec<(String, ColumnId)> =
+            names.into_iter().map(|name| (name, self.new_column())).collect();
         let mut defined = definition.into_iter();
-        let given = columns
-            .iter()
-            .map(|(_, id)| (*id, defined.next()))
-            .collect();
-        let name = function
-            .alias
-            .as_ref()
-            .map_or_else(String::new, |alias| alias.aliasname.clone());
-        let own = entry(columns, None, &name);
-        given_beside(before, scope, call, given, own, how)
+        let function_columns = columns.iter().map(|(_, id)| (*id, defined.next())).collect();
+        let name =
+            function.alias.as_ref().map_or_else(String::new, |alias| alias.aliasname.clone());
+        let function_entry = scope_entry(columns, None, &name);
+        flat_map(preceding, scope, call, function_columns, function_entry, lateral_join)
     }
 
-    fn subselect(
+    fn join_subselect(
         &mut self,
-        before: Node,
+        preceding: Node,
         scope: Scope,
         sub: &RangeSubselect,
-        how: LateralJoin<'_>,
+        lateral_join: LateralJoin<'_>,
         ctes: &Ctes,
     ) -> Result<(Node, Scope), Refusal> {
         let query = sub.subquery.as_ref().and_then(|query| query.node.as_ref());
         let Some(NodeEnum::SelectStmt(query)) = query else {
             return Err(Refusal::new("a subquery of this kind", -1, "use mode full"));
         };
-        let is_more = query.limit_count.is_some() || query.limit_offset.is_some();
-        if !query.values_lists.is_empty() && !is_more {
-            let Constants { call, columns } = self.constants(query, &scope)?;
-            let given = columns.iter().map(|(_, id)| (*id, None)).collect();
-            let own = entry(columns, sub.alias.as_ref(), "");
-            return given_beside(before, scope, call, given, own, how);
+        let has_limit = query.limit_count.is_some() || query.limit_offset.is_some();
+        if !query.values_lists.is_empty() && !has_limit {
+            let Constants { call, columns } = self.analyse_values(query, &scope)?;
+            let function_columns = columns.iter().map(|(_, id)| (*id, None)).collect();
+            let function_entry = scope_entry(columns, sub.alias.as_ref(), "");
+            return flat_map(
+                preceding,
+                scope,
+                call,
+                function_columns,
+                function_entry,
+                lateral_join,
+            );
         }
-        let (before, inner) = self.inner_of(before, &scope, query, how, ctes)?;
-        let of_inner = inner.node.columns();
-        let (mut own, mut of_both) = (Vec::new(), Vec::new());
+        let (before, inner) =
+            self.analyse_inner_query(preceding, &scope, query, lateral_join, ctes)?;
+        let inner_columns = inner.node.columns();
+        let (mut inner_values, mut joint_values) = (Vec::new(), Vec::new());
         let mut columns = Vec::new();
         for (name, value) in inner.columns {
-            let own_column = value.as_column().filter(|id| of_inner.contains(id));
-            let id = own_column.unwrap_or_else(|| self.new_column());
+            let inner_column = value.as_column().filter(|id| inner_columns.contains(id));
+            let id = inner_column.unwrap_or_else(|| self.new_column());
             columns.push((name, id));
-            if own_column.is_none() {
-                let is_own = value.columns().iter().all(|id| of_inner.contains(id));
-                let list = if is_own { &mut own } else { &mut of_both };
+            if inner_column.is_none() {
+                let is_inner = value.columns().iter().all(|id| inner_columns.contains(id));
+                let list = if is_inner { &mut inner_values } else { &mut joint_values };
                 list.push((id, value));
             }
         }
-        let inner_node = projected(inner.node, own);
-        let entries = vec![entry(columns, sub.alias.as_ref(), "")];
-        let scope = scope.join(Scope {
-            entries,
-            ..Scope::default()
-        });
-        let condition = how
-            .condition
-            .map(|one| expression(one, &scope))
-            .transpose()?;
+        let inner_node = project_columns(inner.node, inner_values);
+        let entries = vec![scope_entry(columns, sub.alias.as_ref(), "")];
+        let scope = scope.join(Scope { entries, ..Scope::default() });
+        let condition =
+            lateral_join.condition.map(|one| resolve_expression(one, &scope)).transpose()?;
         let conditions = inner.conditions;
-        if how.or_nulls {
+        if lateral_join.keeps_unmatched {
             let all: Vec<Expression> = conditions.into_iter().chain(condition).collect();
             let kind = JoinKind::Left;
-            let node = self.join(kind, before, inner_node, Expression::all(&all));
+            let node = self.join(kind, before, inner_node, Expression::conjunction(&all));
             return Ok((node, scope));
         }
-        let all = Expression::all(&conditions);
-        let node = self.join(JoinKind::Inner, before, inner_node, all);
-        let node = projected(node, of_both);
+        let joined_condition = Expression::conjunction(&conditions);
+        let node = self.join(JoinKind::Inner, before, inner_node, joined_condition);
+        let node = project_columns(node, joint_values);
         Ok((
             match condition {
-                Some(condition) => filter(node, condition),
+                Some(condition) => filter_rows(node, condition),
                 None => node,
             },
             scope,
@@ -169,101 +169,101 @@ impl Analysis<'_> {
     }
 
     /// Analyses a dependent subquery; returns it with the rows that it depends on.
-    fn inner_of(
+    fn analyse_inner_query(
         &mut self,
-        before: Node,
+        preceding: Node,
         scope: &Scope,
         query: &SelectStmt,
-        how: LateralJoin<'_>,
+        lateral_join: LateralJoin<'_>,
         ctes: &Ctes,
     ) -> Result<(Node, LateralItem), Refusal> {
-        let mark = self.mark();
-        let refusal = match self.dependent(query, scope, ctes) {
-            Ok(inner) if !how.or_nulls || !inner.is_of_both() => return Ok((before, inner)),
+        let checkpoint = self.checkpoint();
+        let refusal = match self.analyse_dependent(query, scope, ctes) {
+            Ok(inner) if !lateral_join.keeps_unmatched || !inner.uses_preceding_rows() => {
+                return Ok((preceding, inner));
+            }
             Ok(_) => {
-                let what =
+                let construct =
                     "a LATERAL subquery in an outer join that computes a value from both sides";
-                Refusal::new(what, -1, "compute it outside of the subquery")
+                Refusal::new(construct, -1, "compute it outside of the subquery")
             }
             Err(refusal) => refusal,
         };
-        self.back_to(&mark);
-        let found = self.decorrelate(before, query, scope, ctes)?;
-        found.ok_or(refusal)
+        self.restore_checkpoint(&checkpoint);
+        let decorrelated = self.decorrelate(preceding, query, scope, ctes)?;
+        decorrelated.ok_or(refusal)
     }
 
     /// Expands set-returning functions that rows are grouped by. In the query and the select list,
     /// columns stand for them.
-    pub(super) fn grouped_sets(
+    pub(super) fn expand_grouped_calls(
         &mut self,
         node: Node,
         scope: &Scope,
         query: &mut SelectStmt,
-        said: &mut SelectList,
+        select_list: &mut SelectList,
     ) -> Result<Node, Refusal> {
-        let mut sets = SetReturningCalls::default();
+        let mut calls = SetReturningCalls::default();
         let mut keys = std::mem::take(&mut query.group_clause);
         for key in &mut keys {
-            if let Some(place) = place(Some(key))
-                && let Some((_, target)) = said.all.get(place)
+            if let Some(target_index) = target_index(Some(key))
+                && let Some((_, target)) = select_list.expressions.get(target_index)
             {
                 *key = target.clone();
             }
-            self.take_sets(key, &mut sets)?;
+            self.extract_set_returning_calls(key, &mut calls)?;
         }
         query.group_clause = keys;
-        if sets.calls.is_empty() {
+        if calls.calls.is_empty() {
             return Ok(node);
         }
-        sets.is_closed = true;
-        for (_, one) in &mut said.all {
-            self.take_sets(one, &mut sets)?;
+        calls.is_sealed = true;
+        for (_, one) in &mut select_list.expressions {
+            self.extract_set_returning_calls(one, &mut calls)?;
         }
-        let resolved: Vec<Expression> = sets
-            .calls()
-            .map(|call| expression(call, scope))
-            .collect::<Result<_, _>>()?;
-        Ok(sets.expanded(node, &resolved))
+        let resolved: Vec<Expression> =
+            calls.calls().map(|call| resolve_expression(call, scope)).collect::<Result<_, _>>()?;
+        Ok(calls.expand(node, &resolved))
     }
 
     /// Takes set-returning functions out of an expression.
-    pub(super) fn take_sets(
+    pub(super) fn extract_set_returning_calls(
         &mut self,
         node: &mut Parsed,
-        all: &mut SetReturningCalls,
+        calls: &mut SetReturningCalls,
     ) -> Result<(), Refusal> {
         let Some(inner) = &mut node.node else {
             return Ok(());
         };
         for child in children(inner)? {
-            self.take_sets(child, all)?;
+            self.extract_set_returning_calls(child, calls)?;
         }
         if let NodeEnum::FuncCall(call) = &*inner
-            && self.facts.gives_rows(call)
+            && self.facts.returns_row_set(call)
         {
-            let what = "a function that returns rows in the select list";
-            return Err(Refusal::new(what, call.location, "put it in FROM"));
+            let construct = "a function that returns rows in the select list";
+            return Err(Refusal::new(construct, call.location, "put it in FROM"));
         }
         if let NodeEnum::FuncCall(call) = &*inner
-            && self.facts.is_set(call)
+            && self.facts.is_set_returning(call)
         {
             let location = call.location;
-            if !all.is_closed && call.args.iter().any(|one| all.is_in(one)) {
+            if !calls.is_sealed && call.args.iter().any(|argument| calls.is_used_in(argument)) {
                 let what = "a set-returning function of a set-returning function";
                 return Err(Refusal::new(what, location, "put it in FROM"));
             }
-            let call = text(node)?;
-            let known = all.calls.iter().find(|(_, _, known)| *known == call);
-            let column = match known {
+            let call = print_expression(node)?;
+            let known_call = calls.calls.iter().find(|(_, _, known)| *known == call);
+            let column = match known_call {
                 Some((column, _, _)) => *column,
-                None if all.is_closed => return Ok(()),
+                None if calls.is_sealed => return Ok(()),
                 None => {
                     let column = self.new_column();
-                    all.calls.push((column, node.clone(), call));
+                    calls.calls.push((column, node.clone(), call));
                     column
                 }
             };
-            node.node = Some(marked(column));
+            node.node = Some(internal_reference(column));
         }
         Ok(())
     }
@@ -274,129 +274,118 @@ impl SetReturningCalls {
         self.calls.iter().map(|(_, call, _)| call)
     }
 
-    fn is_in(&self, node: &Parsed) -> bool {
-        let shown = text(node).unwrap_or_default();
+    fn is_used_in(&self, node: &Parsed) -> bool {
+        let printed = print_expression(node).unwrap_or_default();
         let mut columns = self.calls.iter().map(|(column, _, _)| *column);
-        columns.any(|column| shown.contains(&format!("\"{}\"", Expression::mark(column))))
+        columns
+            .any(|column| printed.contains(&format!("\"{}\"", Expression::internal_name(column))))
     }
 
     /// The rows with the results of the calls: each row as often as the call with most results has
     /// them.
-    pub(crate) fn expanded(self, node: Node, resolved: &[Expression]) -> Node {
-        let call = match resolved {
+    pub(crate) fn expand(self, node: Node, resolved_calls: &[Expression]) -> Node {
+        let call = match resolved_calls {
             [] => return node,
             [only] => only.clone(),
             [first, others @ ..] => {
-                let all = others.iter();
-                let list = all.fold(first.clone(), |all, one| all.beside(one));
-                list.within("ROWS FROM (", ")")
+                let other_calls = others.iter();
+                let list = other_calls.fold(first.clone(), |calls, one| calls.append_to_list(one));
+                list.wrap("ROWS FROM (", ")")
             }
         };
         let columns = self.calls.iter().map(|(column, _, _)| (*column, None));
-        Node::Expand {
+        Node::FlatMap {
             input: Box::new(node),
             call,
             columns: columns.collect(),
-            or_nulls: None,
+            outer_condition: None,
         }
     }
 }
 
 /// Joins each row with the rows that a function computes from it.
-fn given_beside(
-    before: Node,
+fn flat_map(
+    preceding: Node,
     scope: Scope,
     call: Expression,
     columns: Vec<FunctionColumn>,
-    own: Entry,
-    how: LateralJoin<'_>,
+    function_entry: Entry,
+    lateral_join: LateralJoin<'_>,
 ) -> Result<(Node, Scope), Refusal> {
-    let scope = scope.join(Scope {
-        entries: vec![own],
-        ..Scope::default()
-    });
-    let condition = how
-        .condition
-        .map(|one| expression(one, &scope))
-        .transpose()?;
-    let expanded = |or_nulls| Node::Expand {
-        input: Box::new(before),
+    let scope = scope.join(Scope { entries: vec![function_entry], ..Scope::default() });
+    let condition =
+        lateral_join.condition.map(|one| resolve_expression(one, &scope)).transpose()?;
+    let expanded = |or_nulls| Node::FlatMap {
+        input: Box::new(preceding),
         call,
         columns,
-        or_nulls,
+        outer_condition: or_nulls,
     };
-    let node = match (how.or_nulls, condition) {
+    let node = match (lateral_join.keeps_unmatched, condition) {
         (true, condition) => expanded(Some(condition.unwrap_or(Expression::constant("true")))),
         (false, None) => expanded(None),
-        (false, Some(condition)) => filter(expanded(None), condition),
+        (false, Some(condition)) => filter_rows(expanded(None), condition),
     };
     Ok((node, scope))
 }
 
 /// The text of a function in FROM, without its name.
-fn call(function: &RangeFunction, scope: &Scope) -> Result<Expression, Refusal> {
-    let mut bare = function.clone();
-    bare.alias = None;
-    bare.lateral = false;
-    bare.coldeflist.clear();
-    for one in &mut bare.functions {
+fn function_call(function: &RangeFunction, scope: &Scope) -> Result<Expression, Refusal> {
+    let mut call_only = function.clone();
+    call_only.alias = None;
+    call_only.lateral = false;
+    call_only.coldeflist.clear();
+    for one in &mut call_only.functions {
         let Some(NodeEnum::List(list)) = &mut one.node else {
             continue;
         };
         if let [call, definition] = &mut list.items[..] {
-            let is_defined = |list: &pb::List| list.items.iter().any(|one| one.node.is_some());
+            let is_defined = |list: &pb::List| list.items.iter().any(|item| item.node.is_some());
             if matches!(&definition.node, Some(NodeEnum::List(list)) if is_defined(list)) {
-                let what = "ROWS FROM with a function that needs a column definition list";
-                return Err(Refusal::new(what, -1, "put it in FROM by itself"));
+                let construct = "ROWS FROM with a function that needs a column definition list";
+                return Err(Refusal::new(construct, -1, "put it in FROM by itself"));
             }
-            *call = resolved(call, scope)?;
+            *call = resolve_node(call, scope)?;
         }
     }
     let select = pb::SelectStmt {
         target_list: vec![Parsed {
             node: Some(NodeEnum::ResTarget(Box::new(pb::ResTarget {
-                val: Some(Box::new(null())),
+                val: Some(Box::new(null_constant())),
                 ..pb::ResTarget::default()
             }))),
         }],
-        from_clause: vec![Parsed {
-            node: Some(NodeEnum::RangeFunction(bare)),
-        }],
+        from_clause: vec![Parsed { node: Some(NodeEnum::RangeFunction(call_only)) }],
         limit_option: pb::LimitOption::Default as i32,
         op: pb::SetOperation::SetopNone as i32,
         ..pb::SelectStmt::default()
     };
-    let printed = super::expressions::printed(select)?;
+    let printed = super::expressions::print_query(select)?;
     let call = printed.split_once(" FROM ").map_or("", |(_, call)| call);
-    Ok(Expression::read(call))
+    Ok(Expression::from_internal_text(call))
 }
 
 /// Names and types of a function's column definition list.
-fn definition(function: &RangeFunction) -> Result<Vec<(String, String)>, Refusal> {
-    let mut all = Vec::new();
-    for one in &function.coldeflist {
-        let Some(NodeEnum::ColumnDef(def)) = &one.node else {
+fn column_definitions(function: &RangeFunction) -> Result<Vec<(String, String)>, Refusal> {
+    let mut definitions = Vec::new();
+    for item in &function.coldeflist {
+        let Some(NodeEnum::ColumnDef(def)) = &item.node else {
             continue;
         };
         let cast = NodeEnum::TypeCast(Box::new(pb::TypeCast {
-            arg: Some(Box::new(null())),
+            arg: Some(Box::new(null_constant())),
             type_name: def.type_name.clone(),
             location: -1,
         }));
-        let shown = text(&Parsed { node: Some(cast) })?;
-        let kind = shown.strip_prefix("NULL::").unwrap_or(&shown);
-        all.push((def.colname.clone(), kind.to_owned()));
+        let printed = print_expression(&Parsed { node: Some(cast) })?;
+        let kind = printed.strip_prefix("NULL::").unwrap_or(&printed);
+        definitions.push((def.colname.clone(), kind.to_owned()));
     }
-    Ok(all)
+    Ok(definitions)
 }
 
-fn null() -> Parsed {
-    Parsed {
-        node: Some(NodeEnum::AConst(pb::AConst {
-            isnull: true,
-            ..pb::AConst::default()
-        })),
-    }
+fn null_constant() -> Parsed {
+    Parsed { node: Some(NodeEnum::AConst(pb::AConst { isnull: true, ..pb::AConst::default() })) }
 }
 
 /// A query that may depend on the rows before it in FROM.
@@ -411,10 +400,10 @@ pub(crate) struct LateralItem {
 
 impl LateralItem {
     /// Whether one of its columns is computed from the rows before it.
-    fn is_of_both(&self) -> bool {
-        let own = self.node.columns();
-        let mut shown = self.columns.iter().flat_map(|(_, one)| one.columns());
-        shown.any(|id| !own.contains(&id))
+    fn uses_preceding_rows(&self) -> bool {
+        let own_columns = self.node.columns();
+        let mut used_columns = self.columns.iter().flat_map(|(_, expression)| expression.columns());
+        used_columns.any(|id| !own_columns.contains(&id))
     }
 }
 
@@ -424,14 +413,12 @@ impl From<QueryRows> for LateralItem {
         Self {
             node: rows.node,
             conditions: Vec::new(),
-            columns: columns
-                .map(|(name, id)| (name, Expression::column(id)))
-                .collect(),
+            columns: columns.map(|(name, id)| (name, Expression::column(id))).collect(),
         }
     }
 }
 
 /// Rows of a subquery with its alias in FROM.
-pub fn by_name(rows: QueryRows, sub: &RangeSubselect) -> (Node, Scope) {
-    named(rows, sub.alias.as_ref(), "")
+pub(crate) fn subselect_into_from_item(rows: QueryRows, sub: &RangeSubselect) -> (Node, Scope) {
+    into_from_item(rows, sub.alias.as_ref(), "")
 }

@@ -4,9 +4,9 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{LimitOption, Node as Parsed, SelectStmt, a_const};
 
 use super::select::QueryRows;
-use super::select_list::{numbered, ranked};
-use super::windows::projected;
-use super::{Analysis, distinct};
+use super::select_list::{rank_call, row_number_call};
+use super::windows::project_columns;
+use super::{Analysis, deduplicate};
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
 use crate::core::tree::{Stage, StageContents};
@@ -14,14 +14,14 @@ use crate::core::tree::{Stage, StageContents};
 impl Analysis<'_> {
     /// Applies LIMIT and OFFSET to the rows of a query; separately for each value of the last
     /// `given` columns.
-    pub(super) fn limited(
+    pub(super) fn apply_limit(
         &mut self,
         rows: QueryRows,
         query: &SelectStmt,
-        given: usize,
+        domain_width: usize,
     ) -> Result<QueryRows, Refusal> {
-        let count = number(query.limit_count.as_deref(), "LIMIT")?;
-        let offset = number(query.limit_offset.as_deref(), "OFFSET")?.unwrap_or(0);
+        let count = parse_row_count(query.limit_count.as_deref(), "LIMIT")?;
+        let offset = parse_row_count(query.limit_offset.as_deref(), "OFFSET")?.unwrap_or(0);
         if count.is_none() && offset == 0 {
             return Ok(rows);
         }
@@ -32,49 +32,47 @@ impl Analysis<'_> {
         columns.extend(rows.order.iter().map(|(id, _)| *id));
         let mut rows = rows;
         if columns.is_empty() {
-            let one = self.new_column();
-            rows.node = projected(rows.node, vec![(one, Expression::constant("1"))]);
-            columns.push(one);
+            let constant_column = self.new_column();
+            rows.node =
+                project_columns(rows.node, vec![(constant_column, Expression::constant("1"))]);
+            columns.push(constant_column);
         }
-        let keeps = |last| StageContents::Top {
+        let top_contents = |last| StageContents::TopK {
             order: rows.order.clone(),
             rows: last,
-            columns: distinct(&columns),
+            columns: deduplicate(&columns),
         };
-        let given = rows.columns.iter().rev().take(given);
-        let partition: Vec<ColumnId> = given.map(|(_, id)| *id).collect();
+        let domain_columns = rows.columns.iter().rev().take(domain_width);
+        let partition: Vec<ColumnId> = domain_columns.map(|(_, id)| *id).collect();
         // With ties, or for each value, the number of rows has no bound.
         let input = match last.filter(|_| !has_ties && partition.is_empty()) {
-            Some(last) => self.stage(Stage {
-                input: rows.node,
-                contents: keeps(last),
-            }),
+            Some(last) => self.add_stage(Stage { input: rows.node, contents: top_contents(last) }),
             None => rows.node,
         };
-        let place = self.new_column();
-        let mut windows = vec![(place, numbered(&partition, &rows.order))];
+        let row_number = self.new_column();
+        let mut windows = vec![(row_number, row_number_call(&partition, &rows.order))];
         let mut filter = Vec::new();
         if offset > 0 {
-            filter.push(Expression::column(place).tested(&format!("> {offset}")));
+            filter.push(Expression::column(row_number).with_test(&format!("> {offset}")));
         }
         if let Some(last) = last {
-            let last_of = if has_ties { self.new_column() } else { place };
+            let rank = if has_ties { self.new_column() } else { row_number };
             if has_ties {
-                windows.push((last_of, ranked(&partition, &rows.order)));
+                windows.push((rank, rank_call(&partition, &rows.order)));
             }
-            filter.push(Expression::column(last_of).tested(&format!("<= {last}")));
+            filter.push(Expression::column(rank).with_test(&format!("<= {last}")));
         }
-        let filter = Expression::all(&filter);
-        let node = self.partitioned(input, partition, windows, Some(filter));
+        let filter = Expression::conjunction(&filter);
+        let node = self.add_partition_stage(input, partition, windows, Some(filter));
         Ok(QueryRows { node, ..rows })
     }
 }
 
 /// The number in a clause; none if it does not restrict rows.
-fn number(node: Option<&Parsed>, clause: &str) -> Result<Option<u64>, Refusal> {
-    let refused = |position| {
-        let what = format!("{clause} by an expression");
-        Err(Refusal::new(what, position, "write the number"))
+fn parse_row_count(node: Option<&Parsed>, clause: &str) -> Result<Option<u64>, Refusal> {
+    let refuse = |position| {
+        let construct = format!("{clause} by an expression");
+        Err(Refusal::new(construct, position, "write the number"))
     };
     let Some(inner) = node.and_then(|node| node.node.as_ref()) else {
         return Ok(None);
@@ -84,20 +82,20 @@ fn number(node: Option<&Parsed>, clause: &str) -> Result<Option<u64>, Refusal> {
         NodeEnum::AConst(constant) => match &constant.val {
             Some(a_const::Val::Ival(number)) => match u64::try_from(number.ival) {
                 Ok(number) => Ok(Some(number)),
-                Err(_) => refused(constant.location),
+                Err(_) => refuse(constant.location),
             },
             Some(a_const::Val::Fval(number)) => match number.fval.parse() {
                 Ok(number) => Ok(Some(number)),
-                Err(_) => refused(constant.location),
+                Err(_) => refuse(constant.location),
             },
             Some(a_const::Val::Sval(text)) => match text.sval.parse() {
                 Ok(number) => Ok(Some(number)),
-                Err(_) => refused(constant.location),
+                Err(_) => refuse(constant.location),
             },
             // The parser represents the constant 0 without a value.
             _ => Ok(Some(0)),
         },
-        NodeEnum::TypeCast(cast) => number(cast.arg.as_deref(), clause),
-        _ => refused(-1),
+        NodeEnum::TypeCast(cast) => parse_row_count(cast.arg.as_deref(), clause),
+        _ => refuse(-1),
     }
 }

@@ -10,142 +10,130 @@ use std::rc::Rc;
 use pg_query::protobuf::{CommonTableExpr, SelectStmt, SetOperation};
 
 use super::Analysis;
-use super::ctes::{Cte, Ctes, with};
+use super::ctes::{Cte, Ctes, collect_ctes};
 use super::select::QueryRows;
-use crate::core::expression::{ColumnId, Expression, stage_column};
+use crate::core::expression::{ColumnId, Expression, stage_column_name};
 use crate::core::refusal::Refusal;
 use crate::core::tree::{JoinKind, Node, Source, Stage, StageContents};
 
 impl Analysis<'_> {
     /// Analyses a query of WITH RECURSIVE; none if it does not reference itself.
-    pub(super) fn recursive(&mut self, cte: &Cte) -> Result<Option<QueryRows>, Refusal> {
+    pub(super) fn analyse_recursive_cte(
+        &mut self,
+        cte: &Cte,
+    ) -> Result<Option<QueryRows>, Refusal> {
         let query = &cte.query;
         let is_union = SetOperation::try_from(query.op) == Ok(SetOperation::SetopUnion);
-        let (Some(name), Some(first), Some(step)) = (&cte.itself, &query.larg, &query.rarg) else {
+        let (Some(name), Some(first), Some(step)) = (&cte.recursive_name, &query.larg, &query.rarg)
+        else {
             return Ok(None);
         };
         if !is_union {
             return Ok(None);
         }
-        let made = (self.stages.len(), self.ctes.len());
-        let base = self.select(first, &with(query, &cte.before)?)?;
+        let checkpoint = (self.stages.len(), self.analysed_ctes.len());
+        let base = self.select(first, &collect_ctes(query, &cte.visible_ctes)?)?;
         let mut names: Vec<String> = base.columns.iter().map(|(name, _)| name.clone()).collect();
         for (name, alias) in names.iter_mut().zip(&cte.columns) {
             name.clone_from(alias);
         }
         let columns: Vec<ColumnId> = names.iter().map(|_| self.new_column()).collect();
-        let itself = QueryRows {
-            node: Node::Scan {
-                source: Source::Itself,
-                columns: kept(&columns),
-            },
+        let own_rows = QueryRows {
+            node: Node::Scan { source: Source::Recursion, columns: stage_columns(&columns) },
             columns: names.into_iter().zip(columns.clone()).collect(),
             order: Vec::new(),
         };
-        let before = self.naming(&cte.before, name, cte.location, &itself);
-        let of_step = self.stages.len();
-        let step = self.select(step, &with(query, &before)?)?;
-        let reads_itself = |node: &Node| node.sources().contains(&Source::Itself);
-        let mut stages = self.stages[of_step..].iter();
-        let looks_at_several = stages.any(|stage| reads_itself(&stage.input));
-        if looks_at_several || reads_itself(&step.node) && !takes_one_by_one(&step.node) {
-            let what = "WITH RECURSIVE whose recursive term combines several of its own rows";
+        let visible_ctes = self.with_own_cte(&cte.visible_ctes, name, cte.location, &own_rows);
+        let step_stages_start = self.stages.len();
+        let step = self.select(step, &collect_ctes(query, &visible_ctes)?)?;
+        let reads_itself = |node: &Node| node.sources().contains(&Source::Recursion);
+        let mut stages = self.stages[step_stages_start..].iter();
+        let combines_rows = stages.any(|stage| reads_itself(&stage.input));
+        if combines_rows || reads_itself(&step.node) && !maps_rows_one_by_one(&step.node) {
+            let construct = "WITH RECURSIVE whose recursive term combines several of its own rows";
             let advice =
                 "leave DISTINCT, GROUP BY, UNION and window functions out of it, or use mode full";
-            return Err(Refusal::new(what, cte.location, advice));
+            return Err(Refusal::new(construct, cte.location, advice));
         }
         if !reads_itself(&step.node) {
-            self.stages.truncate(made.0);
-            self.ctes.truncate(made.1);
+            self.stages.truncate(checkpoint.0);
+            self.analysed_ctes.truncate(checkpoint.1);
             return Ok(None);
         }
-        let inputs = [base, step].map(|rows| self.with_own_columns(rows));
-        let keeps = StageContents::Recursion {
-            columns: columns.clone(),
-            is_all: query.all,
-        };
-        let node = self.stage(Stage {
-            input: Node::UnionAll {
-                inputs: inputs.into(),
-                columns,
-            },
-            contents: keeps,
+        let inputs = [base, step].map(|rows| self.project_to_new_columns(rows));
+        let contents = StageContents::Recursion { columns: columns.clone(), is_all: query.all };
+        let node = self.add_stage(Stage {
+            input: Node::UnionAll { inputs: inputs.into(), columns },
+            contents,
         });
-        Ok(Some(QueryRows { node, ..itself }))
+        Ok(Some(QueryRows { node, ..own_rows }))
     }
 
     /// The visible queries of WITH, with the recursive one as a reference to its own rows.
-    fn naming(&mut self, before: &Ctes, name: &str, location: i32, rows: &QueryRows) -> Ctes {
-        let itself = Rc::new(Cte {
+    fn with_own_cte(
+        &mut self,
+        visible_ctes: &Ctes,
+        name: &str,
+        location: i32,
+        rows: &QueryRows,
+    ) -> Ctes {
+        let own_cte = Rc::new(Cte {
             query: SelectStmt::default(),
             columns: Vec::new(),
-            before: Ctes::default(),
-            itself: None,
+            visible_ctes: Ctes::default(),
+            recursive_name: None,
             location,
         });
-        self.ctes.push((itself.clone(), rows.clone()));
-        before.and(name, itself)
+        self.analysed_ctes.push((own_cte.clone(), rows.clone()));
+        visible_ctes.with_cte(name, own_cte)
     }
 
     /// Projects rows to new columns, which can be cast where the types of the parts differ.
-    fn with_own_columns(&mut self, rows: QueryRows) -> (Node, Vec<ColumnId>) {
-        let own: Vec<(ColumnId, Expression)> = rows
+    fn project_to_new_columns(&mut self, rows: QueryRows) -> (Node, Vec<ColumnId>) {
+        let projected: Vec<(ColumnId, Expression)> = rows
             .columns
             .iter()
             .map(|(_, id)| (self.new_column(), Expression::column(*id)))
             .collect();
-        let mapped = own.iter().map(|(id, _)| *id).collect();
-        let node = Node::Project {
-            input: Box::new(rows.node),
-            columns: own,
-        };
+        let mapped = projected.iter().map(|(id, _)| *id).collect();
+        let node = Node::Project { input: Box::new(rows.node), columns: projected };
         (node, mapped)
     }
 }
 
 /// Refuses the SEARCH and CYCLE clauses of WITH RECURSIVE.
 pub(crate) fn refuse_clauses(cte: &CommonTableExpr) -> Result<(), Refusal> {
-    let refused = |what: &str, location| {
+    let refuse = |construct: &str, location| {
         let advice = "collect the keys of visited rows in an array column, or use mode full";
-        Err(Refusal::new(what, location, advice))
+        Err(Refusal::new(construct, location, advice))
     };
     match (&cte.search_clause, &cte.cycle_clause) {
-        (Some(search), _) => refused("SEARCH", search.location),
-        (_, Some(cycle)) => refused("CYCLE", cycle.location),
+        (Some(search), _) => refuse("SEARCH", search.location),
+        (_, Some(cycle)) => refuse("CYCLE", cycle.location),
         (None, None) => Ok(()),
     }
 }
 
-fn kept(columns: &[ColumnId]) -> Vec<(ColumnId, String)> {
-    columns.iter().map(|id| (*id, stage_column(*id))).collect()
+fn stage_columns(columns: &[ColumnId]) -> Vec<(ColumnId, String)> {
+    columns.iter().map(|id| (*id, stage_column_name(*id))).collect()
 }
 
 /// Whether a node is linear in the rows of the recursion: every result row is derived from exactly
 /// one of them.
-fn takes_one_by_one(node: &Node) -> bool {
+fn maps_rows_one_by_one(node: &Node) -> bool {
     match node {
         Node::Unit => false,
-        Node::Scan { source, .. } => *source == Source::Itself,
+        Node::Scan { source, .. } => *source == Source::Recursion,
         Node::Filter { input, .. }
-        | Node::Recent { input, .. }
+        | Node::TemporalFilter { input, .. }
         | Node::Project { input, .. }
-        | Node::Expand { input, .. } => takes_one_by_one(input),
-        Node::Join {
-            kind: JoinKind::Inner,
-            left,
-            right,
-            ..
-        } => takes_one_by_one(left) != takes_one_by_one(right),
-        Node::Join {
-            kind: JoinKind::Left | JoinKind::Semi | JoinKind::Anti,
-            left,
-            right,
-            ..
-        } => takes_one_by_one(left) && !right.sources().contains(&Source::Itself),
-        Node::Join {
-            kind: JoinKind::Full,
-            ..
+        | Node::FlatMap { input, .. } => maps_rows_one_by_one(input),
+        Node::Join { kind: JoinKind::Inner, left, right, .. } => {
+            maps_rows_one_by_one(left) != maps_rows_one_by_one(right)
         }
-        | Node::UnionAll { .. } => false,
+        Node::Join {
+            kind: JoinKind::Left | JoinKind::Semi | JoinKind::Anti, left, right, ..
+        } => maps_rows_one_by_one(left) && !right.sources().contains(&Source::Recursion),
+        Node::Join { kind: JoinKind::Full, .. } | Node::UnionAll { .. } => false,
     }
 }

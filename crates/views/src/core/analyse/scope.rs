@@ -9,9 +9,9 @@ pub struct Scope {
     /// Items of FROM, by their names in the query.
     pub entries: Vec<Entry>,
     /// Columns of USING, which are named without a table.
-    pub merged: Vec<(String, ColumnId)>,
+    pub using_columns: Vec<(String, ColumnId)>,
     /// The scope of the outer query.
-    pub around: Option<Box<Scope>>,
+    pub outer: Option<Box<Scope>>,
 }
 
 /// One item of FROM with the names of its columns.
@@ -29,53 +29,50 @@ impl Scope {
     /// [`Refusal`] if there is no such column.
     pub fn resolve(&self, names: &[String], offset: i32) -> Result<ColumnId, Refusal> {
         let found = match names {
-            [column] => self.unqualified(column),
+            [column] => self.resolve_unqualified(column),
             [table, column] => self
                 .entries
                 .iter()
                 .find(|entry| entry.name == *table)
-                .and_then(|entry| column_of(&entry.columns, column)),
+                .and_then(|entry| find_column(&entry.columns, column)),
             _ => None,
         };
-        if let (None, Some(around)) = (found, &self.around) {
+        if let (None, Some(around)) = (found, &self.outer) {
             return around.resolve(names, offset);
         }
         found.ok_or_else(|| {
             let name = names.join(".");
-            let (what, advice) = match names.last().map(String::as_str) {
+            let (construct, advice) = match names.last().map(String::as_str) {
                 Some("ctid" | "xmin" | "xmax" | "cmin" | "cmax" | "tableoid") => {
                     ("the system column", "leave it out")
                 }
                 _ => ("the whole row or outer column", "name the columns"),
             };
-            Refusal::new(format!("{what} `{name}`"), offset, advice)
+            Refusal::new(format!("{construct} `{name}`"), offset, advice)
         })
     }
 
-    fn unqualified(&self, column: &str) -> Option<ColumnId> {
+    fn resolve_unqualified(&self, column: &str) -> Option<ColumnId> {
         let entries = self.entries.iter();
-        let mut of_entries = entries.filter_map(|entry| column_of(&entry.columns, column));
-        column_of(&self.merged, column).or_else(|| of_entries.next())
+        let mut matches = entries.filter_map(|entry| find_column(&entry.columns, column));
+        find_column(&self.using_columns, column).or_else(|| matches.next())
     }
 
     /// This scope within that of an outer query.
-    pub fn within(&self, around: &Self) -> Self {
-        Self {
-            around: Some(Box::new(around.clone())),
-            ..self.clone()
-        }
+    pub(crate) fn with_outer(&self, outer: &Self) -> Self {
+        Self { outer: Some(Box::new(outer.clone())), ..self.clone() }
     }
 
     /// Both scopes side by side.
     pub fn join(mut self, other: Self) -> Self {
         self.entries.extend(other.entries);
-        self.merged.extend(other.merged);
+        self.using_columns.extend(other.using_columns);
         self
     }
 }
 
 /// The column with this name, if there is one.
-pub(crate) fn column_of(columns: &[(String, ColumnId)], name: &str) -> Option<ColumnId> {
-    let found = columns.iter().find(|(other, _)| other == name);
-    found.map(|(_, id)| *id)
+pub(crate) fn find_column(columns: &[(String, ColumnId)], name: &str) -> Option<ColumnId> {
+    let column = columns.iter().find(|(other, _)| other == name);
+    column.map(|(_, id)| *id)
 }

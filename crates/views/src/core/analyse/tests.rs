@@ -13,7 +13,7 @@ use crate::core::sql::{Generator, SourceSql};
 fn facts() -> Facts {
     let relation = |columns: &[&str], kind| Relation {
         columns: columns.iter().map(|name| (*name).to_owned()).collect(),
-        computed: BTreeMap::new(),
+        virtual_columns: BTreeMap::new(),
         not_null: BTreeSet::new(),
         exact: BTreeSet::new(),
         kind,
@@ -24,7 +24,7 @@ fn facts() -> Facts {
     let marks = RelationKind::View("SELECT '\"egret$9\"'::text AS m FROM public.t".to_owned());
     let computed = ("m".to_owned(), "'\"egret$9\"'::text".to_owned());
     let computes = Relation {
-        computed: BTreeMap::from([computed]),
+        virtual_columns: BTreeMap::from([computed]),
         ..relation(&["a", "m"], RelationKind::Table(2))
     };
     Facts {
@@ -35,10 +35,8 @@ fn facts() -> Facts {
             (named("marks"), relation(&["m"], marks)),
             (named("computes"), computes),
         ]),
-        aggregates: ["count", "sum", "max"]
-            .map(|name| (None, name.to_owned()))
-            .into(),
-        sets: [(None, "unnest".to_owned())].into(),
+        aggregates: ["count", "sum", "max"].map(|name| (None, name.to_owned())).into(),
+        set_functions: [(None, "unnest".to_owned())].into(),
         ..Facts::default()
     }
 }
@@ -48,21 +46,14 @@ fn check(sql: &str, expected: Expect) {
         Err(refusal) => refusal.to_string(),
         Ok(mut plan) => {
             prune(&mut plan, &[]);
-            let stages = plan
-                .stages
-                .iter()
-                .map(|stage| format!("{:?}", stage.contents));
+            let stages = plan.stages.iter().map(|stage| format!("{:?}", stage.contents));
             let names: Vec<String> = plan
                 .presentation
                 .columns
                 .iter()
                 .map(|(name, id)| format!("{name}={}", id.0))
                 .collect();
-            format!(
-                "{}\n{}",
-                stages.collect::<Vec<_>>().join("\n"),
-                names.join(" ")
-            )
+            format!("{}\n{}", stages.collect::<Vec<_>>().join("\n"), names.join(" "))
         }
     };
     expected.assert_eq(&shown);
@@ -123,11 +114,7 @@ fn an_unsupported_construct_is_named() {
         "SELECT FROM FROM",
     ];
     let said: Vec<String> = queries
-        .map(|sql| {
-            analyse(sql, &facts())
-                .err()
-                .map(|refusal| refusal.to_string())
-        })
+        .map(|sql| analyse(sql, &facts()).err().map(|refusal| refusal.to_string()))
         .map(Option::unwrap_or_default)
         .into();
     expect![[r#"
@@ -257,7 +244,7 @@ proptest! {
             let mut sources = BTreeMap::new();
             for source in plan.stages.iter().flat_map(|stage| stage.input.sources()) {
                 let changes = Some("changes".to_owned());
-                let sql = SourceSql { rows: "t".to_owned(), changes, expected: 0, is_consolidated: false, count: None };
+                let sql = SourceSql { rows: "t".to_owned(), changes, expected_changes: 0, is_consolidated: false, count_column: None };
                 sources.insert(source, sql);
             }
             for stage in &plan.stages {
@@ -291,10 +278,7 @@ fn the_clock_is_supported_in_where_only() {
     ] {
         let plan = analyse(&sql.replace('$', at), &facts())
             .unwrap_or_else(|error| panic!("{sql}: {error}"));
-        assert!(
-            plan.stages.iter().any(|stage| stage.input.has_clock()),
-            "{sql}"
-        );
+        assert!(plan.stages.iter().any(|stage| stage.input.has_clock()), "{sql}");
         assert!(!format!("{plan:?}").contains("now"), "{sql}");
     }
     for sql in [
@@ -327,9 +311,6 @@ fn the_clock_is_supported_in_where_only() {
             .err()
             .unwrap_or_else(|| panic!("{sql} is refused"));
         let limit = sql.contains("LIMIT");
-        assert!(
-            limit || refusal.advice.contains("mode full"),
-            "{sql}: {refusal}"
-        );
+        assert!(limit || refusal.advice.contains("mode full"), "{sql}: {refusal}");
     }
 }

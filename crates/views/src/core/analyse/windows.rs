@@ -5,8 +5,8 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{FuncCall, Node as Parsed, WindowDef};
 
 use super::children::children;
-use super::expressions::marked;
-use super::{Analysis, distinct};
+use super::expressions::internal_reference;
+use super::{Analysis, deduplicate};
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
 use crate::core::tree::{Node, Stage, StageContents};
@@ -33,19 +33,19 @@ impl Window {
 
 impl Call {
     /// Adds values to PARTITION BY, so that the call is computed for each of them.
-    pub fn of_each<'a>(&mut self, values: impl Iterator<Item = &'a Parsed>) {
+    pub(crate) fn add_partition_keys<'a>(&mut self, values: impl Iterator<Item = &'a Parsed>) {
         if let Some(over) = self.call.over.as_deref_mut() {
             over.partition_clause.extend(values.cloned());
         }
     }
 
     /// Changes its expressions by `change`.
-    pub fn change(
+    pub(crate) fn transform_children(
         &mut self,
-        change: &mut impl FnMut(&mut Parsed) -> Result<(), Refusal>,
+        transform: &mut impl FnMut(&mut Parsed) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let mut call = NodeEnum::FuncCall(self.call.clone());
-        children(&mut call)?.into_iter().try_for_each(change)?;
+        children(&mut call)?.into_iter().try_for_each(transform)?;
         if let NodeEnum::FuncCall(call) = call {
             self.call = call;
         }
@@ -53,38 +53,29 @@ impl Call {
     }
 
     /// The call as a parse node.
-    pub fn parsed(&self) -> Parsed {
-        Parsed {
-            node: Some(NodeEnum::FuncCall(self.call.clone())),
-        }
+    pub(crate) fn to_node(&self) -> Parsed {
+        Parsed { node: Some(NodeEnum::FuncCall(self.call.clone())) }
     }
 
     /// The call with its expressions resolved by `resolved`.
-    pub fn resolved(
+    pub fn resolve(
         self,
-        resolved: &mut impl FnMut(&Parsed) -> Result<Expression, Refusal>,
+        resolve: &mut impl FnMut(&Parsed) -> Result<Expression, Refusal>,
     ) -> Result<Window, Refusal> {
         let over = self.call.over.as_deref();
         let partition = over.map_or(&[][..], |over| &over.partition_clause);
-        let partition = partition
-            .iter()
-            .map(&mut *resolved)
-            .collect::<Result<_, _>>()?;
-        Ok(Window {
-            column: self.column,
-            call: resolved(&self.parsed())?,
-            partition,
-        })
+        let partition = partition.iter().map(&mut *resolve).collect::<Result<_, _>>()?;
+        Ok(Window { column: self.column, call: resolve(&self.to_node())?, partition })
     }
 }
 
 impl Analysis<'_> {
     /// Takes the calls of window functions out of an expression. `clause` has the named windows.
-    pub(super) fn take_windows(
+    pub(super) fn extract_window_calls(
         &mut self,
         node: &mut Parsed,
         clause: &[Parsed],
-        all: &mut Vec<Call>,
+        calls: &mut Vec<Call>,
     ) -> Result<(), Refusal> {
         let Some(inner) = &mut node.node else {
             return Ok(());
@@ -92,43 +83,41 @@ impl Analysis<'_> {
         if let NodeEnum::FuncCall(call) = inner
             && let Some(over) = call.over.as_deref_mut()
         {
-            *over = written_out(over, clause)?;
+            *over = resolve_window(over, clause)?;
             let column = self.new_column();
             let call = call.clone();
-            *inner = marked(column);
-            all.push(Call { column, call });
+            *inner = internal_reference(column);
+            calls.push(Call { column, call });
             return Ok(());
         }
         for child in children(inner)? {
-            self.take_windows(child, clause, all)?;
+            self.extract_window_calls(child, clause, calls)?;
         }
         Ok(())
     }
 
     /// Adds stages that compute window functions over rows.
-    pub(super) fn windowed(&mut self, node: Node, mut windows: Vec<Window>) -> Node {
+    pub(super) fn compute_windows(&mut self, node: Node, mut windows: Vec<Window>) -> Node {
         // Fewest partition columns first: a call shares a stage if it has all the columns of that
         // stage among its own.
         windows.sort_by_key(|window| window.partition.len());
         let mut stages: Vec<Vec<Window>> = Vec::new();
         for window in windows {
             let fits = |stage: &&mut Vec<Window>| {
-                let mut of_stage = stage[0].partition.iter();
-                of_stage.all(|key| window.partition.contains(key))
+                let mut stage_keys = stage[0].partition.iter();
+                stage_keys.all(|key| window.partition.contains(key))
             };
             match stages.iter_mut().find(fits) {
                 Some(stage) => stage.push(window),
                 None => stages.push(vec![window]),
             }
         }
-        stages
-            .into_iter()
-            .fold(node, |node, windows| self.partitions(node, windows))
+        stages.into_iter().fold(node, |node, windows| self.compute_partitions(node, windows))
     }
 
-    fn partitions(&mut self, node: Node, windows: Vec<Window>) -> Node {
+    fn compute_partitions(&mut self, node: Node, windows: Vec<Window>) -> Node {
         let mut computed = Vec::new();
-        let by: Vec<ColumnId> = windows[0]
+        let partition_columns: Vec<ColumnId> = windows[0]
             .partition
             .iter()
             .map(|key| {
@@ -139,80 +128,69 @@ impl Analysis<'_> {
                 })
             })
             .collect();
-        let windows = windows
-            .into_iter()
-            .map(|window| (window.column, window.call));
-        self.partitioned(projected(node, computed), by, windows.collect(), None)
+        let windows = windows.into_iter().map(|window| (window.column, window.call));
+        self.add_partition_stage(
+            project_columns(node, computed),
+            partition_columns,
+            windows.collect(),
+            None,
+        )
     }
 
     /// A stage of partitions over rows.
-    pub(super) fn partitioned(
+    pub(super) fn add_partition_stage(
         &mut self,
         input: Node,
-        by: Vec<ColumnId>,
+        partition_columns: Vec<ColumnId>,
         windows: Vec<(ColumnId, Expression)>,
         filter: Option<Expression>,
     ) -> Node {
         let mut columns = input.columns();
         columns.extend(windows.iter().map(|(id, _)| *id));
-        let keeps = StageContents::Partitions {
-            by: distinct(&by),
+        let contents = StageContents::Partitions {
+            partition_columns: deduplicate(&partition_columns),
             windows,
             filter,
-            columns: distinct(&columns),
+            columns: deduplicate(&columns),
         };
-        self.stage(Stage {
-            input,
-            contents: keeps,
-        })
+        self.add_stage(Stage { input, contents })
     }
 }
 
 /// Adds computed columns to rows.
-pub(crate) fn projected(node: Node, columns: Vec<(ColumnId, Expression)>) -> Node {
-    if columns.is_empty() {
-        node
-    } else {
-        Node::Project {
-            input: Box::new(node),
-            columns,
-        }
-    }
+pub(crate) fn project_columns(node: Node, columns: Vec<(ColumnId, Expression)>) -> Node {
+    if columns.is_empty() { node } else { Node::Project { input: Box::new(node), columns } }
 }
 
 /// The window definition with the named window that it refers to inserted.
-fn written_out(over: &WindowDef, clause: &[Parsed]) -> Result<WindowDef, Refusal> {
-    let find = |name: &str| {
-        let mut all = clause.iter().filter_map(|one| match &one.node {
+fn resolve_window(over: &WindowDef, clause: &[Parsed]) -> Result<WindowDef, Refusal> {
+    let find_window = |name: &str| {
+        let mut definitions = clause.iter().filter_map(|definition| match &definition.node {
             Some(NodeEnum::WindowDef(def)) => Some(&**def),
             _ => None,
         });
-        let found = all.find(|def| def.name == name);
-        let missing = || Refusal::new(format!("the window `{name}`"), over.location, "define it");
-        written_out_definition(found.ok_or_else(missing)?, clause)
+        let found = definitions.find(|def| def.name == name);
+        let undefined = || Refusal::new(format!("the window `{name}`"), over.location, "define it");
+        merge_base_window(found.ok_or_else(undefined)?, clause)
     };
-    if over.name.is_empty() {
-        written_out_definition(over, clause)
-    } else {
-        find(&over.name)
-    }
+    if over.name.is_empty() { merge_base_window(over, clause) } else { find_window(&over.name) }
 }
 
-fn written_out_definition(over: &WindowDef, clause: &[Parsed]) -> Result<WindowDef, Refusal> {
-    let mut whole = over.clone();
-    whole.name.clear();
-    if whole.refname.is_empty() {
-        return Ok(whole);
+fn merge_base_window(window: &WindowDef, clause: &[Parsed]) -> Result<WindowDef, Refusal> {
+    let mut merged = window.clone();
+    merged.name.clear();
+    if merged.refname.is_empty() {
+        return Ok(merged);
     }
-    let named = WindowDef {
-        name: std::mem::take(&mut whole.refname),
-        location: over.location,
+    let reference = WindowDef {
+        name: std::mem::take(&mut merged.refname),
+        location: window.location,
         ..WindowDef::default()
     };
-    let base = written_out(&named, clause)?;
-    whole.partition_clause = base.partition_clause;
-    if whole.order_clause.is_empty() {
-        whole.order_clause = base.order_clause;
+    let base = resolve_window(&reference, clause)?;
+    merged.partition_clause = base.partition_clause;
+    if merged.order_clause.is_empty() {
+        merged.order_clause = base.order_clause;
     }
-    Ok(whole)
+    Ok(merged)
 }

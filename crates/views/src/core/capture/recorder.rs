@@ -2,8 +2,10 @@
 
 use postgres_protocol::escape::escape_literal;
 
-use super::{NEW, OLD, Segment, TRANSACTION, TransitionTable, changes, segment};
-use crate::core::expression::quoted;
+use super::{
+    NEW_ROWS, OLD_ROWS, Segment, TRANSACTION, TransitionTable, changes_table, segment_table,
+};
+use crate::core::expression::quote_identifier;
 use crate::core::sql::WEIGHT;
 
 /// The columns of a table that are recorded.
@@ -17,12 +19,12 @@ pub struct Recorder {
 
 impl Recorder {
     /// The INSERT that records the rows of transition tables.
-    pub fn record(&self, into: Segment, sources: &[TransitionTable]) -> String {
-        let names: String = self.each(|name| format!(", {name}")).collect();
-        let selects: Vec<String> = sources.iter().map(|from| self.rows_of(from)).collect();
+    pub fn insert_statement(&self, into: Segment, sources: &[TransitionTable]) -> String {
+        let names: String = self.map_columns(|name| format!(", {name}")).collect();
+        let selects: Vec<String> = sources.iter().map(|from| self.select_rows(from)).collect();
         format!(
             "INSERT INTO {} ({TRANSACTION}, {WEIGHT}{names}) {}",
-            segment(self.id, into),
+            segment_table(self.id, into),
             selects.join(" UNION ALL ")
         )
     }
@@ -31,8 +33,9 @@ impl Recorder {
     /// on the other. It runs with the rights of its owner, and no name in it is resolved by a
     /// writer's search path.
     pub(crate) fn create_function(&self, into: Segment, size_max: u64) -> String {
-        let table = segment(self.id, into);
-        let (fits_new, fits_old) = (self.fits(NEW.name), self.fits(OLD.name));
+        let table = segment_table(self.id, into);
+        let (fits_new, fits_old) =
+            (self.types_match_condition(NEW_ROWS.name), self.types_match_condition(OLD_ROWS.name));
         let body = format!(
             "BEGIN\n\
              IF pg_catalog.pg_relation_size('{table}') > {size_max} THEN\n\
@@ -49,38 +52,38 @@ impl Recorder {
              RETURN NULL;\n\
              END",
             size_max = size_max.min(u64::MAX >> 1),
-            insert = self.record(into, &[NEW]),
-            untouched = self.untouched(),
-            update = self.record(into, &[OLD, NEW]),
-            delete = self.record(into, &[OLD]),
+            insert = self.insert_statement(into, &[NEW_ROWS]),
+            untouched = self.unchanged_condition(),
+            update = self.insert_statement(into, &[OLD_ROWS, NEW_ROWS]),
+            delete = self.insert_statement(into, &[OLD_ROWS]),
         );
         format!(
             "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER \
              SET search_path = pg_catalog, pg_temp AS {}",
-            super::function(self.id),
+            super::trigger_function(self.id),
             escape_literal(&body)
         )
     }
 
     /// Condition that the columns have the recorded types. Checked first: the INSERT could not be
     /// planned with others.
-    pub fn fits(&self, table: &str) -> String {
+    pub(crate) fn types_match_condition(&self, table: &str) -> String {
         let columns = self.columns.iter();
-        let each: Vec<String> = columns
+        let conditions: Vec<String> = columns
             .map(|(name, type_oid)| {
                 format!(
                     "pg_catalog.pg_typeof(r.{}) OPERATOR(pg_catalog.=) {type_oid}::pg_catalog.regtype",
-                    quoted(name)
+                    quote_identifier(name)
                 )
             })
             .collect();
-        if each.is_empty() {
+        if conditions.is_empty() {
             "true".to_owned()
         } else {
             format!(
                 "coalesce((SELECT {} FROM {} LIMIT 1), true)",
-                each.join(" AND "),
-                self.with_fallback(table)
+                conditions.join(" AND "),
+                self.rows_with_null_fallback(table)
             )
         }
     }
@@ -88,45 +91,45 @@ impl Recorder {
     /// Whether an UPDATE left the columns as they were, byte by byte. Both transition tables have
     /// their rows in one order; where they had not, rows would differ and nothing would be left
     /// out. The first two tell most statements apart, and FULL is never a loop in a loop.
-    pub(crate) fn untouched(&self) -> String {
-        let list: Vec<String> = self.each(|name| format!("r.{name}")).collect();
+    pub(crate) fn unchanged_condition(&self) -> String {
+        let list: Vec<String> = self.map_columns(|name| format!("r.{name}")).collect();
         let row = format!("ROW({})", list.join(", "));
-        let first =
-            |table: &str| format!("(SELECT {row} FROM {} LIMIT 1)", self.with_fallback(table));
-        let all = |table: &str| {
+        let first_row = |table: &str| {
+            format!("(SELECT {row} FROM {} LIMIT 1)", self.rows_with_null_fallback(table))
+        };
+        let numbered_rows = |table: &str| {
             format!(
                 "(SELECT pg_catalog.row_number() OVER () AS place, {row} AS kept FROM {})",
-                self.with_fallback(table)
+                self.rows_with_null_fallback(table)
             )
         };
         format!(
             "{} OPERATOR(pg_catalog.*=) {} AND NOT EXISTS (SELECT FROM {} AS o FULL JOIN {} AS n USING (place) \
              WHERE (o.kept OPERATOR(pg_catalog.*=) n.kept) IS NOT TRUE)",
-            first(OLD.name),
-            first(NEW.name),
-            all(OLD.name),
-            all(NEW.name)
+            first_row(OLD_ROWS.name),
+            first_row(NEW_ROWS.name),
+            numbered_rows(OLD_ROWS.name),
+            numbered_rows(NEW_ROWS.name)
         )
     }
 
     /// The rows of a transition table. A column that the table no longer has resolves to the outer
     /// null.
-    fn rows_of(&self, source: &TransitionTable) -> String {
+    fn select_rows(&self, source: &TransitionTable) -> String {
         let TransitionTable { name, weight } = source;
-        let list: String = self.each(|name| format!(", r.{name}")).collect();
+        let list: String = self.map_columns(|name| format!(", r.{name}")).collect();
         format!(
             "SELECT pg_catalog.pg_current_xact_id(), {weight}{list} FROM {}",
-            self.with_fallback(name)
+            self.rows_with_null_fallback(name)
         )
     }
 
-    fn with_fallback(&self, table: &str) -> String {
+    fn rows_with_null_fallback(&self, table: &str) -> String {
         // Nulls are typed by the column that receives them: types may be renamed.
-        let of = changes(self.id);
-        let nulls: Vec<String> = self
-            .each(|name| format!("(NULL::{of}).{name} AS {name}"))
-            .collect();
-        let names: Vec<String> = self.each(str::to_owned).collect();
+        let table_name = changes_table(self.id);
+        let nulls: Vec<String> =
+            self.map_columns(|name| format!("(NULL::{table_name}).{name} AS {name}")).collect();
+        let names: Vec<String> = self.map_columns(str::to_owned).collect();
         format!(
             "(SELECT {}) AS f CROSS JOIN LATERAL (SELECT {} FROM {table}) AS r",
             nulls.join(", "),
@@ -135,7 +138,7 @@ impl Recorder {
     }
 
     /// Formats each column's quoted name.
-    fn each(&self, of: impl Fn(&str) -> String) -> impl Iterator<Item = String> {
-        self.columns.iter().map(move |(name, _)| of(&quoted(name)))
+    fn map_columns(&self, format_name: impl Fn(&str) -> String) -> impl Iterator<Item = String> {
+        self.columns.iter().map(move |(name, _)| format_name(&quote_identifier(name)))
     }
 }

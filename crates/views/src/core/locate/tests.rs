@@ -5,7 +5,7 @@ use super::*;
 /// What stands in `written` where `marked` stands in `resolved`.
 fn check(resolved: &str, marked: &str, written: &str, expected: Option<&str>) {
     let position = resolved.find(marked).unwrap() + 1;
-    let found = locate(resolved, position, written);
+    let found = locate_position(resolved, position, written);
     let expected = expected.map(|expected| written.find(expected).unwrap() + 1);
     assert_eq!(found, expected, "{resolved}: {marked}");
 }
@@ -28,12 +28,7 @@ fn a_repeated_word_is_located_by_its_occurrence() {
 #[test]
 fn column_names_added_by_the_server_are_ignored() {
     let resolved = "SELECT 'é'::text, random() AS random FROM t";
-    check(
-        resolved,
-        "random()",
-        "select 'é', random() from t",
-        Some("random()"),
-    );
+    check(resolved, "random()", "select 'é', random() from t", Some("random()"));
 }
 
 #[test]
@@ -46,31 +41,21 @@ fn a_bracket_is_located_by_its_content() {
 #[test]
 fn a_schema_need_not_have_been_written() {
     let resolved = "SELECT public.reads() AS reads FROM public.t";
-    check(
-        resolved,
-        "public.reads",
-        "select reads() as reads from t",
-        Some("reads()"),
-    );
+    check(resolved, "public.reads", "select reads() as reads from t", Some("reads()"));
 }
 
 #[test]
 fn an_ambiguous_position_is_none() {
-    check(
-        "SELECT random() AS random FROM t",
-        "random()",
-        "select random() random from t",
-        None,
-    );
-    assert_eq!(locate("SELECT 1", 4, "select 1"), None);
-    assert_eq!(locate("SELECT 'open", 1, "select 1"), None);
+    check("SELECT random() AS random FROM t", "random()", "select random() random from t", None);
+    assert_eq!(locate_position("SELECT 1", 4, "select 1"), None);
+    assert_eq!(locate_position("SELECT 'open", 1, "select 1"), None);
 }
 
 #[test]
 fn a_call_is_a_name_with_arguments() {
     let query = "SELECT now AS now, pg_catalog.now() AS later, now() FROM t";
-    assert_eq!(call_of(query, "now"), Some(31));
-    assert_eq!(call_of(query, "random"), None);
+    assert_eq!(find_call(query, "now"), Some(31));
+    assert_eq!(find_call(query, "random"), None);
 }
 
 #[test]
@@ -81,13 +66,13 @@ fn the_clock_is_found_where_it_is_called() {
         "SELECT pg_catalog.transaction_timestamp () AS a",
         "SELECT LOCALTIME(3)",
     ] {
-        assert!(names_clock(query), "{query}");
+        assert!(calls_clock(query), "{query}");
     }
     for query in [
         "SELECT now FROM t",
         "SELECT 'now()', 'current_date'",
         "SELECT \"current_date\" FROM t AS now -- now()",
     ] {
-        assert!(!names_clock(query), "{query}");
+        assert!(!calls_clock(query), "{query}");
     }
 }

@@ -20,7 +20,7 @@ fn facts() -> Facts {
     let relations = TABLES.iter().enumerate().map(|(place, (name, columns))| {
         let relation = Relation {
             columns: columns.iter().map(|name| (*name).to_owned()).collect(),
-            computed: BTreeMap::new(),
+            virtual_columns: BTreeMap::new(),
             not_null: BTreeSet::new(),
             exact: BTreeSet::new(),
             kind: RelationKind::Table(place),
@@ -41,8 +41,8 @@ fn tables(indexed: &[(&str, &str)]) -> BTreeMap<usize, TableFacts> {
         let indexes = indexed.iter().filter(|(table, _)| table == name);
         let facts = TableFacts {
             is_small: *name == "regions",
-            indexed: indexes.map(|(_, column)| (*column).to_owned()).collect(),
-            texts: BTreeSet::from(["name".to_owned()]),
+            indexed_columns: indexes.map(|(_, column)| (*column).to_owned()).collect(),
+            text_indexed_columns: BTreeSet::from(["name".to_owned()]),
         };
         (place, facts)
     });
@@ -63,17 +63,14 @@ fn check(sql: &str, indexed: &[(&str, &str)], expected: Expect) {
                     asked.extend(keys.iter().map(|(_, key)| key));
                 }
             }
-            StageInput {
-                input: &stage.input,
-                asked,
-            }
+            StageInput { input: &stage.input, recomputed_keys: asked }
         })
         .collect();
     let name = |table: &usize| TABLES[*table].0;
-    let found = missing(&stages, &tables(indexed)).into_iter().map(|one| {
-        let changed: Vec<&str> = one.changed.iter().map(name).collect();
-        let asked = if one.is_asked { " groups" } else { "" };
-        let clock = if one.has_clock { " the clock" } else { "" };
+    let found = find_missing_indexes(&stages, &tables(indexed)).into_iter().map(|one| {
+        let changed: Vec<&str> = one.changed_tables.iter().map(name).collect();
+        let asked = if one.is_for_recomputation { " groups" } else { "" };
+        let clock = if one.is_for_clock { " the clock" } else { "" };
         format!(
             "{} ({}): {}{asked}{clock}\n",
             name(&one.table),
@@ -139,12 +136,8 @@ fn one_index_that_begins_with_a_column_is_enough() {
     // In a ring of joins a table is reached from either side.
     let ring = "SELECT l.amount FROM public.lines AS l, public.orders AS o, public.customers AS c \
                 WHERE (l.order_id = o.id) AND (o.customer = c.id) AND (l.part = c.id)";
-    let indexed = [
-        ("lines", "order_id"),
-        ("orders", "id"),
-        ("orders", "customer"),
-        ("customers", "id"),
-    ];
+    let indexed =
+        [("lines", "order_id"), ("orders", "id"), ("orders", "customer"), ("customers", "id")];
     check(ring, &indexed, expect![[""]]);
 }
 
@@ -250,15 +243,7 @@ fn inputs_of_a_union_are_not_joined_with_each_other() {
         lines (part): customers
     "#]],
     );
-    check(
-        union,
-        &[
-            ("customers", "id"),
-            ("orders", "customer"),
-            ("lines", "part"),
-        ],
-        expect![[""]],
-    );
+    check(union, &[("customers", "id"), ("orders", "customer"), ("lines", "part")], expect![[""]]);
 }
 
 #[test]
@@ -324,11 +309,7 @@ fn what_is_compared_with_the_clock_is_looked_up_as_time_passes() {
         "#]],
     );
     // Nothing but a column has an index here.
-    check(
-        "SELECT id FROM public.orders WHERE day + 1 > CURRENT_DATE",
-        &[],
-        expect![[""]],
-    );
+    check("SELECT id FROM public.orders WHERE day + 1 > CURRENT_DATE", &[], expect![[""]]);
 }
 
 #[test]

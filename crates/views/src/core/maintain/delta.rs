@@ -1,7 +1,7 @@
 //! Changes of a stage's input, as SQL: limited in number, and merged.
 
-use crate::core::column_types::{Types, identity};
-use crate::core::expression::{ColumnId, stage_column};
+use crate::core::column_types::{Types, identity_sql};
+use crate::core::expression::{ColumnId, stage_column_name};
 use crate::core::sql::WEIGHT;
 
 /// How a statement reads changes, and what it does with its own.
@@ -18,37 +18,39 @@ pub struct Delta<'a> {
 }
 
 /// The changes before opposite ones are merged.
-const RAW: &str = "egret_raw";
+const RAW_CTE: &str = "egret_raw";
 
 impl Delta<'_> {
     /// The changes as an item of FROM; adds a common table expression if they are read twice.
-    pub(super) fn raw(&self, from: &str, with: &mut Vec<String>) -> String {
+    pub(super) fn raw_changes(&self, from: &str, ctes: &mut Vec<String>) -> String {
         match self.rows_max {
             None => format!("({from})"),
             Some(rows_max) => {
-                with.push(format!("{RAW} AS MATERIALIZED {}", self.limited(from)));
+                ctes.push(format!("{RAW_CTE} AS MATERIALIZED {}", self.limit_rows(from)));
                 // If there are too many, none is applied: a part of them would not fit the stored
                 // rows.
-                format!("(SELECT * FROM {RAW} WHERE (SELECT count(*) FROM {RAW}) <= {rows_max})")
+                format!(
+                    "(SELECT * FROM {RAW_CTE} WHERE (SELECT count(*) FROM {RAW_CTE}) <= {rows_max})"
+                )
             }
         }
     }
 
     /// The changes as a subquery, cut off at one more row than is allowed.
-    pub(super) fn limited(&self, from: &str) -> String {
+    pub(super) fn limit_rows(&self, from: &str) -> String {
         match self.rows_max {
             None => format!("({from})"),
             Some(rows_max) => {
-                let most = rows_max + 1;
-                format!("(SELECT * FROM ({from}) AS egret_every LIMIT {most})")
+                let limit = rows_max + 1;
+                format!("(SELECT * FROM ({from}) AS egret_every LIMIT {limit})")
             }
         }
     }
 
     /// Condition that [`Delta::raw`] has more rows than are allowed.
-    pub(super) fn is_raw_over(&self) -> Option<String> {
+    pub(super) fn too_many_condition(&self) -> Option<String> {
         let rows_max = self.rows_max?;
-        Some(format!("(SELECT count(*) FROM {RAW}) > {rows_max}"))
+        Some(format!("(SELECT count(*) FROM {RAW_CTE}) > {rows_max}"))
     }
 }
 
@@ -57,45 +59,45 @@ impl Delta<'_> {
 const CONDITIONS_MAX: usize = 50;
 
 /// Condition that all pairs have the same values, nulls included.
-pub(super) fn are_same(pairs: &[(String, String)]) -> String {
+pub(super) fn same_values_condition(pairs: &[(String, String)]) -> String {
     if pairs.len() > CONDITIONS_MAX {
-        let row = |of: fn(&(String, String)) -> &str| {
-            let values: Vec<&str> = pairs.iter().map(of).collect();
+        let row = |side: fn(&(String, String)) -> &str| {
+            let values: Vec<&str> = pairs.iter().map(side).collect();
             format!("ROW({})::record", values.join(", "))
         };
         return format!("{} = {}", row(|pair| &pair.0), row(|pair| &pair.1));
     }
-    let each = pairs
-        .iter()
-        .map(|(left, right)| format!("{left} IS NOT DISTINCT FROM {right}"));
-    if pairs.is_empty() {
-        "true".to_owned()
-    } else {
-        each.collect::<Vec<_>>().join(" AND ")
-    }
+    let conditions =
+        pairs.iter().map(|(left, right)| format!("{left} IS NOT DISTINCT FROM {right}"));
+    if pairs.is_empty() { "true".to_owned() } else { conditions.collect::<Vec<_>>().join(" AND ") }
 }
 
 /// Rows with equal ones merged: `from` is an item of FROM with the columns of a stage and
 /// [`WEIGHT`]. Rows of weight 0 are left out.
-pub(super) fn consolidated(types: &Types, columns: &[ColumnId], from: &str) -> String {
-    let once = once(types, columns, from, "");
-    format!("{once} HAVING sum({WEIGHT}) <> 0")
+pub(super) fn select_consolidated(types: &Types, columns: &[ColumnId], from: &str) -> String {
+    let grouped = select_grouped(types, columns, from, "");
+    format!("{grouped} HAVING sum({WEIGHT}) <> 0")
 }
 
 /// Rows with equal ones merged, and their number before in a column `rows`; rows of weight 0 are
 /// kept.
-pub(super) fn counted(types: &Types, columns: &[ColumnId], from: &str, rows: &str) -> String {
-    let once = once(types, columns, from, &format!(", count(*) AS {rows}"));
+pub(super) fn select_counted(
+    types: &Types,
+    columns: &[ColumnId],
+    from: &str,
+    rows: &str,
+) -> String {
+    let grouped = select_grouped(types, columns, from, &format!(", count(*) AS {rows}"));
     // Without rows there must be no group.
-    format!("{once} HAVING count(*) > 0")
+    format!("{grouped} HAVING count(*) > 0")
 }
 
-fn once(types: &Types, columns: &[ColumnId], from: &str, others: &str) -> String {
+fn select_grouped(types: &Types, columns: &[ColumnId], from: &str, others: &str) -> String {
     let mut list = Vec::new();
     let mut keys = Vec::new();
     for column in columns {
-        let name = stage_column(*column);
-        let identity = identity(types, *column, &name);
+        let name = stage_column_name(*column);
+        let identity = identity_sql(types, *column, &name);
         if types[column].is_exact {
             list.push(name)
         } else {
@@ -104,13 +106,7 @@ fn once(types: &Types, columns: &[ColumnId], from: &str, others: &str) -> String
         keys.push(identity);
     }
     list.push(format!("sum({WEIGHT})::bigint AS {WEIGHT}"));
-    let group = if keys.is_empty() {
-        String::new()
-    } else {
-        format!(" GROUP BY {}", keys.join(", "))
-    };
-    format!(
-        "SELECT {}{others} FROM {from} AS egret_all{group}",
-        list.join(", ")
-    )
+    let group =
+        if keys.is_empty() { String::new() } else { format!(" GROUP BY {}", keys.join(", ")) };
+    format!("SELECT {}{others} FROM {from} AS egret_all{group}", list.join(", "))
 }

@@ -6,17 +6,17 @@
 
 use std::collections::BTreeSet;
 
-use super::delta::{Delta, consolidated};
-use super::key::{HASH, Key};
+use super::delta::{Delta, select_consolidated};
+use super::key::{HASH_COLUMN, Key};
 use super::rows::RowStage;
 use super::statement::Statement;
-use super::table::COUNT;
+use super::table::COUNT_COLUMN;
 use crate::core::column_types::Types;
-use crate::core::expression::{ColumnId, Expression, Names, stage_column};
-use crate::core::sql::{Block, WEIGHT, each, union};
+use crate::core::expression::{ColumnId, Expression, Names, stage_column_name};
+use crate::core::sql::{Block, WEIGHT, select_repeated_rows, union_all};
 
 /// Common table expression of the partitions with changes.
-const TOUCHED: &str = "egret_touched";
+const CHANGED_PARTITIONS: &str = "egret_touched";
 
 /// A stage of rows with window functions.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub struct WindowStage {
     pub rows: RowStage,
     /// The PARTITION BY expressions, over the stage's input.
     pub keys: Vec<Expression>,
-    by: Key,
+    partition_key: Key,
     /// Columns and calls of the window functions.
     pub windows: Vec<(ColumnId, Expression)>,
     filter: Option<Expression>,
@@ -36,29 +36,23 @@ impl WindowStage {
     pub fn new(
         name: &str,
         key: Option<Vec<ColumnId>>,
-        by: Vec<ColumnId>,
+        partition_columns: Vec<ColumnId>,
         windows: Vec<(ColumnId, Expression)>,
         filter: Option<Expression>,
         columns: &[ColumnId],
         types: &Types,
     ) -> Self {
         let mut rows = RowStage::new(name, columns, key, types);
-        let keys = by.iter().map(|id| Expression::column(*id)).collect();
-        let by = Key::new(by, types);
-        if !by.columns.is_empty() {
-            rows.table.also_indexed = Some(if by.is_hashed {
-                format!("({})", by.hash_index())
+        let keys = partition_columns.iter().map(|id| Expression::column(*id)).collect();
+        let partition_key = Key::new(partition_columns, types);
+        if !partition_key.columns.is_empty() {
+            rows.table.second_index = Some(if partition_key.is_hashed {
+                format!("({})", partition_key.index_expressions())
             } else {
-                by.hash_index()
+                partition_key.index_expressions()
             });
         }
-        Self {
-            rows,
-            keys,
-            by,
-            windows,
-            filter,
-        }
+        Self { rows, keys, partition_key, windows, filter }
     }
 
     /// Maintains the table. `changes` are those of the input's rows, `now` its current rows.
@@ -66,64 +60,60 @@ impl WindowStage {
         &self,
         types: &Types,
         changes: &[Block],
-        now: &[Block],
+        current_rows: &[Block],
         delta: &Delta<'_>,
     ) -> Statement {
         let table = &self.rows.table;
-        let list = names(&self.rows.columns);
-        let of = |row: &str| {
-            let same = self.by.same_as_hashed(types, row, "t");
-            format!(" WHERE EXISTS (SELECT FROM {TOUCHED} AS t WHERE {same})")
+        let list = column_list(&self.rows.columns);
+        let in_changed_partitions = |row: &str| {
+            let same_key = self.partition_key.same_key_as_hashed_condition(types, row, "t");
+            format!(" WHERE EXISTS (SELECT FROM {CHANGED_PARTITIONS} AS t WHERE {same_key})")
         };
-        let now = self.computed(now, &of("a"));
-        let count = table.count.map_or("1".to_owned(), |_| format!("s.{COUNT}"));
-        let kept: Vec<String> = self
-            .rows
-            .columns
-            .iter()
-            .map(|id| format!("s.{}", stage_column(*id)))
-            .collect();
+        let current_sql = self.select_stored(current_rows, &in_changed_partitions("a"));
+        let count = table.count_column.map_or("1".to_owned(), |_| format!("s.{COUNT_COLUMN}"));
+        let stored_columns: Vec<String> =
+            self.rows.columns.iter().map(|id| format!("s.{}", stage_column_name(*id))).collect();
         let from = format!(
-            "SELECT {list}, 1::bigint AS {WEIGHT} FROM ({now}) AS egret_now \
+            "SELECT {list}, 1::bigint AS {WEIGHT} FROM ({current_sql}) AS egret_now \
              UNION ALL SELECT {}, -{count} FROM {} AS s{}",
-            kept.join(", "),
+            stored_columns.join(", "),
             table.name,
-            of("s"),
+            in_changed_partitions("s"),
         );
-        let differing = Delta {
+        let row_delta = Delta {
             is_consolidated: false,
             // Those of whole partitions are not known.
             expected: 0,
             ..*delta
         };
-        let mut statement = self.rows.apply(types, &from, &differing);
-        statement.with.insert(0, self.touched(types, changes));
+        let mut statement = self.rows.apply(types, &from, &row_delta);
+        statement.ctes.insert(0, self.changed_partitions_cte(types, changes));
         statement
     }
 
-    fn touched(&self, types: &Types, changes: &[Block]) -> String {
-        let read = self.read();
-        let changes = format!("({})", union(changes, &read));
-        let changes = consolidated(types, &read, &changes);
-        let mut list = self.by.names();
+    fn changed_partitions_cte(&self, types: &Types, changes: &[Block]) -> String {
+        let input_columns = self.input_columns();
+        let changes = format!("({})", union_all(changes, &input_columns));
+        let changes = select_consolidated(types, &input_columns, &changes);
+        let mut list = self.partition_key.column_names();
         let group = if list.is_empty() {
             " LIMIT 1".to_owned()
         } else {
             format!(" GROUP BY {}", list.join(", "))
         };
-        if self.by.is_hashed {
-            list.push(format!("{} AS {HASH}", self.by.hash("d")));
+        if self.partition_key.is_hashed {
+            list.push(format!("{} AS {HASH_COLUMN}", self.partition_key.hash_sql("d")));
         }
         format!(
-            "{TOUCHED} AS MATERIALIZED (SELECT {} FROM ({changes}) AS d{group})",
+            "{CHANGED_PARTITIONS} AS MATERIALIZED (SELECT {} FROM ({changes}) AS d{group})",
             list.join(", ")
         )
     }
 
     /// The input columns that are needed.
-    fn read(&self) -> Vec<ColumnId> {
-        read(
-            &self.by.columns,
+    fn input_columns(&self) -> Vec<ColumnId> {
+        input_columns(
+            &self.partition_key.columns,
             &self.windows,
             self.filter.as_ref(),
             &self.rows.columns,
@@ -131,76 +121,74 @@ impl WindowStage {
     }
 
     /// A SELECT of the rows to store, for input rows that satisfy a condition, or for all.
-    fn computed(&self, blocks: &[Block], condition: &str) -> String {
-        let computed = computed(blocks, &self.read(), &self.windows, condition);
+    fn select_stored(&self, blocks: &[Block], condition: &str) -> String {
+        let computed = select_with_windows(blocks, &self.input_columns(), &self.windows, condition);
         match &self.filter {
             None => computed,
             Some(filter) => {
-                let inner: Names = self
+                let inner_names: Names = self
                     .windows
                     .iter()
                     .map(|(id, _)| *id)
-                    .chain(self.read())
-                    .map(|id| (id, format!("w.{}", stage_column(id))))
+                    .chain(self.input_columns())
+                    .map(|id| (id, format!("w.{}", stage_column_name(id))))
                     .collect();
                 format!(
                     "SELECT {} FROM ({computed}) AS w WHERE {}",
-                    names(&self.rows.columns),
-                    filter.sql(&inner)
+                    column_list(&self.rows.columns),
+                    filter.to_sql(&inner_names)
                 )
             }
         }
     }
 
     /// Makes the table equal to `now`, whatever it contains.
-    pub fn rebuild(&self, types: &Types, now: &[Block], sink: Option<&str>) -> Statement {
-        let list = names(&self.rows.columns);
-        let now = self.computed(now, "");
-        let now = format!("SELECT {list}, 1::bigint AS {WEIGHT} FROM ({now}) AS egret_now");
-        self.rows.rebuild(types, &now, sink)
+    pub fn rebuild(&self, types: &Types, current_rows: &[Block], sink: Option<&str>) -> Statement {
+        let list = column_list(&self.rows.columns);
+        let current_sql = self.select_stored(current_rows, "");
+        let new_rows =
+            format!("SELECT {list}, 1::bigint AS {WEIGHT} FROM ({current_sql}) AS egret_now");
+        self.rows.rebuild(types, &new_rows, sink)
     }
 }
 
-fn names(columns: &[ColumnId]) -> String {
-    let names: Vec<String> = columns.iter().map(|id| stage_column(*id)).collect();
+fn column_list(columns: &[ColumnId]) -> String {
+    let names: Vec<String> = columns.iter().map(|id| stage_column_name(*id)).collect();
     names.join(", ")
 }
 
 /// The input columns that a stage of partitions needs.
-pub fn read(
-    by: &[ColumnId],
+pub(crate) fn input_columns(
+    partition_columns: &[ColumnId],
     windows: &[(ColumnId, Expression)],
     filter: Option<&Expression>,
     columns: &[ColumnId],
 ) -> Vec<ColumnId> {
-    let of_windows = windows.iter().flat_map(|(_, call)| call.columns());
-    let of_filter = filter.into_iter().flat_map(Expression::columns);
-    let kept = columns.iter().chain(by).copied();
-    let all: BTreeSet<ColumnId> = kept.chain(of_windows).chain(of_filter).collect();
+    let window_columns = windows.iter().flat_map(|(_, call)| call.columns());
+    let filter_columns = filter.into_iter().flat_map(Expression::columns);
+    let stored_columns = columns.iter().chain(partition_columns).copied();
+    let used_columns: BTreeSet<ColumnId> =
+        stored_columns.chain(window_columns).chain(filter_columns).collect();
     let is_read = |id: &ColumnId| !windows.iter().any(|(window, _)| window == id);
-    all.into_iter().filter(is_read).collect()
+    used_columns.into_iter().filter(is_read).collect()
 }
 
 /// A SELECT of rows, repeated by their weights, with the window functions over them.
-pub fn computed(
+pub(crate) fn select_with_windows(
     blocks: &[Block],
-    read: &[ColumnId],
+    input_columns: &[ColumnId],
     windows: &[(ColumnId, Expression)],
     condition: &str,
 ) -> String {
-    let rows = each(blocks, |block| {
-        let columns = read.iter();
-        columns
-            .map(|id| format!("{} AS {}", block.names()[id], stage_column(*id)))
-            .collect()
+    let rows = select_repeated_rows(blocks, |block| {
+        let columns = input_columns.iter();
+        columns.map(|id| format!("{} AS {}", block.names()[id], stage_column_name(*id))).collect()
     });
-    let inner: Names = read
-        .iter()
-        .map(|id| (*id, format!("a.{}", stage_column(*id))))
-        .collect();
-    let mut list: Vec<String> = inner.values().cloned().collect();
+    let inner_names: Names =
+        input_columns.iter().map(|id| (*id, format!("a.{}", stage_column_name(*id)))).collect();
+    let mut list: Vec<String> = inner_names.values().cloned().collect();
     for (id, call) in windows {
-        list.push(format!("{} AS {}", call.sql(&inner), stage_column(*id)));
+        list.push(format!("{} AS {}", call.to_sql(&inner_names), stage_column_name(*id)));
     }
     format!("SELECT {} FROM ({rows}) AS a{condition}", list.join(", "))
 }

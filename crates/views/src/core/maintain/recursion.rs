@@ -31,14 +31,14 @@
 use std::collections::BTreeMap;
 
 use super::delta::Delta;
-use super::key::HASH;
+use super::key::HASH_COLUMN;
 use super::rows::RowStage;
 use super::statement::Statement;
-use super::table::COUNT;
+use super::table::COUNT_COLUMN;
 use crate::core::analyse::equalities;
 use crate::core::column_types::Types;
-use crate::core::expression::{ColumnId, Expression, column_of_stage, stage_column};
-use crate::core::sql::{Block, Generator, SourceSql, WEIGHT, union};
+use crate::core::expression::{ColumnId, Expression, parse_stage_column, stage_column_name};
+use crate::core::sql::{Block, Generator, SourceSql, WEIGHT, union_all};
 use crate::core::tree::{Node, Source};
 
 /// Common table expression of the rows that the recursion has reached.
@@ -48,7 +48,7 @@ const REACHED: &str = "egret_reached";
 const WORKING: &str = "egret_working";
 
 /// Types whose values always fit into an index entry.
-const SHORT: [&str; 8] = [
+const SHORT_TYPES: [&str; 8] = [
     "smallint",
     "integer",
     "bigint",
@@ -64,18 +64,18 @@ const SHORT: [&str; 8] = [
 pub struct RecursionStage {
     /// The stored rows, with their table.
     pub rows: RowStage,
-    how: RecursionMode,
+    mode: RecursionMode,
 }
 
 /// How the rows of a recursion are maintained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecursionMode {
     /// UNION ALL: a row is there as often as it is derived.
-    Each,
+    UnionAll,
     /// UNION: a row is there once.
-    Once,
+    Union,
     /// UNION with equal values that look different: the stage is recomputed.
-    Anew,
+    Recompute,
 }
 
 /// Operators of a recursion, and all sources including the stage itself.
@@ -91,44 +91,44 @@ impl RecursionStage {
         types: &Types,
     ) -> Self {
         let are_exact = columns.iter().all(|id| types[id].is_exact);
-        let how = match (is_all, are_exact) {
-            (true, _) => RecursionMode::Each,
-            (false, true) => RecursionMode::Once,
-            (false, false) => RecursionMode::Anew,
+        let mode = match (is_all, are_exact) {
+            (true, _) => RecursionMode::UnionAll,
+            (false, true) => RecursionMode::Union,
+            (false, false) => RecursionMode::Recompute,
         };
         let mut rows = RowStage::new(name, columns, None, types);
-        rows.is_once = how == RecursionMode::Once;
+        rows.shows_rows_once = mode == RecursionMode::Union;
         let is_short = |id: &ColumnId| {
-            let found = types.get(id);
-            found.is_some_and(|found| SHORT.contains(&found.sql.as_str()))
+            let column_type = types.get(id);
+            column_type.is_some_and(|found| SHORT_TYPES.contains(&found.sql.as_str()))
         };
-        let looked_up = looked_up(input).into_iter().find(is_short);
-        rows.table.also_indexed = looked_up.map(stage_column);
-        Self { rows, how }
+        let lookup_column = lookup_columns(input).into_iter().find(is_short);
+        rows.table.second_index = lookup_column.map(stage_column_name);
+        Self { rows, mode }
     }
 
     /// The column with the number of copies of a row; none if each row is there once.
-    pub fn count(&self) -> Option<&'static str> {
-        (self.how == RecursionMode::Each).then_some(COUNT)
+    pub(crate) fn count_column(&self) -> Option<&'static str> {
+        (self.mode == RecursionMode::UnionAll).then_some(COUNT_COLUMN)
     }
 
     /// Whether the stage is recomputed after each change.
-    pub(crate) fn is_anew(&self) -> bool {
-        self.how == RecursionMode::Anew
+    pub(crate) fn is_recomputed(&self) -> bool {
+        self.mode == RecursionMode::Recompute
     }
 
     /// Description of the maintenance, for explanations.
-    pub fn keeps(&self) -> &'static str {
-        match self.how {
-            RecursionMode::Each => {
+    pub(crate) fn describe_maintenance(&self) -> &'static str {
+        match self.mode {
+            RecursionMode::UnionAll => {
                 "rows of a recursion, each distinct one stored once with a count: updated \
                  incrementally"
             }
-            RecursionMode::Once => {
+            RecursionMode::Union => {
                 "rows of a recursion, each with the number of its derivations: updated \
                  incrementally"
             }
-            RecursionMode::Anew => {
+            RecursionMode::Recompute => {
                 "rows of a recursion, recomputed on each change: equal values may look different"
             }
         }
@@ -136,21 +136,21 @@ impl RecursionStage {
 
     /// The sources, with the stage itself read from an item of FROM, and a column of it as the
     /// weight.
-    pub fn reading(
+    pub(crate) fn with_recursion_source(
         &self,
         sources: &BTreeMap<Source, SourceSql>,
         rows: &str,
         count: Option<&'static str>,
     ) -> BTreeMap<Source, SourceSql> {
         let mut sources = sources.clone();
-        let itself = SourceSql {
+        let recursion = SourceSql {
             rows: rows.to_owned(),
             changes: None,
-            expected: 0,
+            expected_changes: 0,
             is_consolidated: false,
-            count,
+            count_column: count,
         };
-        sources.insert(Source::Itself, itself);
+        sources.insert(Source::Recursion, recursion);
         sources
     }
 
@@ -163,145 +163,147 @@ impl RecursionStage {
         changes: &[Block],
         delta: &Delta<'_>,
     ) -> Statement {
-        let differing = Delta {
+        let row_delta = Delta {
             is_consolidated: false,
             // The number of derived changes is not known.
             expected: 0,
             ..*delta
         };
-        let turned = union(changes, &self.rows.columns);
-        match self.how {
-            RecursionMode::Each => {
-                let from = self.multiplied(types, (input, sources), &turned);
-                self.rows.apply(types, &from, &differing)
+        let input_changes = union_all(changes, &self.rows.columns);
+        match self.mode {
+            RecursionMode::UnionAll => {
+                let from = self.select_weighted_closure(types, (input, sources), &input_changes);
+                self.rows.apply(types, &from, &row_delta)
             }
-            RecursionMode::Once => self.counted(types, (input, sources), &turned, &differing),
-            RecursionMode::Anew => self.rebuild(types, (input, sources), delta.sink),
+            RecursionMode::Union => {
+                self.apply_counted(types, (input, sources), &input_changes, &row_delta)
+            }
+            RecursionMode::Recompute => self.rebuild(types, (input, sources), delta.sink),
         }
     }
 
     /// Rows with weights, and all rows derived from them.
-    fn multiplied(
+    fn select_weighted_closure(
         &self,
         types: &Types,
         (input, sources): RecursionInput<'_>,
-        first: &str,
+        initial_rows: &str,
     ) -> String {
-        let sources = self.reading(sources, WORKING, Some(WEIGHT));
-        let step = self.union(&Generator::new(&sources).rows(&side(input, 1)));
-        let list = format!("{}, d.{WEIGHT}::bigint AS {WEIGHT}", self.typed(types));
+        let sources = self.with_recursion_source(sources, WORKING, Some(WEIGHT));
+        let step = self.union_blocks(&Generator::new(&sources).rows(&recursion_side(input, 1)));
+        let list = format!("{}, d.{WEIGHT}::bigint AS {WEIGHT}", self.typed_columns(types));
         format!(
-            "SELECT {}, {WEIGHT} FROM (WITH RECURSIVE {REACHED} AS (SELECT {list} FROM ({first}) AS d UNION ALL \
+            "SELECT {}, {WEIGHT} FROM (WITH RECURSIVE {REACHED} AS (SELECT {list} FROM ({initial_rows}) AS d UNION ALL \
              SELECT {list} FROM (WITH {WORKING} AS (SELECT * FROM {REACHED}) {step}) AS d) SELECT * FROM {REACHED}) AS egret_multiplied",
-            self.rows.list(""),
+            self.rows.column_list(""),
         )
     }
 
     /// Rows and all rows derived from them, each once. Only rows `d` that satisfy `condition` are
     /// included.
-    fn closed(
+    fn select_closure(
         &self,
         types: &Types,
         (input, sources): RecursionInput<'_>,
-        first: &str,
+        initial_rows: &str,
         condition: &str,
     ) -> String {
-        let sources = self.reading(sources, WORKING, None);
-        let step = self.union(&Generator::new(&sources).rows(&side(input, 1)));
-        let typed = self.typed(types);
+        let sources = self.with_recursion_source(sources, WORKING, None);
+        let step = self.union_blocks(&Generator::new(&sources).rows(&recursion_side(input, 1)));
+        let typed = self.typed_columns(types);
         format!(
-            "WITH RECURSIVE {REACHED} AS (SELECT {typed} FROM ({first}) AS d{condition} UNION \
+            "WITH RECURSIVE {REACHED} AS (SELECT {typed} FROM ({initial_rows}) AS d{condition} UNION \
              SELECT {typed} FROM (WITH {WORKING} AS (SELECT * FROM {REACHED}) {step}) AS d{condition}) SELECT * FROM {REACHED}"
         )
     }
 
     /// Maintains the counts of a UNION, as the module describes.
-    fn counted(
+    fn apply_counted(
         &self,
         types: &Types,
-        read: RecursionInput<'_>,
-        turned: &str,
+        recursion_input: RecursionInput<'_>,
+        input_changes: &str,
         delta: &Delta<'_>,
     ) -> Statement {
-        let (input, sources) = read;
-        let (list, table) = (self.rows.list(""), &self.rows.table.name);
-        let of_gone = self.step_of(read, "egret_gone");
-        let of_back = self.step_of(read, "egret_back");
-        let kept = format!(
-            "s.{HASH} = {} AND {}",
-            self.rows.hash(types, "d."),
-            self.rows.same(types)
+        let (input, sources) = recursion_input;
+        let (list, table) = (self.rows.column_list(""), &self.rows.table.name);
+        let derived_from_gone = self.select_step(recursion_input, "egret_gone");
+        let derived_from_back = self.select_step(recursion_input, "egret_back");
+        let same_row = format!(
+            "s.{HASH_COLUMN} = {} AND {}",
+            self.rows.hash_sql(types, "d."),
+            self.rows.same_row_condition(types)
         );
-        let before = self.reading(sources, WORKING, None);
-        let before = self.union(&Generator::new(&before).rows_before(&side(input, 1)));
-        let found = format!(
-            "SELECT {}, s.{COUNT}, s.ctid AS egret_place",
-            self.rows.list("s.")
+        let old_sources = self.with_recursion_source(sources, WORKING, None);
+        let old_step =
+            self.union_blocks(&Generator::new(&old_sources).rows_before(&recursion_side(input, 1)));
+        let stored_row = format!(
+            "SELECT {}, s.{COUNT_COLUMN}, s.ctid AS egret_place",
+            self.rows.column_list("s.")
         );
         let seeds = format!(
-            "SELECT {list} FROM (SELECT {list}, {WEIGHT} FROM egret_less UNION ALL SELECT {list}, {COUNT} FROM egret_gone) AS egret_all \
+            "SELECT {list} FROM (SELECT {list}, {WEIGHT} FROM egret_less UNION ALL SELECT {list}, {COUNT_COLUMN} FROM egret_gone) AS egret_all \
              GROUP BY {list} HAVING sum({WEIGHT}) > 0"
         );
-        let is_not_left = format!(
-            " WHERE NOT EXISTS (SELECT FROM {table} AS s WHERE {kept} AND s.ctid NOT IN (SELECT egret_place FROM egret_gone))"
+        let not_left_condition = format!(
+            " WHERE NOT EXISTS (SELECT FROM {table} AS s WHERE {same_row} AND s.ctid NOT IN (SELECT egret_place FROM egret_gone))"
         );
-        let back = format!("({})", self.closed(types, read, &seeds, &is_not_left));
-        let over = |name: &str| {
-            let most = delta.rows_max?;
-            Some(format!("(SELECT count(*) FROM {name}) > {most}"))
+        let back = format!(
+            "({})",
+            self.select_closure(types, recursion_input, &seeds, &not_left_condition)
+        );
+        let exceeds_limit = |name: &str| {
+            let rows_max = delta.rows_max?;
+            Some(format!("(SELECT count(*) FROM {name}) > {rows_max}"))
         };
-        let is_over = over("egret_turned")
-            .zip(over("egret_back"))
+        let too_many_condition = exceeds_limit("egret_turned")
+            .zip(exceeds_limit("egret_back"))
             .map(|(turned, back)| format!("({turned} OR {back})"));
-        let within: String = is_over
-            .iter()
-            .map(|is_over| format!(" WHERE NOT {is_over}"))
-            .collect();
-        let with = [
-            format!("egret_turned AS MATERIALIZED {}", delta.limited(turned)),
+        let limit_condition: String =
+            too_many_condition.iter().map(|is_over| format!(" WHERE NOT {is_over}")).collect();
+        let ctes = [
+            format!("egret_turned AS MATERIALIZED {}", delta.limit_rows(input_changes)),
             format!(
                 "egret_gone AS MATERIALIZED (WITH RECURSIVE {REACHED} AS ( \
-                 {found} FROM (SELECT DISTINCT {list} FROM egret_turned WHERE {WEIGHT} < 0) AS d JOIN {table} AS s ON {kept} UNION \
-                 {found} FROM (WITH {WORKING} AS (SELECT * FROM {REACHED}) {before}) AS d JOIN {table} AS s ON {kept}) \
+                 {stored_row} FROM (SELECT DISTINCT {list} FROM egret_turned WHERE {WEIGHT} < 0) AS d JOIN {table} AS s ON {same_row} UNION \
+                 {stored_row} FROM (WITH {WORKING} AS (SELECT * FROM {REACHED}) {old_step}) AS d JOIN {table} AS s ON {same_row}) \
                  SELECT * FROM {REACHED})"
             ),
             format!(
                 "egret_less AS MATERIALIZED (SELECT {list}, {WEIGHT} FROM egret_turned \
-                 UNION ALL SELECT {list}, -{WEIGHT} FROM ({of_gone}) AS d)"
+                 UNION ALL SELECT {list}, -{WEIGHT} FROM ({derived_from_gone}) AS d)"
             ),
-            format!("egret_back AS MATERIALIZED {}", delta.limited(&back)),
+            format!("egret_back AS MATERIALIZED {}", delta.limit_rows(&back)),
         ];
         let from = format!(
-            "SELECT * FROM (SELECT {list}, {WEIGHT} FROM egret_less UNION ALL SELECT {list}, {WEIGHT} FROM ({of_back}) AS d) AS egret_more{within}"
+            "SELECT * FROM (SELECT {list}, {WEIGHT} FROM egret_less UNION ALL SELECT {list}, {WEIGHT} FROM ({derived_from_back}) AS d) AS egret_more{limit_condition}"
         );
         let mut statement = self.rows.apply(types, &from, delta);
-        statement.with.splice(0..0, with);
-        let both = statement.is_over.take().zip(is_over);
-        statement.is_over = both.map(|(first, second)| format!("{second} OR {first}"));
+        statement.ctes.splice(0..0, ctes);
+        let conditions = statement.too_many_condition.take().zip(too_many_condition);
+        statement.too_many_condition =
+            conditions.map(|(first, second)| format!("{second} OR {first}"));
         statement
     }
 
     /// The rows that one step derives from those of an item of FROM, each taken once.
-    fn step_of(&self, (input, sources): RecursionInput<'_>, rows: &str) -> String {
-        let sources = self.reading(sources, rows, None);
-        self.union(&Generator::new(&sources).rows(&side(input, 1)))
+    fn select_step(&self, (input, sources): RecursionInput<'_>, rows: &str) -> String {
+        let sources = self.with_recursion_source(sources, rows, None);
+        self.union_blocks(&Generator::new(&sources).rows(&recursion_side(input, 1)))
     }
 
-    fn union(&self, blocks: &[Block]) -> String {
-        union(blocks, &self.rows.columns)
+    fn union_blocks(&self, blocks: &[Block]) -> String {
+        union_all(blocks, &self.rows.columns)
     }
 
     /// The columns of a row `d`, cast to their types: both parts of a recursive query must have the
     /// same types.
-    fn typed(&self, types: &Types) -> String {
+    fn typed_columns(&self, types: &Types) -> String {
         let columns = self.rows.columns.iter().map(|id| {
-            let (name, found) = (stage_column(*id), &types[id]);
-            let collation: String = found
-                .collation
-                .iter()
-                .map(|name| format!(" COLLATE {name}"))
-                .collect();
-            format!("CAST(d.{name} AS {}){collation} AS {name}", found.sql)
+            let (name, column_type) = (stage_column_name(*id), &types[id]);
+            let collation: String =
+                column_type.collation.iter().map(|name| format!(" COLLATE {name}")).collect();
+            format!("CAST(d.{name} AS {}){collation} AS {name}", column_type.sql)
         });
         columns.collect::<Vec<_>>().join(", ")
     }
@@ -313,27 +315,28 @@ impl RecursionStage {
         (input, sources): RecursionInput<'_>,
         sink: Option<&str>,
     ) -> Statement {
-        let first = self.union(&Generator::new(sources).rows(&side(input, 0)));
-        let read = (input, sources);
-        let list = self.rows.list("");
-        match self.how {
-            RecursionMode::Each => {
-                let now = self.multiplied(types, read, &first);
-                self.rows.rebuild(types, &now, sink)
+        let initial_rows =
+            self.union_blocks(&Generator::new(sources).rows(&recursion_side(input, 0)));
+        let recursion_input = (input, sources);
+        let list = self.rows.column_list("");
+        match self.mode {
+            RecursionMode::UnionAll => {
+                let new_rows = self.select_weighted_closure(types, recursion_input, &initial_rows);
+                self.rows.rebuild(types, &new_rows, sink)
             }
-            RecursionMode::Once => {
-                let every = self.closed(types, read, &first, "");
-                let of_every = self.step_of(read, "egret_closed");
+            RecursionMode::Union => {
+                let closure = self.select_closure(types, recursion_input, &initial_rows, "");
+                let derived = self.select_step(recursion_input, "egret_closed");
                 let now = format!(
-                    "SELECT {list}, {WEIGHT} FROM ({first}) AS d UNION ALL SELECT {list}, {WEIGHT} FROM ({of_every}) AS d"
+                    "SELECT {list}, {WEIGHT} FROM ({initial_rows}) AS d UNION ALL SELECT {list}, {WEIGHT} FROM ({derived}) AS d"
                 );
                 let mut statement = self.rows.rebuild(types, &now, sink);
-                let every = format!("egret_closed AS MATERIALIZED ({every})");
-                statement.with.insert(0, every);
+                let closure_cte = format!("egret_closed AS MATERIALIZED ({closure})");
+                statement.ctes.insert(0, closure_cte);
                 statement
             }
-            RecursionMode::Anew => {
-                let every = self.closed(types, read, &first, "");
+            RecursionMode::Recompute => {
+                let every = self.select_closure(types, recursion_input, &initial_rows, "");
                 let now =
                     format!("SELECT {list}, 1::bigint AS {WEIGHT} FROM ({every}) AS egret_closed");
                 self.rows.rebuild(types, &now, sink)
@@ -344,38 +347,36 @@ impl RecursionStage {
 
 /// The columns of a recursion that its step equates with columns of other tables: changes of those
 /// tables are joined with the stage by these.
-fn looked_up(input: &Node) -> Vec<ColumnId> {
+fn lookup_columns(input: &Node) -> Vec<ColumnId> {
     let mut scans = Vec::new();
-    input.scans(&mut scans);
-    let itself = scans.iter().filter(|(source, _)| *source == Source::Itself);
-    let columns: Vec<&(ColumnId, String)> = itself.flat_map(|(_, columns)| *columns).collect();
+    input.collect_scans(&mut scans);
+    let recursion_scans = scans.iter().filter(|(source, _)| *source == Source::Recursion);
+    let columns: Vec<&(ColumnId, String)> =
+        recursion_scans.flat_map(|(_, columns)| *columns).collect();
     let mut conditions = Vec::new();
-    conditions_of(input, &mut conditions);
-    let sides = conditions
-        .into_iter()
-        .flat_map(equalities)
-        .flat_map(|(left, right)| [left, right]);
-    let compared = sides.filter(|side| !side.is_text).filter_map(|side| {
+    collect_conditions(input, &mut conditions);
+    let sides = conditions.into_iter().flat_map(equalities).flat_map(|(left, right)| [left, right]);
+    let lookup_columns = sides.filter(|side| !side.is_text).filter_map(|side| {
         let (_, name) = columns.iter().find(|(id, _)| Some(*id) == side.column)?;
-        column_of_stage(name)
+        parse_stage_column(name)
     });
-    compared.collect()
+    lookup_columns.collect()
 }
 
-fn conditions_of<'a>(node: &'a Node, all: &mut Vec<&'a Expression>) {
+fn collect_conditions<'a>(node: &'a Node, conditions: &mut Vec<&'a Expression>) {
     if let Node::Filter { condition, .. } | Node::Join { condition, .. } = node {
-        all.push(condition);
+        conditions.push(condition);
     }
     for input in node.inputs() {
-        conditions_of(input, all);
+        collect_conditions(input, conditions);
     }
 }
 
 /// One input of a recursion: the initial rows (0), or those derived from the stage itself (1).
-pub fn side(input: &Node, at: usize) -> Node {
+pub(crate) fn recursion_side(input: &Node, index: usize) -> Node {
     match input {
         Node::UnionAll { inputs, columns } => Node::UnionAll {
-            inputs: inputs.get(at).cloned().into_iter().collect(),
+            inputs: inputs.get(index).cloned().into_iter().collect(),
             columns: columns.clone(),
         },
         other => other.clone(),

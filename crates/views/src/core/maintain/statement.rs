@@ -9,11 +9,11 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
     /// Its common table expressions, in order.
-    pub with: Vec<String>,
+    pub ctes: Vec<String>,
     /// Condition under which there are too many changes, so that nothing is applied.
-    pub is_over: Option<String>,
+    pub too_many_condition: Option<String>,
     /// How the rows that do not fit are counted.
-    pub wrong: ConsistencyCheck,
+    pub consistency_check: ConsistencyCheck,
 }
 
 /// How a statement counts stored rows that do not fit the changes.
@@ -24,42 +24,34 @@ pub enum ConsistencyCheck {
     /// An expression over `removed`, `changed` and these aggregates of a common table expression.
     Counted {
         /// The aggregates with their names.
-        list: &'static str,
+        aggregates: &'static str,
         /// Name of the common table expression.
-        of: &'static str,
+        cte: &'static str,
         /// The expression in SQL.
-        wrong: &'static str,
+        expression: &'static str,
     },
 }
 
 impl Statement {
     /// Its SQL, with other common table expressions before its own.
-    pub fn sql(&self, before: &[String]) -> String {
-        let with: Vec<&str> = before
-            .iter()
-            .chain(&self.with)
-            .map(String::as_str)
-            .collect();
+    pub fn to_sql(&self, preceding_ctes: &[String]) -> String {
+        let ctes: Vec<&str> = preceding_ctes.iter().chain(&self.ctes).map(String::as_str).collect();
         let counts = ["added", "changed", "removed"];
         let counts = counts.map(|name| format!("(SELECT count(*) FROM egret_{name}) AS {name}"));
-        let with = with.join(", ");
+        let with = ctes.join(", ");
         let counts = counts.join(", ");
-        let wrong = |wrong: &str| match &self.is_over {
+        let checked = |wrong: &str| match &self.too_many_condition {
             None => wrong.to_owned(),
             Some(is_over) => format!("CASE WHEN {is_over} THEN -1::bigint ELSE {wrong} END"),
         };
-        match self.wrong {
+        match self.consistency_check {
             ConsistencyCheck::Rows => {
-                let wrong = wrong("(SELECT count(*) FROM egret_wrong)");
+                let wrong = checked("(SELECT count(*) FROM egret_wrong)");
                 format!("WITH {with} SELECT {counts}, {wrong} AS wrong")
             }
             // Each common table expression is counted once.
-            ConsistencyCheck::Counted {
-                list,
-                of,
-                wrong: expression,
-            } => {
-                let wrong = wrong(expression);
+            ConsistencyCheck::Counted { aggregates: list, cte: of, expression } => {
+                let wrong = checked(expression);
                 format!(
                     "WITH {with} SELECT added, changed, removed, {wrong} AS wrong FROM (SELECT {counts}, {list} FROM {of}) AS egret_seen"
                 )

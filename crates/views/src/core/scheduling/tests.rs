@@ -5,11 +5,7 @@ use egret_base::settings::ConfigDuration;
 use super::*;
 
 fn member(view: i64, reads: &[i64], schedule: Option<Schedule>) -> Member {
-    Member {
-        view,
-        reads: reads.to_vec(),
-        schedule,
-    }
+    Member { view, reads: reads.to_vec(), schedule }
 }
 
 #[test]
@@ -33,18 +29,13 @@ fn the_tightest_schedule_counts() {
     let second = Duration::from_secs(1);
     let lag = |seconds| Some(Schedule::Lag(ConfigDuration::secs(seconds)));
     let pace = |schedules: &[Option<Schedule>]| {
-        let members: Vec<Member> = schedules
-            .iter()
-            .map(|one| member(1, &[], one.clone()))
-            .collect();
-        RefreshTiming::of(&members.iter().collect::<Vec<_>>(), second)
+        let members: Vec<Member> =
+            schedules.iter().map(|one| member(1, &[], one.clone())).collect();
+        RefreshTiming::from_component(&members.iter().collect::<Vec<_>>(), second)
     };
     assert_eq!(pace(&[None, None]).lag, Some(second));
     assert_eq!(pace(&[None, lag(60), lag(5)]).lag, Some(5 * second));
-    assert_eq!(
-        pace(&[Some(Schedule::Manual), None]),
-        RefreshTiming::default()
-    );
+    assert_eq!(pace(&[Some(Schedule::Manual), None]), RefreshTiming::default());
     let cron = Some(Schedule::Cron("0 * * * *".to_owned()));
     assert_eq!(pace(&[cron.clone(), lag(3)]).lag, Some(3 * second));
     assert_eq!(pace(&[cron]).crons, ["0 * * * *"]);
@@ -52,18 +43,9 @@ fn the_tightest_schedule_counts() {
 
 #[test]
 fn a_refresh_that_takes_long_begins_earlier() {
-    let pace = RefreshTiming {
-        lag: Some(Duration::from_secs(1)),
-        crons: Vec::new(),
-    };
-    assert_eq!(pace.wait(Duration::ZERO), Some(Duration::from_millis(800)));
-    assert_eq!(
-        pace.wait(Duration::from_millis(100)),
-        Some(Duration::from_millis(640))
-    );
-    assert_eq!(
-        pace.wait(Duration::from_secs(3)),
-        Some(Duration::from_millis(125))
-    );
-    assert_eq!(RefreshTiming::default().wait(Duration::ZERO), None);
+    let pace = RefreshTiming { lag: Some(Duration::from_secs(1)), crons: Vec::new() };
+    assert_eq!(pace.next_delay(Duration::ZERO), Some(Duration::from_millis(800)));
+    assert_eq!(pace.next_delay(Duration::from_millis(100)), Some(Duration::from_millis(640)));
+    assert_eq!(pace.next_delay(Duration::from_secs(3)), Some(Duration::from_millis(125)));
+    assert_eq!(RefreshTiming::default().next_delay(Duration::ZERO), None);
 }

@@ -5,7 +5,7 @@ use crate::core::expression::Expression;
 use crate::core::tree::Node;
 
 /// Maximum number of pairs of change blocks of both sides that are subtracted one by one.
-pub const APART_MAX: usize = 4;
+pub const SEPARATE_PAIRS_MAX: usize = 4;
 
 impl Generator<'_> {
     /// The changes of an inner join.
@@ -15,31 +15,32 @@ impl Generator<'_> {
         right: &Node,
         condition: &Expression,
     ) -> Vec<Block> {
-        let mut all = Vec::new();
-        let (of_left, of_right) = (self.changes(left), self.changes(right));
-        if of_left.len() * of_right.len() > APART_MAX {
-            let before = self.rows_before(right);
-            let before = self.once(before);
-            for changes in of_left {
-                all.push(changes.and(before.clone()).filtered(condition));
+        let mut blocks = Vec::new();
+        let (left_changes, right_changes) = (self.changes(left), self.changes(right));
+        if left_changes.len() * right_changes.len() > SEPARATE_PAIRS_MAX {
+            let old_right = self.rows_before(right);
+            let before = self.merge_blocks(old_right);
+            for changes in left_changes {
+                blocks.push(changes.cross_join(before.clone()).with_filter(condition));
             }
-        } else if !of_left.is_empty() {
+        } else if !left_changes.is_empty() {
             // The rows before have no index: use the rows now, and subtract the changes.
-            let now = self.rows_once(right);
-            for changes in of_left {
-                all.push(changes.clone().and(now.clone()).filtered(condition));
-                for more in &of_right {
-                    let both = changes.clone().and(more.clone());
-                    all.push(both.filtered(condition).negated());
+            let current_right = self.rows_as_block(right);
+            for changes in left_changes {
+                blocks
+                    .push(changes.clone().cross_join(current_right.clone()).with_filter(condition));
+                for right_change in &right_changes {
+                    let pair = changes.clone().cross_join(right_change.clone());
+                    blocks.push(pair.with_filter(condition).negate());
                 }
             }
         }
-        if self.is_changed(right) {
-            let now = self.rows_once(left);
+        if self.has_changes(right) {
+            let current_left = self.rows_as_block(left);
             for changes in self.changes(right) {
-                all.push(now.clone().and(changes).filtered(condition));
+                blocks.push(current_left.clone().cross_join(changes).with_filter(condition));
             }
         }
-        all
+        blocks
     }
 }

@@ -15,24 +15,24 @@ impl Generator<'_> {
     ) -> Vec<Block> {
         let others = self.rows(right);
         let rows = self.rows(left);
-        self.kept(kind, rows, &others, condition)
+        self.filter_by_match(kind, rows, &others, condition)
     }
 
-    fn kept(
+    fn filter_by_match(
         &mut self,
         kind: JoinKind,
         rows: Vec<Block>,
         others: &[Block],
         condition: &Expression,
     ) -> Vec<Block> {
-        let each = rows.into_iter().map(|block| {
-            let exists = self.exists(others, block.names(), condition);
-            block.only(match kind {
+        let filtered = rows.into_iter().map(|block| {
+            let exists = self.exists_condition(others, block.names(), condition);
+            block.with_condition(match kind {
                 JoinKind::Anti => format!("NOT {exists}"),
                 _ => exists,
             })
         });
-        each.collect()
+        filtered.collect()
     }
 
     /// The changes of a semi or anti join.
@@ -43,26 +43,26 @@ impl Generator<'_> {
         right: &Node,
         condition: &Expression,
     ) -> Vec<Block> {
-        if !self.is_changed(right) {
+        if !self.has_changes(right) {
             let others = self.rows(right);
             let changes = self.changes(left);
-            return self.kept(kind, changes, &others, condition);
+            return self.filter_by_match(kind, changes, &others, condition);
         }
-        let mut all = Vec::new();
+        let mut blocks = Vec::new();
         for changes in self.changes(left) {
             let (block, matches) = self.with_matches_before(changes, right, condition);
-            all.push(block.only(match kind {
+            blocks.push(block.with_condition(match kind {
                 JoinKind::Anti => format!("{matches} = 0"),
                 _ => format!("{matches} <> 0"),
             }));
         }
-        let counted = self.turned(left, right, condition);
-        let block = Block::of(counted.item, counted.names, Some(counted.weight));
-        let block = block.only_weighty();
-        all.push(match kind {
+        let counted = self.select_turned_rows(left, right, condition);
+        let block = Block::new(counted.item, counted.names, Some(counted.weight));
+        let block = block.with_nonzero_weight();
+        blocks.push(match kind {
             JoinKind::Anti => block,
-            _ => block.negated(),
+            _ => block.negate(),
         });
-        all
+        blocks
     }
 }

@@ -8,10 +8,10 @@ use crate::core::tree::TemporalPredicate;
 fn source(rows: &str, changes: Option<&str>) -> SourceSql {
     SourceSql {
         rows: rows.to_owned(),
-        expected: 0,
+        expected_changes: 0,
         is_consolidated: false,
         changes: changes.map(str::to_owned),
-        count: None,
+        count_column: None,
     }
 }
 
@@ -26,7 +26,7 @@ fn join(kind: JoinKind) -> Node {
         kind,
         left: scan(0, 1, "a"),
         right: scan(1, 2, "b"),
-        condition: Expression::read("\"egret$1\" = \"egret$2\""),
+        condition: Expression::from_internal_text("\"egret$1\" = \"egret$2\""),
     }
 }
 
@@ -38,7 +38,7 @@ fn check(kind: JoinKind, changed: [bool; 2], expected: Expect) {
     let blocks = Generator::new(&sources).changes(&join(kind));
     let selects: Vec<String> = blocks
         .iter()
-        .map(|block| union(std::slice::from_ref(block), &[ColumnId(1), ColumnId(2)]))
+        .map(|block| union_all(std::slice::from_ref(block), &[ColumnId(1), ColumnId(2)]))
         .collect();
     expected.assert_eq(&selects.join("\n"));
 }
@@ -87,14 +87,14 @@ fn an_outer_join_also_has_terms_for_unmatched_rows() {
 
 #[test]
 fn the_passage_of_time_changes_rows_between_both_times() {
-    let recent = Node::Recent {
+    let recent = Node::TemporalFilter {
         input: Box::new(Node::Scan {
             source: Source::Table(0),
             columns: vec![(ColumnId(1), "at".to_owned())],
         }),
         clock: ColumnId(9),
-        condition: Expression::read("\"egret$1\" > \"egret$9\""),
-        moments: vec![TemporalPredicate {
+        condition: Expression::from_internal_text("\"egret$1\" > \"egret$9\""),
+        predicates: vec![TemporalPredicate {
             value: Expression::column(ColumnId(1)),
             clock: Expression::column(ColumnId(9)),
         }],
@@ -102,12 +102,9 @@ fn the_passage_of_time_changes_rows_between_both_times() {
     let check = |changes: Option<&str>, expected: Expect| {
         let sources = BTreeMap::from([(Source::Table(0), source("l", changes))]);
         let mut generator = Generator::new(&sources);
-        let all = [
-            generator.rows(&recent),
-            generator.rows_before(&recent),
-            generator.changes(&recent),
-        ];
-        let all = all.map(|blocks| union(&blocks, &[ColumnId(1)]));
+        let all =
+            [generator.rows(&recent), generator.rows_before(&recent), generator.changes(&recent)];
+        let all = all.map(|blocks| union_all(&blocks, &[ColumnId(1)]));
         expected.assert_eq(&all.join("\n"));
     };
     check(

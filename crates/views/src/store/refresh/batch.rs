@@ -10,17 +10,19 @@ use super::context::{ChangeCounts, RefreshContext, TableChanges, ViewDeltas};
 use super::outcome::{Outcomes, RefreshOutcome, RefreshPoint};
 use super::request::RefreshRequest;
 use super::view_refresh::{ViewRefreshOptions, refresh_view, refresh_view_in_savepoint};
-use crate::core::immediate::lock;
-use crate::core::memory::STEP_KB;
+use crate::core::immediate::lock_table;
+use crate::core::memory::STEP_MEMORY_KB;
 use crate::error::ViewsError;
-use crate::store::catalog_fingerprint::{CatalogFingerprint, VERSIONS};
-use crate::store::locks::{LOCK, LOCK_KEY, UNLOCK};
+use crate::store::catalog_fingerprint::{CatalogFingerprint, ROW_VERSIONS};
+use crate::store::locks::{LOCK_VIEWS, UNLOCK_VIEWS, VIEW_LOCK_KEY_BASE};
 use crate::store::read_guard::set_read_guard;
 use crate::store::refreshable::{Refreshable, ViewSource};
 use crate::store::source_captures::install_triggers;
 use crate::store::statements::{Answers, Pipeline, Query, Statements};
-use crate::store::status::{STATUS, check_loaded, read_statuses, statuses_of, store_fingerprint};
-use crate::store::transaction_settings::{BRIEFLY, NO_WAIT, SEARCH_PATH};
+use crate::store::status::{
+    STATUS, check_loaded, parse_statuses, read_statuses, store_fingerprint,
+};
+use crate::store::transaction_settings::{ASYNC_COMMIT, BRIEF_LOCK_TIMEOUT, SEARCH_PATH};
 use crate::store::view_status::ViewStatus;
 use crate::store::{immediate, registry};
 
@@ -30,7 +32,7 @@ pub(super) struct RefreshBatch<'a> {
     statements: &'a mut Statements,
     request: RefreshRequest<'a>,
     /// Advisory lock keys that exclude other refreshes of these views.
-    keys: Vec<i64>,
+    lock_keys: Vec<i64>,
     /// Whether the advisory locks are held.
     is_locked: bool,
     /// Time spent waiting for locks, in milliseconds.
@@ -41,7 +43,7 @@ pub(super) struct RefreshBatch<'a> {
 enum TransactionOutcome<'a> {
     Committed(Outcomes),
     /// These views must be rebuilt, and be claimed before that.
-    NotClaimed(Vec<&'a Refreshable>),
+    ClaimRequired(Vec<&'a Refreshable>),
 }
 
 /// Status of views by their numbers.
@@ -53,11 +55,11 @@ impl<'a> RefreshBatch<'a> {
         statements: &'a mut Statements,
         request: RefreshRequest<'a>,
     ) -> Self {
-        let keys = request.views.iter().map(|view| LOCK_KEY ^ view.record.id);
+        let keys = request.views.iter().map(|view| VIEW_LOCK_KEY_BASE ^ view.record.id);
         Self {
             client,
             statements,
-            keys: keys.collect(),
+            lock_keys: keys.collect(),
             request,
             is_locked: false,
             waited_ms: 0.0,
@@ -72,17 +74,18 @@ impl<'a> RefreshBatch<'a> {
         let views = self.request.views;
         let mut claimed = Vec::new();
         // A view that depends on the clock always has something to do.
-        let is_expected = self.request.is_expected || views.iter().any(|view| view.built.has_clock);
-        if !is_expected && let Some(statuses) = self.lock_and_check().await? {
-            claimed = without_refresh_point(views, &statuses);
-            if claimed.is_empty() && self.request.options.compared.is_none() {
-                return Ok(self.unchanged(&statuses));
+        let expects_changes = self.request.expects_changes
+            || views.iter().any(|view| view.materialized_view.has_clock);
+        if !expects_changes && let Some(statuses) = self.lock_and_check_unchanged().await? {
+            claimed = views_to_rebuild(views, &statuses);
+            if claimed.is_empty() && self.request.options.verified_view.is_none() {
+                return Ok(self.unchanged_outcomes(&statuses));
             }
-            self.claim(&claimed).await?;
+            self.claim_changes(&claimed).await?;
         }
         // A second attempt follows if only the locked state shows which views must be rebuilt.
         loop {
-            let result = self.transaction(&claimed).await;
+            let result = self.run_transaction(&claimed).await;
             if !matches!(result, Ok(TransactionOutcome::Committed(_))) {
                 // The first error is the cause, whatever the rollback returns.
                 _ = self.client.batch_execute("ROLLBACK").await;
@@ -90,11 +93,11 @@ impl<'a> RefreshBatch<'a> {
             match result? {
                 TransactionOutcome::Committed(outcomes) => return Ok(outcomes),
                 // A view was altered, or is to be rebuilt, since locks were waited for.
-                TransactionOutcome::NotClaimed(_) if !claimed.is_empty() => {
+                TransactionOutcome::ClaimRequired(_) if !claimed.is_empty() => {
                     return Err(ViewsError::SourceChanged);
                 }
-                TransactionOutcome::NotClaimed(views) => {
-                    self.claim(&views).await?;
+                TransactionOutcome::ClaimRequired(views) => {
+                    self.claim_changes(&views).await?;
                     claimed = views;
                 }
             }
@@ -105,97 +108,88 @@ impl<'a> RefreshBatch<'a> {
     pub(super) async fn unlock(&mut self, has_failed: bool) -> Result<(), ViewsError> {
         if has_failed {
             // The session may hold the locks, whichever statement failed.
-            self.statements
-                .query(self.client, UNLOCK, &[&self.keys])
-                .await?;
+            self.statements.query(self.client, UNLOCK_VIEWS, &[&self.lock_keys]).await?;
         } else if self.is_locked {
             // Sent without waiting: the next statement of this session comes after it.
-            self.statements
-                .send(self.client, UNLOCK, &[&self.keys])
-                .await?;
+            self.statements.send(self.client, UNLOCK_VIEWS, &[&self.lock_keys]).await?;
         }
         Ok(())
     }
 
     /// Takes the advisory locks. Returns the status of the views if none of them has changes to
     /// apply.
-    async fn lock_and_check(&mut self) -> Result<Option<Statuses>, ViewsError> {
-        let begun = Instant::now();
+    async fn lock_and_check_unchanged(&mut self) -> Result<Option<Statuses>, ViewsError> {
+        let started_at = Instant::now();
         let views = self.request.views.iter();
-        let has_changes: Vec<String> = views.flat_map(|view| view.has_changes()).collect();
-        let (ids, server) = (self.ids(), self.statements.server(self.client).await?);
+        let has_changes: Vec<String> = views.flat_map(|view| view.change_conditions()).collect();
+        let (ids, server) = (self.view_ids(), self.statements.server_identity(self.client).await?);
         let fingerprint = self.statements.fingerprint(&ids);
         let (status, values) = status_query(&ids, &server, fingerprint.as_deref());
         // The status is read only if there are no changes.
-        let unchanged = if has_changes.is_empty() {
+        let unchanged_query = if has_changes.is_empty() {
             status.to_owned()
         } else {
             format!("{status} AND NOT ({})", has_changes.join(" OR "))
         };
-        let queries: [Query<'_>; 2] = [(LOCK, &[&self.keys]), (&unchanged, &values)];
+        let queries: [Query<'_>; 2] =
+            [(LOCK_VIEWS, &[&self.lock_keys]), (&unchanged_query, &values)];
         let answers = self.statements.query_all(self.client, &queries).await?;
-        self.waited_ms = begun.elapsed().as_secs_f64() * 1e3;
-        let [locked, unchanged] = rows_of(answers)?;
+        self.waited_ms = started_at.elapsed().as_secs_f64() * 1e3;
+        let [lock_rows, unchanged_rows] = collect_rows(answers)?;
         self.is_locked = true;
-        self.check_table(&locked)?;
-        if unchanged.is_empty() {
+        self.check_registry_oid(&lock_rows)?;
+        if unchanged_rows.is_empty() {
             return Ok(None);
         }
         let statuses = match &fingerprint {
             // If the fingerprint differs, the refresh reads the full status.
-            Some(fingerprint) => match fingerprint.statuses(&unchanged) {
+            Some(fingerprint) => match fingerprint.statuses(&unchanged_rows) {
                 Some(statuses) => statuses,
                 None => return Ok(None),
             },
-            None => self.learn_statuses(&unchanged).await?,
+            None => self.learn_statuses(&unchanged_rows).await?,
         };
         check_loaded(&statuses, self.request.views)?;
         Ok(Some(statuses))
     }
 
     /// Checks that the table of views is still the one that these were loaded from.
-    fn check_table(&self, locked: &[Row]) -> Result<(), ViewsError> {
-        let current: Option<u32> = locked.first().and_then(|row| row.get(0));
-        if self
-            .request
-            .table
-            .is_none_or(|table| current == Some(table))
-        {
+    fn check_registry_oid(&self, lock_rows: &[Row]) -> Result<(), ViewsError> {
+        let current: Option<u32> = lock_rows.first().and_then(|row| row.get(0));
+        if self.request.registry_oid.is_none_or(|table| current == Some(table)) {
             return Ok(());
         }
         let names = self.request.views.iter();
         let names: Vec<String> = names.map(|view| view.record.name.to_string()).collect();
-        Err(ViewsError::NotFound {
-            name: names.join(", "),
-        })
+        Err(ViewsError::NotFound { name: names.join(", ") })
     }
 
     /// Claims changes for views that are about to be rebuilt, and installs triggers on new
     /// partitions.
-    async fn claim(&mut self, views: &[&Refreshable]) -> Result<(), ViewsError> {
+    async fn claim_changes(&mut self, views: &[&Refreshable]) -> Result<(), ViewsError> {
         if views.is_empty() {
             return Ok(());
         }
         let ids: Vec<i64> = views.iter().map(|view| view.record.id).collect();
-        registry::claim(self.client, &ids).await?;
+        registry::claim_changes(self.client, &ids).await?;
         for view in views {
-            watch_sources(self.client, view).await?;
+            install_source_triggers(self.client, view).await?;
         }
         Ok(())
     }
 
     /// The whole refresh in one transaction, which the caller rolls back unless it was committed.
-    async fn transaction(
+    async fn run_transaction(
         &mut self,
         claimed: &[&Refreshable],
     ) -> Result<TransactionOutcome<'a>, ViewsError> {
-        let begun = Instant::now();
-        let (statuses, counts) = self.begin(claimed).await?;
-        self.waited_ms += begun.elapsed().as_secs_f64() * 1e3;
-        let rebuilt = without_refresh_point(self.request.views, &statuses);
-        let mut statuses_claimed = claimed.iter().map(|view| &statuses[&view.record.id]);
-        if rebuilt.len() != claimed.len() || !statuses_claimed.all(|status| status.is_claimed) {
-            return Ok(TransactionOutcome::NotClaimed(rebuilt));
+        let started_at = Instant::now();
+        let (statuses, counts) = self.begin_transaction(claimed).await?;
+        self.waited_ms += started_at.elapsed().as_secs_f64() * 1e3;
+        let rebuilt = views_to_rebuild(self.request.views, &statuses);
+        let mut claimed_statuses = claimed.iter().map(|view| &statuses[&view.record.id]);
+        if rebuilt.len() != claimed.len() || !claimed_statuses.all(|status| status.is_claimed) {
+            return Ok(TransactionOutcome::ClaimRequired(rebuilt));
         }
         let outcomes = self.refresh_views(&statuses, &counts).await?;
         self.commit(&outcomes, &statuses).await?;
@@ -204,45 +198,38 @@ impl<'a> RefreshBatch<'a> {
 
     /// Starts the transaction and locks the tables. Returns the status of the views and the numbers
     /// of their changes in the snapshot of the transaction.
-    async fn begin(
+    async fn begin_transaction(
         &mut self,
         claimed: &[&Refreshable],
     ) -> Result<(Statuses, ChangeCounts), ViewsError> {
         let views = self.request.views;
-        let ids = self.ids();
-        let counts: Vec<String> = views.iter().flat_map(|view| view.counts()).collect();
+        let ids = self.view_ids();
+        let counts: Vec<String> = views.iter().flat_map(|view| view.count_queries()).collect();
         let counts = if counts.is_empty() {
             "SELECT WHERE false".to_owned()
         } else {
             counts.join(" UNION ALL ")
         };
         let begin = self.begin_sql(claimed);
-        let server = self.statements.server(self.client).await?;
+        let server = self.statements.server_identity(self.client).await?;
         let fingerprint = self.statements.fingerprint(&ids);
         let (status, values) = status_query(&ids, &server, fingerprint.as_deref());
-        let lock_query: [Query<'_>; 1] = [(LOCK, &[&self.keys])];
-        let before = if self.is_locked {
-            &lock_query[..0]
-        } else {
-            &lock_query[..]
-        };
+        let lock_query: [Query<'_>; 1] = [(LOCK_VIEWS, &[&self.lock_keys])];
+        let lock_queries = if self.is_locked { &lock_query[..0] } else { &lock_query[..] };
         // The first statements take no snapshot: locks are waited for before there is one.
         let pipeline = Pipeline {
-            before,
-            plain: &begin,
+            first_queries: lock_queries,
+            unprepared_sql: &begin,
             queries: &[(status, &values), (&counts, &[])],
         };
-        let mut answers = self
-            .statements
-            .execute_pipeline(self.client, pipeline)
-            .await?;
-        let of_queries = answers.split_off(before.len().min(answers.len()));
+        let mut answers = self.statements.execute_pipeline(self.client, pipeline).await?;
+        let query_answers = answers.split_off(lock_queries.len().min(answers.len()));
         if !self.is_locked {
-            let [locked] = rows_of(answers)?;
+            let [lock_rows] = collect_rows(answers)?;
             self.is_locked = true;
-            self.check_table(&locked)?;
+            self.check_registry_oid(&lock_rows)?;
         }
-        let [rows, counts] = rows_of(of_queries)?;
+        let [rows, counts] = collect_rows(query_answers)?;
         let statuses = match &fingerprint {
             Some(fingerprint) => match fingerprint.statuses(&rows) {
                 Some(statuses) => statuses,
@@ -264,22 +251,22 @@ impl<'a> RefreshBatch<'a> {
     /// The statements that start the transaction and lock the tables.
     fn begin_sql(&self, claimed: &[&Refreshable]) -> String {
         let views = self.request.views.iter();
-        let tables: BTreeSet<&str> = views.flat_map(|view| view.tables()).collect();
+        let tables: BTreeSet<&str> = views.flat_map(|view| view.table_names()).collect();
         let mut statements = vec![
             "START TRANSACTION ISOLATION LEVEL REPEATABLE READ".to_owned(),
-            NO_WAIT.to_owned(),
+            ASYNC_COMMIT.to_owned(),
             SEARCH_PATH.to_owned(),
         ];
         // Excludes writers to the tables of such a view.
-        for view in claimed.iter().filter_map(|view| view.record.own_capture()) {
-            statements.push(format!("LOCK TABLE {} IN EXCLUSIVE MODE", lock(view)));
-            statements.push(BRIEFLY.to_owned());
+        for view in claimed.iter().filter_map(|view| view.record.immediate_view()) {
+            statements.push(format!("LOCK TABLE {} IN EXCLUSIVE MODE", lock_table(view)));
+            statements.push(BRIEF_LOCK_TIMEOUT.to_owned());
         }
         for table in tables {
             statements.push(format!("LOCK TABLE {table} IN ACCESS SHARE MODE"));
             // Writers may wait for the first table: from here on, locks are waited for only
             // briefly.
-            statements.push(BRIEFLY.to_owned());
+            statements.push(BRIEF_LOCK_TIMEOUT.to_owned());
         }
         statements.join("; ")
     }
@@ -300,17 +287,17 @@ impl<'a> RefreshBatch<'a> {
             costs: self.request.costs,
             limits: self.request.limits,
             deltas: ViewDeltas::default(),
-            work_mem_kb: STEP_KB,
+            work_mem_kb: STEP_MEMORY_KB,
         };
         let mut outcomes = Outcomes::new();
         for view in views {
             let id = view.record.id;
-            let reads_it = |other: &&Refreshable| other.views().any(|read| read == id);
-            let compared = options.compared.filter(|(compared, _)| *compared == id);
+            let reads_view = |other: &&Refreshable| other.source_views().any(|read| read == id);
+            let compared = options.verified_view.filter(|(compared, _)| *compared == id);
             let view_options = ViewRefreshOptions {
-                has_readers: view.record.is_followed() || views.iter().any(reads_it),
-                compared: compared.map(|(_, trigger)| trigger),
-                is_explained: options.is_explained,
+                has_readers: view.record.is_followed() || views.iter().any(reads_view),
+                verify_trigger: compared.map(|(_, trigger)| trigger),
+                collects_plans: options.collects_plans,
             };
             let outcome = if views.len() == 1 {
                 // Alone it can only be given up as a whole.
@@ -319,9 +306,9 @@ impl<'a> RefreshBatch<'a> {
                 refresh_view_in_savepoint(&mut context, view, view_options).await
             };
             let outcome = outcome.map(|outcome| RefreshOutcome {
-                point: point_of(&statuses[&id]),
+                refresh_point: refresh_point(&statuses[&id]),
                 waited_ms: self.waited_ms,
-                took_ms: self.request.begun.elapsed().as_secs_f64() * 1e3,
+                took_ms: self.request.started_at.elapsed().as_secs_f64() * 1e3,
                 ..outcome
             });
             outcomes.push((id, outcome));
@@ -334,7 +321,11 @@ impl<'a> RefreshBatch<'a> {
     }
 
     /// Stores the refresh points of the views that succeeded, commits, and releases the locks.
-    async fn commit(&mut self, outcomes: &Outcomes, before: &Statuses) -> Result<(), ViewsError> {
+    async fn commit(
+        &mut self,
+        outcomes: &Outcomes,
+        statuses_before: &Statuses,
+    ) -> Result<(), ViewsError> {
         let views = self.request.views;
         let mut ids: Vec<i64> = Vec::new();
         let mut stamps: Vec<&str> = Vec::new();
@@ -342,35 +333,36 @@ impl<'a> RefreshBatch<'a> {
         for (id, outcome) in outcomes {
             let Ok(outcome) = outcome else { continue };
             ids.push(*id);
-            stamps.push(&outcome.point.stamp);
-            snapshot.get_or_insert(outcome.point.snapshot.as_str());
+            stamps.push(&outcome.refresh_point.stamp);
+            snapshot.get_or_insert(outcome.refresh_point.snapshot.as_str());
         }
         let has_clock = |id: &i64| {
             let mut views = views.iter();
-            views.any(|view| view.record.id == *id && view.built.has_clock)
+            views.any(|view| view.record.id == *id && view.materialized_view.has_clock)
         };
         let have_clocks: Vec<bool> = ids.iter().map(has_clock).collect();
         let values: [&(dyn ToSql + Sync); 4] = [&ids, &stamps, &snapshot, &have_clocks];
         let mut queries: Vec<Query<'_>> = vec![(include_str!("../sql/reached.sql"), &values)];
-        let end: [Query<'_>; 2] = [("COMMIT", &[]), (UNLOCK, &[&self.keys])];
+        let commit_queries: [Query<'_>; 2] = [("COMMIT", &[]), (UNLOCK_VIEWS, &[&self.lock_keys])];
         let has_partitions = views.iter().any(|view| view.has_partitions);
         if !has_partitions {
-            queries.extend(end);
+            queries.extend(commit_queries);
         }
         let answers = self.statements.query_all(self.client, &queries).await?;
         answers.into_iter().collect::<Result<Vec<_>, _>>()?;
         // A partition that was attached meanwhile may have been read or not. Of tables without
         // partitions all that matters is locked.
         if has_partitions {
-            let after = read_statuses(self.client, self.statements, views).await?;
+            let statuses_after = read_statuses(self.client, self.statements, views).await?;
             let is_same = |view: &&Refreshable| {
-                let (before, after) = (&before[&view.record.id], &after[&view.record.id]);
+                let (before, after) =
+                    (&statuses_before[&view.record.id], &statuses_after[&view.record.id]);
                 after.stamp == before.stamp && after.signature == before.signature
             };
             if !views.iter().all(is_same) {
                 return Err(ViewsError::SourceChanged);
             }
-            let answers = self.statements.query_all(self.client, &end).await?;
+            let answers = self.statements.query_all(self.client, &commit_queries).await?;
             answers.into_iter().collect::<Result<Vec<_>, _>>()?;
         }
         self.is_locked = false;
@@ -379,28 +371,26 @@ impl<'a> RefreshBatch<'a> {
 
     /// The status of the views by rows of [`STATUS`], of which a fingerprint is stored.
     async fn learn_statuses(&mut self, rows: &[Row]) -> Result<Statuses, ViewsError> {
-        let statuses = statuses_of(rows)?;
+        let statuses = parse_statuses(rows)?;
         let views = self.request.views;
         store_fingerprint(self.client, self.statements, views, rows).await?;
         Ok(statuses)
     }
 
     /// The outcomes of views that have no changes.
-    fn unchanged(&self, statuses: &Statuses) -> Outcomes {
+    fn unchanged_outcomes(&self, statuses: &Statuses) -> Outcomes {
         let outcome = |view: &&Refreshable| RefreshOutcome {
-            point: point_of(&statuses[&view.record.id]),
-            is_nothing: true,
+            refresh_point: refresh_point(&statuses[&view.record.id]),
+            is_unchanged: true,
             waited_ms: self.waited_ms,
-            took_ms: self.request.begun.elapsed().as_secs_f64() * 1e3,
+            took_ms: self.request.started_at.elapsed().as_secs_f64() * 1e3,
             ..RefreshOutcome::default()
         };
         let views = self.request.views.iter();
-        views
-            .map(|view| (view.record.id, Ok(outcome(view))))
-            .collect()
+        views.map(|view| (view.record.id, Ok(outcome(view)))).collect()
     }
 
-    fn ids(&self) -> Vec<i64> {
+    fn view_ids(&self) -> Vec<i64> {
         let views = self.request.views.iter();
         views.map(|view| view.record.id).collect()
     }
@@ -414,63 +404,55 @@ fn status_query<'a>(
     fingerprint: Option<&'a CatalogFingerprint>,
 ) -> (&'static str, Vec<&'a (dyn ToSql + Sync)>) {
     match fingerprint {
-        Some(known) => (VERSIONS, vec![ids, &known.tables, &known.inlined]),
+        Some(known) => (ROW_VERSIONS, vec![ids, &known.tables, &known.inlined]),
         None => (STATUS, vec![ids, server]),
     }
 }
 
 /// The views that must be rebuilt.
-fn without_refresh_point<'a>(
-    views: &[&'a Refreshable],
-    statuses: &Statuses,
-) -> Vec<&'a Refreshable> {
+fn views_to_rebuild<'a>(views: &[&'a Refreshable], statuses: &Statuses) -> Vec<&'a Refreshable> {
     let views = views.iter().copied();
-    views
-        .filter(|view| statuses[&view.record.id].shown_snapshot.is_none())
-        .collect()
+    views.filter(|view| statuses[&view.record.id].shown_snapshot.is_none()).collect()
 }
 
 /// The refresh point of a view that has been refreshed to the snapshot of its status.
-fn point_of(status: &ViewStatus) -> RefreshPoint {
-    RefreshPoint {
-        snapshot: status.current_snapshot.clone(),
-        stamp: status.stamp.clone(),
-    }
+fn refresh_point(status: &ViewStatus) -> RefreshPoint {
+    RefreshPoint { snapshot: status.current_snapshot.clone(), stamp: status.stamp.clone() }
 }
 
 /// Reads a row of [`Refreshable::counts`].
 fn table_changes(row: &Row) -> ((i64, usize), TableChanges) {
-    let place = row.get::<_, i64>(1) as usize;
-    let changes = TableChanges {
-        rows: row.get(2),
-        breaks: row.get(3),
-    };
-    ((row.get(0), place), changes)
+    let source_index = row.get::<_, i64>(1) as usize;
+    let changes = TableChanges { rows: row.get(2), breaks: row.get(3) };
+    ((row.get(0), source_index), changes)
 }
 
 /// The rows of as many queries.
-fn rows_of<const COUNT: usize>(answers: Answers) -> Result<[Vec<Row>; COUNT], ViewsError> {
-    let mut rows_of_all = [const { Vec::new() }; COUNT];
-    for (rows, answer) in rows_of_all.iter_mut().zip(answers) {
+fn collect_rows<const COUNT: usize>(answers: Answers) -> Result<[Vec<Row>; COUNT], ViewsError> {
+    let mut query_rows = [const { Vec::new() }; COUNT];
+    for (rows, answer) in query_rows.iter_mut().zip(answers) {
         *rows = answer?;
     }
-    Ok(rows_of_all)
+    Ok(query_rows)
 }
 
 /// Has the changes of all tables and partitions of a view captured, table after table: locks on
 /// several could be waited for in a circle.
-async fn watch_sources(client: &mut Client, view: &Refreshable) -> Result<(), ViewsError> {
-    if view.record.own_capture().is_some() {
+async fn install_source_triggers(
+    client: &mut Client,
+    view: &Refreshable,
+) -> Result<(), ViewsError> {
+    if view.record.immediate_view().is_some() {
         // The functions of its triggers may have been wrong.
         let transaction = client.transaction().await?;
-        let (built, reads) = (&view.built, &view.reads);
-        immediate::install(&transaction, &view.record, built, reads).await?;
-        transaction.batch_execute(BRIEFLY).await?;
-        set_read_guard(&transaction, &view.record, built).await?;
+        let (materialized_view, reads) = (&view.materialized_view, &view.sources);
+        immediate::install_functions(&transaction, &view.record, materialized_view, reads).await?;
+        transaction.batch_execute(BRIEF_LOCK_TIMEOUT).await?;
+        set_read_guard(&transaction, &view.record, materialized_view).await?;
         transaction.commit().await?;
     }
-    for read in &view.reads {
-        if let ViewSource::Table { oid, captured } = read {
+    for view_source in &view.sources {
+        if let ViewSource::Table { oid, capture: captured } = view_source {
             let transaction = client.transaction().await?;
             install_triggers(&transaction, captured, *oid).await?;
             transaction.commit().await?;

@@ -28,7 +28,7 @@ pub struct Comparison {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RefreshOutcome {
     /// The state of the sources that the view shows now.
-    pub point: RefreshPoint,
+    pub refresh_point: RefreshPoint,
     /// Recorded change rows that were applied.
     pub changes: i64,
     /// Rows that were added to the last stage.
@@ -40,13 +40,13 @@ pub struct RefreshOutcome {
     /// Whether the query was recomputed.
     pub is_full: bool,
     /// Whether there were no changes.
-    pub is_nothing: bool,
+    pub is_unchanged: bool,
     /// Why it was incremental or full, in words.
-    pub why: String,
+    pub reason: String,
     /// The comparison with its query, if there was one.
     pub comparison: Option<Comparison>,
     /// Error of a sampled comparison, which does not fail the refresh.
-    pub compare_error: Option<String>,
+    pub verify_error: Option<String>,
     /// Whether a change set was written for followers.
     pub has_change_set: bool,
     /// Plans of its statements, if they were asked for.
@@ -64,12 +64,9 @@ impl RefreshOutcome {
     pub fn report(&self, at_ms: i64) -> RefreshReport {
         RefreshReport {
             at_ms,
-            outcome: self
-                .strategy()
-                .map_or("nothing", RefreshStrategy::as_str)
-                .to_owned(),
-            why: self.why.clone(),
-            snapshot: self.point.snapshot.clone(),
+            outcome: self.strategy().map_or("nothing", RefreshStrategy::as_str).to_owned(),
+            strategy_reason: self.reason.clone(),
+            snapshot: self.refresh_point.snapshot.clone(),
             changes: self.changes,
             added: self.added,
             changed: self.changed,
@@ -84,7 +81,7 @@ impl RefreshOutcome {
 
     /// The strategy that was used; none if there was nothing to do.
     pub fn strategy(&self) -> Option<RefreshStrategy> {
-        match (self.is_nothing, self.is_full) {
+        match (self.is_unchanged, self.is_full) {
             (true, _) => None,
             (false, true) => Some(RefreshStrategy::Full),
             (false, false) => Some(RefreshStrategy::Incremental),

@@ -19,24 +19,24 @@ pub struct RefreshRequest<'a> {
     /// When the refresh began, in milliseconds of Unix time.
     pub at_ms: i64,
     /// When the refresh began on the monotonic clock, for durations.
-    pub begun: Instant,
+    pub started_at: Instant,
     /// Reports that are kept of each view; none: this refresh is not recorded.
     pub history_max: Option<u32>,
     /// Bounds on changes, rows, bytes and memory.
     pub limits: Limits,
     /// Oid of the table of views, if it is known.
-    pub table: Option<u32>,
+    pub registry_oid: Option<u32>,
     /// Whether changes are expected: the refresh then does not check first whether there are any.
-    pub is_expected: bool,
+    pub expects_changes: bool,
 }
 
 /// Additional work of a refresh.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RefreshOptions {
     /// A view to compare with its query, and the reason.
-    pub compared: Option<(i64, VerifyTrigger)>,
+    pub verified_view: Option<(i64, VerifyTrigger)>,
     /// Whether plans are collected, for which each statement runs twice.
-    pub is_explained: bool,
+    pub collects_plans: bool,
 }
 
 /// Why a view is compared with its query.

@@ -24,7 +24,7 @@ pub(super) struct StatementRunner<'a> {
     /// Current `work_mem` in kB.
     pub work_mem_kb: u64,
     /// Whether the plans of statements are collected.
-    pub is_explained: bool,
+    pub collects_plans: bool,
     /// Plans of the statements that were executed, if they are collected.
     pub plans: Option<String>,
 }
@@ -32,41 +32,35 @@ pub(super) struct StatementRunner<'a> {
 impl StatementRunner<'_> {
     /// Executes a statement. `changes` is the number of changes that it reads; none if it reads all
     /// rows of its sources.
-    pub(super) async fn row(
+    pub(super) async fn query_row(
         &mut self,
         sql: &str,
         frontier: Frontier<'_>,
         changes: Option<u64>,
     ) -> Result<Row, ViewsError> {
-        let mut settings = self.settings_for(sql, changes);
-        if self.is_explained {
+        let mut settings = self.take_settings(sql, changes);
+        if self.collects_plans {
             let settings = std::mem::take(&mut settings);
             self.client.batch_execute(&settings).await?;
-            self.explain(sql, frontier).await?;
+            self.collect_plan(sql, frontier).await?;
         }
         let record = &self.view.record;
         let Frontier { snapshot, clock } = frontier;
         let own_values: [&(dyn ToSql + Sync); 2] = [&snapshot, &clock];
         let owner_values: [&(dyn ToSql + Sync); 3] = [&sql, &snapshot, &clock];
-        let query: Query<'_> = if record.is_of_another {
-            (owner_functions::run(&record.owner), &owner_values)
+        let query: Query<'_> = if record.has_other_owner {
+            (owner_functions::call_runner(&record.owner), &owner_values)
         } else {
             (sql, &own_values)
         };
-        let pipeline = Pipeline {
-            plain: &settings,
-            queries: &[query],
-            ..Pipeline::default()
-        };
-        let answers = self
-            .statements
-            .execute_pipeline(self.client, pipeline)
-            .await;
+        let pipeline =
+            Pipeline { unprepared_sql: &settings, queries: &[query], ..Pipeline::default() };
+        let answers = self.statements.execute_pipeline(self.client, pipeline).await;
         let rows = answers.and_then(|answers| answers.into_iter().collect());
-        if rows.is_err() && record.is_of_another {
+        if rows.is_err() && record.has_other_owner {
             // Code that the query calls may have prepared statements in this session: do not reuse
             // it.
-            self.statements.spoil();
+            self.statements.mark_spoiled();
         }
         let rows: Vec<Vec<Row>> = rows?;
         let row = rows.into_iter().flatten().next();
@@ -74,7 +68,7 @@ impl StatementRunner<'_> {
     }
 
     /// Statements that set what a statement needs, and has not been set before.
-    fn settings_for(&mut self, sql: &str, changes: Option<u64>) -> String {
+    fn take_settings(&mut self, sql: &str, changes: Option<u64>) -> String {
         let work_mem = work_mem_kb(self.memory_max, sql, changes);
         let mut settings = std::mem::take(&mut self.settings).to_owned();
         if work_mem != self.work_mem_kb {
@@ -85,10 +79,10 @@ impl StatementRunner<'_> {
     }
 
     /// Adds the plan of a statement with its actual figures: executes it, and undoes that.
-    async fn explain(&mut self, sql: &str, frontier: Frontier<'_>) -> Result<(), ViewsError> {
+    async fn collect_plan(&mut self, sql: &str, frontier: Frontier<'_>) -> Result<(), ViewsError> {
         self.client.batch_execute("SAVEPOINT egret_explain").await?;
         let record = &self.view.record;
-        let owner = Some(record.owner.as_str()).filter(|_| record.is_of_another);
+        let owner = Some(record.owner.as_str()).filter(|_| record.has_other_owner);
         let plan = match explain_statement(self.client, owner, sql, frontier).await {
             Ok(lines) => lines.join("\n"),
             Err(error) => {

@@ -11,7 +11,7 @@ use super::outcome::{Comparison, RefreshOutcome};
 use super::plan::RefreshPlan;
 use super::request::VerifyTrigger;
 use super::statement::StatementRunner;
-use crate::core::sql::FRONTIERS;
+use crate::core::sql::FRONTIER_CTE;
 use crate::core::strategy::RefreshStrategy;
 use crate::error::ViewsError;
 use crate::store::change_sets::{self, ViewDelta};
@@ -22,10 +22,7 @@ use crate::store::rights;
 use crate::store::view_status::Frontier;
 
 /// A refresh point that sees nothing, for statements that read no changes.
-const NO_FRONTIER: Frontier<'_> = Frontier {
-    snapshot: "3:3:",
-    clock: None,
-};
+const NO_FRONTIER: Frontier<'_> = Frontier { snapshot: "3:3:", clock: None };
 
 /// Options of the refresh of one view.
 #[derive(Clone, Copy)]
@@ -33,9 +30,9 @@ pub(super) struct ViewRefreshOptions {
     /// Whether other views of the batch, or followers, read its changes.
     pub has_readers: bool,
     /// Why it is compared with its query, if it is.
-    pub compared: Option<VerifyTrigger>,
+    pub verify_trigger: Option<VerifyTrigger>,
     /// Whether the plans of its statements are collected.
-    pub is_explained: bool,
+    pub collects_plans: bool,
 }
 
 /// Refreshes a view from its refresh point, or from nothing if it has none, and compares it with
@@ -49,10 +46,10 @@ pub(super) async fn refresh_view(
     view: &Refreshable,
     options: ViewRefreshOptions,
 ) -> Result<RefreshOutcome, ViewsError> {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let record = &view.record;
-    if record.is_of_another {
-        become_owner(context.client, view).await?;
+    if record.has_other_owner {
+        create_owner_runner(context.client, view).await?;
     }
     let frontier = context.statuses[&record.id].frontier();
     let plan = RefreshPlan::new(context, view, frontier)?;
@@ -63,42 +60,38 @@ pub(super) async fn refresh_view(
         settings: &record.settings,
         memory_max: context.limits.memory_max,
         work_mem_kb: context.work_mem_kb,
-        is_explained: options.is_explained,
+        collects_plans: options.collects_plans,
         plans: None,
     };
     let mut refresh = ViewRefresh {
         runner,
         delta_rows_max: context.limits.delta_rows_max,
         has_readers: options.has_readers,
-        has_moved: false,
+        has_changed_rows: false,
         outcome: RefreshOutcome {
-            why: plan.why.clone(),
+            reason: plan.reason.clone(),
             changes: plan.changes,
             ..RefreshOutcome::default()
         },
     };
-    let sinks = refresh.execute(plan, frontier).await?;
+    let sinks = refresh.execute_plan(plan, frontier).await?;
     context.deltas.sinks.extend(sinks.values().cloned());
-    refresh.verify(options.compared).await?;
-    let ViewRefresh {
-        runner,
-        mut outcome,
-        ..
-    } = refresh;
+    refresh.verify(options.verify_trigger).await?;
+    let ViewRefresh { runner, mut outcome, .. } = refresh;
     outcome.plans = runner.plans;
     context.work_mem_kb = runner.work_mem_kb;
-    if record.is_of_another {
+    if record.has_other_owner {
         let drop = owner_functions::drop_runner(&record.owner);
         execute_unless_empty(context.client, drop).await?;
     }
-    let delta = delta_of(view, &sinks, &outcome);
+    let delta = view_delta(view, &sinks, &outcome);
     if let Some(delta) = delta.as_ref().filter(|_| record.is_followed()) {
         let (client, statements) = (context.client, &mut *context.statements);
-        change_sets::write(client, statements, view, delta, context.limits).await?;
+        change_sets::write_change_set(client, statements, view, delta, context.limits).await?;
         outcome.has_change_set = true;
     }
     context.deltas.views.insert(record.id, delta);
-    outcome.applied_ms = begun.elapsed().as_secs_f64() * 1e3;
+    outcome.applied_ms = started_at.elapsed().as_secs_f64() * 1e3;
     Ok(outcome)
 }
 
@@ -112,7 +105,7 @@ pub(super) async fn refresh_view_in_savepoint(
     options: ViewRefreshOptions,
 ) -> Result<RefreshOutcome, ViewsError> {
     let is_failed = |source: &i64| !context.deltas.views.contains_key(source);
-    if let Some(view) = view.views().find(is_failed) {
+    if let Some(view) = view.source_views().find(is_failed) {
         return Err(ViewsError::SourceFailed { view });
     }
     let client = context.client;
@@ -133,31 +126,31 @@ pub(super) async fn refresh_view_in_savepoint(
 
 /// Creates the function by which the statements of a view run as its owner. Refuses sources that
 /// the owner may not read.
-async fn become_owner(client: &Client, view: &Refreshable) -> Result<(), ViewsError> {
+async fn create_owner_runner(client: &Client, view: &Refreshable) -> Result<(), ViewsError> {
     let record = &view.record;
-    for read in &view.reads {
-        if let (ViewSource::Table { oid, captured }, false) = (read, view.built.is_whole) {
+    for view_source in &view.sources {
+        if let (ViewSource::Table { oid, capture: captured }, false) =
+            (view_source, view.materialized_view.is_full_only)
+        {
             let columns = captured.columns.iter();
             let columns: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
-            rights::check_columns(client, &record.owner, *oid, "the table", &columns).await?;
+            rights::check_column_privileges(client, &record.owner, *oid, "the table", &columns)
+                .await?;
         }
     }
     execute_unless_empty(client, &owner_functions::create_runner(&record.owner)).await
 }
 
 /// The changes of a view as users see them; none if nothing has changed, or nothing reads them.
-fn delta_of(
+fn view_delta(
     view: &Refreshable,
     sinks: &BTreeMap<usize, String>,
     outcome: &RefreshOutcome,
 ) -> Option<ViewDelta> {
     let rows = outcome.added + 2 * outcome.changed + outcome.removed;
-    let last = view.built.stages.len().saturating_sub(1);
-    let sink = sinks.get(&last).filter(|_| rows > 0)?;
-    Some(ViewDelta {
-        sql: view.built.user_changes(sink),
-        rows,
-    })
+    let last_stage = view.materialized_view.stages.len().saturating_sub(1);
+    let sink = sinks.get(&last_stage).filter(|_| rows > 0)?;
+    Some(ViewDelta { sql: view.materialized_view.user_changes_sql(sink), rows })
 }
 
 /// A view that is being refreshed.
@@ -166,27 +159,27 @@ struct ViewRefresh<'a> {
     delta_rows_max: u64,
     has_readers: bool,
     /// Whether a statement has changed rows.
-    has_moved: bool,
+    has_changed_rows: bool,
     outcome: RefreshOutcome,
 }
 
 impl ViewRefresh<'_> {
     /// Carries out a plan. Returns the tables with the changes of stages, by stage.
-    async fn execute(
+    async fn execute_plan(
         &mut self,
         plan: RefreshPlan,
         frontier: Option<Frontier<'_>>,
     ) -> Result<BTreeMap<usize, String>, ViewsError> {
         match plan.strategy {
             None => {
-                self.outcome.is_nothing = true;
+                self.outcome.is_unchanged = true;
                 Ok(BTreeMap::new())
             }
             Some(RefreshStrategy::Incremental) => {
                 let frontier = frontier.unwrap_or(NO_FRONTIER);
                 let sinks = self.apply_changes(plan, frontier).await?;
                 // Only time has passed, and no row has changed by it.
-                self.outcome.is_nothing = self.outcome.changes == 0 && !self.has_moved;
+                self.outcome.is_unchanged = self.outcome.changes == 0 && !self.has_changed_rows;
                 Ok(sinks)
             }
             Some(RefreshStrategy::Full) => self.rebuild().await,
@@ -201,12 +194,15 @@ impl ViewRefresh<'_> {
     ) -> Result<BTreeMap<usize, String>, ViewsError> {
         let view = self.runner.view;
         let rows_max = Some(self.delta_rows_max);
-        let steps =
-            view.built
-                .apply_changes(view.record.id, plan.sources, self.has_readers, rows_max);
+        let steps = view.materialized_view.apply_changes(
+            view.record.id,
+            plan.sources,
+            self.has_readers,
+            rows_max,
+        );
         let mut sinks = BTreeMap::new();
         for step in steps {
-            self.run(&step.statement.sql(&plan.with), frontier).await?;
+            self.run_statement(&step.statement.to_sql(&plan.ctes), frontier).await?;
             sinks.extend(step.sink.map(|sink| (step.stage, sink)));
         }
         Ok(sinks)
@@ -216,48 +212,50 @@ impl ViewRefresh<'_> {
     async fn rebuild(&mut self) -> Result<BTreeMap<usize, String>, ViewsError> {
         self.outcome.is_full = true;
         let view = self.runner.view;
-        let built = &view.built;
-        let last = built.stages.len().saturating_sub(1);
-        let with = [FRONTIERS.to_owned()];
+        let materialized_view = &view.materialized_view;
+        let last_stage = materialized_view.stages.len().saturating_sub(1);
+        let ctes = [FRONTIER_CTE.to_owned()];
         let mut sinks = BTreeMap::new();
-        for (at, stage) in built.stages.iter().enumerate() {
+        for (stage_index, stage) in materialized_view.stages.iter().enumerate() {
             // Later stages are rebuilt too, and need no changes.
-            let sink = (at == last && self.has_readers).then(|| sink_table(view.record.id, at));
-            let statement = stage.rebuild(&built.types, &built.sources, sink.as_deref());
-            self.run(&statement.sql(&with), NO_FRONTIER).await?;
-            sinks.extend(sink.map(|sink| (at, sink)));
+            let sink = (stage_index == last_stage && self.has_readers)
+                .then(|| sink_table(view.record.id, stage_index));
+            let statement = stage.rebuild(
+                &materialized_view.types,
+                &materialized_view.sources,
+                sink.as_deref(),
+            );
+            self.run_statement(&statement.to_sql(&ctes), NO_FRONTIER).await?;
+            sinks.extend(sink.map(|sink| (stage_index, sink)));
         }
         Ok(sinks)
     }
 
     /// Executes the statement of a stage, and checks that its table fits the changes.
-    async fn run(&mut self, sql: &str, frontier: Frontier<'_>) -> Result<(), ViewsError> {
+    async fn run_statement(&mut self, sql: &str, frontier: Frontier<'_>) -> Result<(), ViewsError> {
         let is_full = self.outcome.is_full;
-        let is_whole = is_full || self.runner.view.built.reads_whole_groups();
+        let reads_all_rows = is_full || self.runner.view.materialized_view.reads_whole_groups();
         let changes = u64::try_from(self.outcome.changes).unwrap_or(0);
-        let changes = Some(changes).filter(|_| !is_whole);
+        let changes = Some(changes).filter(|_| !reads_all_rows);
         let view = self.runner.view.record.id;
-        let row = match self.runner.row(sql, frontier, changes).await {
-            Err(ViewsError::Statement(error)) if !is_full && is_of_rows(&error) => {
+        let row = match self.runner.query_row(sql, frontier, changes).await {
+            Err(ViewsError::Statement(error)) if !is_full && is_data_error(&error) => {
                 return Err(ViewsError::DeltaFailed { view, error });
             }
             row => row?,
         };
-        let wrong: i64 = row.get("wrong");
-        if wrong < 0 {
-            return Err(ViewsError::FannedOut {
-                view,
-                rows_max: self.delta_rows_max,
-            });
+        let inconsistent_rows: i64 = row.get("wrong");
+        if inconsistent_rows < 0 {
+            return Err(ViewsError::FannedOut { view, rows_max: self.delta_rows_max });
         }
-        if wrong > 0 {
-            return Err(ViewsError::Drifted { view, rows: wrong });
+        if inconsistent_rows > 0 {
+            return Err(ViewsError::Drifted { view, rows: inconsistent_rows });
         }
         let outcome = &mut self.outcome;
         outcome.added = row.get("added");
         outcome.changed = row.get("changed");
         outcome.removed = row.get("removed");
-        self.has_moved |= outcome.added + outcome.changed + outcome.removed > 0;
+        self.has_changed_rows |= outcome.added + outcome.changed + outcome.removed > 0;
         Ok(())
     }
 
@@ -265,7 +263,7 @@ impl ViewRefresh<'_> {
     async fn verify(&mut self, trigger: Option<VerifyTrigger>) -> Result<(), ViewsError> {
         match trigger {
             None => Ok(()),
-            Some(VerifyTrigger::Requested) => self.compare().await,
+            Some(VerifyTrigger::Requested) => self.compare_with_query().await,
             Some(VerifyTrigger::Sampled) => self.compare_in_savepoint().await,
         }
     }
@@ -275,41 +273,37 @@ impl ViewRefresh<'_> {
         let client = self.runner.client;
         client.batch_execute("SAVEPOINT egret_compare").await?;
         let work_mem_kb = self.runner.work_mem_kb;
-        if let Err(error) = self.compare().await {
+        if let Err(error) = self.compare_with_query().await {
             self.runner.work_mem_kb = work_mem_kb;
             let undo = "ROLLBACK TO SAVEPOINT egret_compare";
             client.batch_execute(undo).await?;
-            self.outcome.compare_error = Some(error.to_string());
+            self.outcome.verify_error = Some(error.to_string());
         }
         Ok(())
     }
 
-    async fn compare(&mut self) -> Result<(), ViewsError> {
+    async fn compare_with_query(&mut self) -> Result<(), ViewsError> {
         let view = self.runner.view;
         // Not by its name: the owner may have put another view in its place.
-        let shown = format!("({})", view.built.user_query());
+        let view_query = format!("({})", view.materialized_view.user_query());
         let definition = &view.record.definition;
         // Equal values count as the same, even if they look different. Types without equality, such
         // as json, are compared as text.
-        let has_equality = view.built.has_equality();
-        let row = |alias: &str| {
-            if has_equality {
-                format!("ROW({alias}.*)")
-            } else {
-                format!("{alias}::text")
-            }
+        let has_equality = view.materialized_view.has_equality();
+        let row_expression = |alias: &str| {
+            if has_equality { format!("ROW({alias}.*)") } else { format!("{alias}::text") }
         };
-        let (view_row, query_row) = (row("v"), row("q"));
+        let (view_row, query_row) = (row_expression("v"), row_expression("q"));
         let sql = format!(
-            "WITH {FRONTIERS}, both_sides AS ( \
+            "WITH {FRONTIER_CTE}, both_sides AS ( \
              SELECT r, count(*) FILTER (WHERE is_shown) AS shown, count(*) FILTER (WHERE NOT is_shown) AS asked FROM ( \
-             SELECT {view_row} AS r, true AS is_shown FROM {shown} AS v UNION ALL SELECT {query_row}, false FROM ({definition}) AS q \
+             SELECT {view_row} AS r, true AS is_shown FROM {view_query} AS v UNION ALL SELECT {query_row}, false FROM ({definition}) AS q \
              ) AS every GROUP BY r) \
              SELECT coalesce(sum(least(shown, asked)), 0)::bigint AS added, \
              coalesce(sum(greatest(asked - shown, 0)), 0)::bigint AS changed, \
              coalesce(sum(greatest(shown - asked, 0)), 0)::bigint AS removed, 0::bigint AS wrong FROM both_sides"
         );
-        let row = self.runner.row(&sql, NO_FRONTIER, None).await?;
+        let row = self.runner.query_row(&sql, NO_FRONTIER, None).await?;
         self.outcome.comparison = Some(Comparison {
             same: row.get("added"),
             missing: row.get("changed"),
@@ -320,7 +314,7 @@ impl ViewRefresh<'_> {
 }
 
 /// Whether an error is due to values of rows: by its class, or raised by a function.
-fn is_of_rows(error: &Error) -> bool {
+fn is_data_error(error: &Error) -> bool {
     const CLASSES: [&str; 4] = ["21", "22", "23", "P0"];
     let code = error.code().map(SqlState::code).unwrap_or_default();
     CLASSES.iter().any(|class| code.starts_with(class))

@@ -5,25 +5,23 @@ use egret_postgres::tokio_postgres::Client;
 use super::*;
 
 /// Waits until what a statement asks for is done.
-async fn done(client: &Client, sql: &str) -> Result<(), String> {
+async fn wait_for_request(client: &Client, sql: &str) -> Result<(), String> {
     let request: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
     let asked = format!("SELECT egret.request_done({request})");
-    eventually("the request is done", async || {
-        match client.query_one(&asked, &[]).await {
-            Ok(row) if row.get(0) => Some(Ok(())),
-            Ok(_) => None,
-            Err(error) => Some(Err(egret_base::error::chain(&error).to_string())),
-        }
+    eventually("the request is done", async || match client.query_one(&asked, &[]).await {
+        Ok(row) if row.get(0) => Some(Ok(())),
+        Ok(_) => None,
+        Err(error) => Some(Err(egret_base::error::chain(&error).to_string())),
     })
     .await
 }
 
 /// A role that may ask, and its name.
-async fn rig(version: u32) -> (Rig, String) {
+async fn rig_with_role(version: u32) -> (Rig, String) {
     let rig = Rig::new(version).await;
     let role = format!("asker_{}", rig.database.name);
-    rig.run(TABLES).await;
-    rig.run(&format!(
+    rig.execute(TABLES).await;
+    rig.execute(&format!(
         "CREATE ROLE {role}; GRANT USAGE, CREATE ON SCHEMA public TO {role}; GRANT SELECT ON t, u TO {role}"
     ))
     .await;
@@ -33,11 +31,10 @@ async fn rig(version: u32) -> (Rig, String) {
     (rig, role)
 }
 
-async fn end(rig: Rig, role: &str) {
+async fn tear_down(rig: Rig, role: &str) {
     rig.views.stop().await;
     rig.views.uninstall(None, true).await.unwrap();
-    rig.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
-        .await;
+    rig.execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
 const CREATE: &str =
@@ -47,44 +44,35 @@ const CURRENT: &str = "SELECT is_current::int::bigint FROM egret.freshness('mine
 #[tokio::test]
 async fn views_are_made_refreshed_and_dropped_from_sql() {
     for version in [18, 15] {
-        let (rig, role) = rig(version).await;
+        let (rig, role) = rig_with_role(version).await;
         let client = &rig.client;
-        rig.run(&format!("SET ROLE {role}; SET TimeZone = 'Asia/Tokyo'"))
-            .await;
-        done(client, CREATE).await.unwrap();
+        rig.execute(&format!("SET ROLE {role}; SET TimeZone = 'Asia/Tokyo'")).await;
+        wait_for_request(client, CREATE).await.unwrap();
         let shown = "SELECT count(*) FROM mine";
-        assert_eq!((rig.number(shown).await, rig.number(CURRENT).await), (5, 1));
+        assert_eq!((rig.query_number(shown).await, rig.query_number(CURRENT).await), (5, 1));
         let again = client.query_one(CREATE, &[]).await.unwrap_err();
         let again = again.as_db_error().unwrap().message().to_owned();
         assert!(again.contains("exists"), "{again}");
         let not_covered = "SELECT egret.create_view('top', 'SELECT id, ctid FROM t')";
-        let refused = done(client, not_covered).await.unwrap_err();
+        let refused = wait_for_request(client, not_covered).await.unwrap_err();
         assert!(refused.contains("ctid"), "{refused}");
-        rig.run("RESET ROLE; INSERT INTO t VALUES (700, 70, 1)")
-            .await;
+        rig.execute("RESET ROLE; INSERT INTO t VALUES (700, 70, 1)").await;
         let settings = "SELECT count(*) FROM egret.view WHERE settings LIKE '%Asia/Tokyo%'";
-        assert_eq!(
-            (rig.number(settings).await, rig.number(CURRENT).await),
-            (1, 0)
-        );
-        rig.run(&format!("SET ROLE {role}")).await;
-        done(client, "SELECT egret.refresh('mine')").await.unwrap();
-        assert_eq!((rig.number(shown).await, rig.number(CURRENT).await), (6, 1));
-        done(client, "SELECT egret.drop_view('mine')")
-            .await
-            .unwrap();
-        rig.run("RESET ROLE").await;
-        end(rig, &role).await;
+        assert_eq!((rig.query_number(settings).await, rig.query_number(CURRENT).await), (1, 0));
+        rig.execute(&format!("SET ROLE {role}")).await;
+        wait_for_request(client, "SELECT egret.refresh('mine')").await.unwrap();
+        assert_eq!((rig.query_number(shown).await, rig.query_number(CURRENT).await), (6, 1));
+        wait_for_request(client, "SELECT egret.drop_view('mine')").await.unwrap();
+        rig.execute("RESET ROLE").await;
+        tear_down(rig, &role).await;
     }
 }
 
 #[tokio::test]
 async fn nothing_can_be_asked_of_the_views_of_others_or_as_somebody_else() {
-    let (rig, role) = rig(18).await;
-    rig.create(view("others", "SELECT id FROM t"))
-        .await
-        .unwrap();
-    rig.run(&format!("SET SESSION AUTHORIZATION {role}")).await;
+    let (rig, role) = rig_with_role(18).await;
+    rig.create(new_view("others", "SELECT id FROM t")).await.unwrap();
+    rig.execute(&format!("SET SESSION AUTHORIZATION {role}")).await;
     for sql in [
         "SELECT egret.drop_view('others')",
         "SELECT egret.request_view('drop', '{public,others}', NULL, NULL, NULL, NULL, 'postgres')",
@@ -92,49 +80,44 @@ async fn nothing_can_be_asked_of_the_views_of_others_or_as_somebody_else() {
     ] {
         assert!(rig.client.query_one(sql, &[]).await.is_err(), "{sql}");
     }
-    rig.run("RESET SESSION AUTHORIZATION").await;
-    end(rig, &role).await;
+    rig.execute("RESET SESSION AUTHORIZATION").await;
+    tear_down(rig, &role).await;
 }
 
 /// The state that the server refuses a statement with.
-async fn refused(client: &Client, sql: &str) -> String {
+async fn refusal_message(client: &Client, sql: &str) -> String {
     let error = client.query_one(sql, &[]).await.unwrap_err();
-    let told = error
-        .as_db_error()
-        .unwrap_or_else(|| panic!("{sql}: {error}"));
+    let told = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error}"));
     told.code().code().to_owned()
 }
 
 #[tokio::test]
 async fn what_is_asked_for_has_bounds() {
     for version in [18, 15] {
-        let (rig, role) = rig(version).await;
+        let (rig, role) = rig_with_role(version).await;
         // Nothing is done of what waits.
         rig.views.stop().await;
         let client = &rig.client;
-        rig.run(&format!("SET SESSION AUTHORIZATION {role}")).await;
+        rig.execute(&format!("SET SESSION AUTHORIZATION {role}")).await;
         let asked = |name: &str, query: &str, definition: &str| {
             format!(
                 "SELECT egret.request_view('create', ARRAY['public', {name}], {query}, {definition}, 'auto', NULL, '{role}')"
             )
         };
         let long = "repeat('x', 64)";
-        assert_eq!(refused(client, &asked(long, "'q'", "'q'")).await, "42602");
-        assert_eq!(refused(client, &asked("NULL", "'q'", "'q'")).await, "42602");
+        assert_eq!(refusal_message(client, &asked(long, "'q'", "'q'")).await, "42602");
+        assert_eq!(refusal_message(client, &asked("NULL", "'q'", "'q'")).await, "42602");
         let query = "repeat('x', 262145)";
-        assert_eq!(refused(client, &asked("'a'", query, "'q'")).await, "54000");
+        assert_eq!(refusal_message(client, &asked("'a'", query, "'q'")).await, "54000");
         let definition = "repeat('x', 1048577)";
-        assert_eq!(
-            refused(client, &asked("'a'", "'q'", definition)).await,
-            "54000"
-        );
+        assert_eq!(refusal_message(client, &asked("'a'", "'q'", definition)).await, "54000");
         let selected =
             "SELECT egret.create_view('a', 'SELECT ' || repeat('1+', 140000) || '1 AS n')";
         assert!(client.query_one(selected, &[]).await.is_err());
         let schedule = format!(
             "SELECT egret.request_view('create', '{{public,a}}', 'q', 'q', 'auto', repeat('x', 257), '{role}')"
         );
-        assert_eq!(refused(client, &schedule).await, "23514");
+        assert_eq!(refusal_message(client, &schedule).await, "23514");
         let what = format!(
             "SELECT egret.request_view('burn', '{{public,a}}', 'q', 'q', 'auto', NULL, '{role}')"
         );
@@ -143,35 +126,31 @@ async fn what_is_asked_for_has_bounds() {
             "SELECT count(egret.request_view('create', ARRAY['public', 'v' || n], 'q', 'q', 'auto', NULL, '{role}')) \
              FROM generate_series(1, 1000) AS n"
         );
-        assert_eq!(rig.number(&many).await, 1_000);
-        assert_eq!(refused(client, &asked("'a'", "'q'", "'q'")).await, "53400");
-        rig.run("RESET SESSION AUTHORIZATION; DELETE FROM egret.view_request")
-            .await;
-        rig.run(&format!("SET SESSION AUTHORIZATION {role}")).await;
+        assert_eq!(rig.query_number(&many).await, 1_000);
+        assert_eq!(refusal_message(client, &asked("'a'", "'q'", "'q'")).await, "53400");
+        rig.execute("RESET SESSION AUTHORIZATION; DELETE FROM egret.view_request").await;
+        rig.execute(&format!("SET SESSION AUTHORIZATION {role}")).await;
         let large = format!(
             "SELECT count(egret.request_view('create', ARRAY['public', 'v' || n], 'q', repeat('x', 1048576), 'auto', NULL, '{role}')) \
              FROM generate_series(1, 16) AS n"
         );
-        assert_eq!(rig.number(&large).await, 16);
-        assert_eq!(refused(client, &asked("'a'", "'q'", "'q'")).await, "53400");
-        rig.run("RESET SESSION AUTHORIZATION").await;
-        end(rig, &role).await;
+        assert_eq!(rig.query_number(&large).await, 16);
+        assert_eq!(refusal_message(client, &asked("'a'", "'q'", "'q'")).await, "53400");
+        rig.execute("RESET SESSION AUTHORIZATION").await;
+        tear_down(rig, &role).await;
     }
 }
 
 /// What a request or a view failed of may quote rows: it is told to those whose it is.
 #[tokio::test]
 async fn errors_are_told_to_those_whose_request_or_view_it_is() {
-    let (rig, role) = rig(18).await;
+    let (rig, role) = rig_with_role(18).await;
     let client = &rig.client;
     let other = format!("other_{}", rig.database.name);
-    rig.run(&format!("CREATE ROLE {other}")).await;
-    rig.views
-        .allow(None, std::slice::from_ref(&other))
-        .await
-        .unwrap();
-    rig.run(&format!("SET SESSION AUTHORIZATION {role}")).await;
-    done(client, CREATE).await.unwrap();
+    rig.execute(&format!("CREATE ROLE {other}")).await;
+    rig.views.allow(None, std::slice::from_ref(&other)).await.unwrap();
+    rig.execute(&format!("SET SESSION AUTHORIZATION {role}")).await;
+    wait_for_request(client, CREATE).await.unwrap();
     let failing = "SELECT egret.create_view('top', 'SELECT id, ctid FROM t')";
     let request: i64 = client.query_one(failing, &[]).await.unwrap().get(0);
     let asked = format!("SELECT egret.request_done({request})");
@@ -183,28 +162,22 @@ async fn errors_are_told_to_those_whose_request_or_view_it_is() {
     };
     let own = eventually("the request fails", async || told().await.err()).await;
     assert!(own.contains("ctid"), "{own}");
-    rig.run(&format!(
+    rig.execute(&format!(
         "RESET SESSION AUTHORIZATION; UPDATE egret.view SET reason = 'it quotes a row'; SET SESSION AUTHORIZATION {other}"
     ))
     .await;
     let hidden = told().await.unwrap_err();
-    assert!(
-        hidden.contains("there is no request") && !hidden.contains("ctid"),
-        "{hidden}"
-    );
+    assert!(hidden.contains("there is no request") && !hidden.contains("ctid"), "{hidden}");
     let reason = "SELECT count(reason) FROM egret.freshness('mine')";
-    assert_eq!(rig.number(reason).await, 0);
+    assert_eq!(rig.query_number(reason).await, 0);
     // After SET ROLE it is the role that counts.
-    rig.run(&format!("RESET SESSION AUTHORIZATION; SET ROLE {other}"))
-        .await;
+    rig.execute(&format!("RESET SESSION AUTHORIZATION; SET ROLE {other}")).await;
     assert!(told().await.unwrap_err().contains("there is no request"));
-    rig.run(&format!("SET SESSION AUTHORIZATION {role}")).await;
-    assert_eq!(rig.number(reason).await, 1);
-    rig.run(&format!(
-        "RESET SESSION AUTHORIZATION; DROP OWNED BY {other}; DROP ROLE {other}"
-    ))
-    .await;
-    end(rig, &role).await;
+    rig.execute(&format!("SET SESSION AUTHORIZATION {role}")).await;
+    assert_eq!(rig.query_number(reason).await, 1);
+    rig.execute(&format!("RESET SESSION AUTHORIZATION; DROP OWNED BY {other}; DROP ROLE {other}"))
+        .await;
+    tear_down(rig, &role).await;
 }
 
 /// Constants whose meaning depends on settings, and what they are in a session with
@@ -219,31 +192,25 @@ const EXPECTED: &str = "SELECT count(*) FROM constants WHERE day = date '2020-02
 #[tokio::test]
 async fn constants_mean_what_they_did_in_the_session_that_asked() {
     for mode in ["incremental", "full"] {
-        let (rig, role) = rig(18).await;
-        rig.run("ALTER TABLE t ADD d date NOT NULL DEFAULT '2020-01-15'")
-            .await;
-        rig.run(&format!("SET ROLE {role}; {FOREIGN_SETTINGS}"))
-            .await;
+        let (rig, role) = rig_with_role(18).await;
+        rig.execute("ALTER TABLE t ADD d date NOT NULL DEFAULT '2020-01-15'").await;
+        rig.execute(&format!("SET ROLE {role}; {FOREIGN_SETTINGS}")).await;
         let create =
             format!("SELECT egret.create_view('constants', $${CONSTANTS}$$, mode => '{mode}')");
-        done(&rig.client, &create).await.unwrap();
-        rig.run("RESET ROLE; RESET DateStyle; RESET IntervalStyle; RESET TimeZone")
+        wait_for_request(&rig.client, &create).await.unwrap();
+        rig.execute("RESET ROLE; RESET DateStyle; RESET IntervalStyle; RESET TimeZone").await;
+        assert_eq!(rig.query_number(EXPECTED).await, 100, "{mode}");
+        rig.execute("INSERT INTO t VALUES (101, 1, 1, '2020-01-31'), (102, 1, 1, '2020-02-01')")
             .await;
-        assert_eq!(rig.number(EXPECTED).await, 100, "{mode}");
-        rig.run("INSERT INTO t VALUES (101, 1, 1, '2020-01-31'), (102, 1, 1, '2020-02-01')")
-            .await;
-        rig.views
-            .repair(&at("constants"), &MakerRights::all())
-            .await
-            .unwrap();
-        assert_eq!(rig.number(EXPECTED).await, 101, "{mode}");
-        rig.run("INSERT INTO t VALUES (103, 1, 1, '2020-01-31'), (104, 1, 1, '2020-02-01')")
+        rig.views.repair(&view_ref("constants"), &MakerRights::administrator()).await.unwrap();
+        assert_eq!(rig.query_number(EXPECTED).await, 101, "{mode}");
+        rig.execute("INSERT INTO t VALUES (103, 1, 1, '2020-01-31'), (104, 1, 1, '2020-02-01')")
             .await;
         // One that has loaded nothing yet.
-        let other = engine(&rig.database, ViewsConfig::default());
-        other.refresh(&at("constants")).await.unwrap();
-        assert_eq!(rig.number(EXPECTED).await, 102, "{mode}");
-        end(rig, &role).await;
+        let other = new_engine(&rig.database, ViewsConfig::default());
+        other.refresh(&view_ref("constants")).await.unwrap();
+        assert_eq!(rig.query_number(EXPECTED).await, 102, "{mode}");
+        tear_down(rig, &role).await;
     }
 }
 
@@ -253,28 +220,22 @@ async fn constants_of_a_view_mean_what_the_settings_of_its_database_say() {
     let rig = Rig::new(18).await;
     let name = &rig.database.name;
     for setting in FOREIGN_SETTINGS.split("; ") {
-        rig.run(&format!("ALTER DATABASE {name} {setting}")).await;
+        rig.execute(&format!("ALTER DATABASE {name} {setting}")).await;
     }
-    rig.run(TABLES).await;
-    rig.run("ALTER TABLE t ADD d date NOT NULL DEFAULT '2020-01-15'")
-        .await;
-    rig.create(view("constants", CONSTANTS)).await.unwrap();
-    assert_eq!(rig.number(EXPECTED).await, 100);
+    rig.execute(TABLES).await;
+    rig.execute("ALTER TABLE t ADD d date NOT NULL DEFAULT '2020-01-15'").await;
+    rig.create(new_view("constants", CONSTANTS)).await.unwrap();
+    assert_eq!(rig.query_number(EXPECTED).await, 100);
     // What is altered later changes no view.
     for setting in ["DateStyle", "IntervalStyle", "TimeZone"] {
-        rig.run(&format!("ALTER DATABASE {name} RESET {setting}"))
-            .await;
+        rig.execute(&format!("ALTER DATABASE {name} RESET {setting}")).await;
     }
-    let other = engine(&rig.database, ViewsConfig::default());
-    rig.run("INSERT INTO t VALUES (101, 1, 1, '2020-01-31')")
-        .await;
-    other.refresh(&at("constants")).await.unwrap();
-    other
-        .repair(&at("constants"), &MakerRights::all())
-        .await
-        .unwrap();
-    assert_eq!(rig.number(EXPECTED).await, 101);
-    let found = other.verify(&at("constants")).await.unwrap();
+    let other = new_engine(&rig.database, ViewsConfig::default());
+    rig.execute("INSERT INTO t VALUES (101, 1, 1, '2020-01-31')").await;
+    other.refresh(&view_ref("constants")).await.unwrap();
+    other.repair(&view_ref("constants"), &MakerRights::administrator()).await.unwrap();
+    assert_eq!(rig.query_number(EXPECTED).await, 101);
+    let found = other.verify(&view_ref("constants")).await.unwrap();
     assert_eq!((found.missing, found.extra), (0, 0));
 }
 
@@ -282,28 +243,21 @@ async fn constants_of_a_view_mean_what_the_settings_of_its_database_say() {
 /// one over the same tables.
 #[tokio::test]
 async fn a_setting_that_is_refused_stops_its_view_alone() {
-    let (rig, role) = rig(18).await;
-    rig.run("CREATE TEXT SEARCH CONFIGURATION public.mine (COPY = pg_catalog.simple)")
-        .await;
-    rig.run(&format!(
-        "SET ROLE {role}; SET default_text_search_config = 'public.mine'"
-    ))
-    .await;
+    let (rig, role) = rig_with_role(18).await;
+    rig.execute("CREATE TEXT SEARCH CONFIGURATION public.mine (COPY = pg_catalog.simple)").await;
+    rig.execute(&format!("SET ROLE {role}; SET default_text_search_config = 'public.mine'")).await;
     let create = "SELECT egret.create_view('own', 'SELECT id FROM public.t')";
-    done(&rig.client, create).await.unwrap();
-    rig.run("RESET ROLE; RESET default_text_search_config")
+    wait_for_request(&rig.client, create).await.unwrap();
+    rig.execute("RESET ROLE; RESET default_text_search_config").await;
+    rig.create(new_view("shared", "SELECT id FROM t")).await.unwrap();
+    rig.execute("DROP TEXT SEARCH CONFIGURATION public.mine; INSERT INTO t VALUES (101, 1, 1)")
         .await;
-    rig.create(view("shared", "SELECT id FROM t"))
-        .await
-        .unwrap();
-    rig.run("DROP TEXT SEARCH CONFIGURATION public.mine; INSERT INTO t VALUES (101, 1, 1)")
-        .await;
-    let other = engine(&rig.database, ViewsConfig::default());
-    other.refresh(&at("shared")).await.unwrap();
-    assert_eq!(rig.number("SELECT count(*) FROM shared").await, 101);
-    let refused = other.refresh(&at("own")).await.unwrap_err();
+    let other = new_engine(&rig.database, ViewsConfig::default());
+    other.refresh(&view_ref("shared")).await.unwrap();
+    assert_eq!(rig.query_number("SELECT count(*) FROM shared").await, 101);
+    let refused = other.refresh(&view_ref("own")).await.unwrap_err();
     let message = refused.to_string();
     assert!(message.contains("default_text_search_config"), "{message}");
-    assert_eq!(rig.number("SELECT count(*) FROM own").await, 100);
-    end(rig, &role).await;
+    assert_eq!(rig.query_number("SELECT count(*) FROM own").await, 100);
+    tear_down(rig, &role).await;
 }

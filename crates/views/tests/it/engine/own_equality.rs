@@ -2,8 +2,8 @@
 
 use egret_views::model::{Mode, NewView};
 
-use super::{Rig, at, code, view as manual};
-use crate::world::rows;
+use super::{Rig, error_code, new_view as manual, view_ref};
+use crate::world::query_rows;
 
 const TABLES: &str = "CREATE EXTENSION citext;
      CREATE TABLE u (id int PRIMARY KEY, email citext, n int, v varchar(9));
@@ -30,23 +30,18 @@ const QUERIES: [&str; 11] = [
 async fn every_mode_compares_as_a_plain_view_does() {
     for version in [18, 15] {
         let rig = Rig::new(version).await;
-        rig.run(TABLES).await;
+        rig.execute(TABLES).await;
         let modes = [Mode::Full, Mode::Incremental, Mode::Immediate];
         let mut names = Vec::new();
         for (number, query) in QUERIES.iter().enumerate() {
-            rig.run(&format!("CREATE VIEW plain{number} AS {query}"))
-                .await;
+            rig.execute(&format!("CREATE VIEW plain{number} AS {query}")).await;
             for mode in modes {
                 let name = format!("v{number}_{mode:?}").to_lowercase();
                 let asked = manual(&name, query);
                 let schedule = asked.schedule.clone().filter(|_| mode != Mode::Immediate);
-                rig.create(NewView {
-                    mode,
-                    schedule,
-                    ..asked
-                })
-                .await
-                .unwrap_or_else(|error| panic!("{query} {mode:?}: {error}"));
+                rig.create(NewView { mode, schedule, ..asked })
+                    .await
+                    .unwrap_or_else(|error| panic!("{query} {mode:?}: {error}"));
                 names.push((name, number));
             }
         }
@@ -55,11 +50,11 @@ async fn every_mode_compares_as_a_plain_view_does() {
             "UPDATE u SET email = upper(email::text) WHERE id = 2; DELETE FROM l WHERE id = 1",
             "INSERT INTO u VALUES (4, 'EVE@X.ORG', 5, 'A'), (5, 'ada@x.org', 1, 'x'); INSERT INTO l VALUES (1, 'aDa@x.org', 9)",
         ] {
-            rig.run(change).await;
+            rig.execute(change).await;
             for (name, number) in &names {
                 rig.refresh(name).await;
-                let plain = rows(&rig.client, &format!("TABLE plain{number}")).await;
-                let shown = rows(&rig.client, &format!("TABLE {name}")).await;
+                let plain = query_rows(&rig.client, &format!("TABLE plain{number}")).await;
+                let shown = query_rows(&rig.client, &format!("TABLE {name}")).await;
                 assert_eq!(shown, plain, "{name} {}", QUERIES[*number]);
                 rig.verify(&[name]).await;
             }
@@ -70,9 +65,8 @@ async fn every_mode_compares_as_a_plain_view_does() {
 #[tokio::test]
 async fn a_comparison_that_cannot_be_written_out_is_refused() {
     let rig = Rig::new(18).await;
-    rig.run(TABLES).await;
-    rig.run("CREATE VIEW spelled AS SELECT id, NULLIF(email, 'ada@x.org') AS e FROM u")
-        .await;
+    rig.execute(TABLES).await;
+    rig.execute("CREATE VIEW spelled AS SELECT id, NULLIF(email, 'ada@x.org') AS e FROM u").await;
     let merged = "SELECT email, u.n FROM u FULL JOIN l USING (email)";
     let through_view = "SELECT e, count(*) AS n FROM spelled GROUP BY e";
     for (query, mode, expected) in [
@@ -81,35 +75,29 @@ async fn a_comparison_that_cannot_be_written_out_is_refused() {
         (through_view, Mode::Incremental, "view_unsupported"),
         (through_view, Mode::Full, "fine"),
     ] {
-        let asked = NewView {
-            mode,
-            ..manual("v", query)
-        };
-        assert_eq!(code(rig.create(asked).await), expected, "{query} {mode:?}");
+        let asked = NewView { mode, ..manual("v", query) };
+        assert_eq!(error_code(rig.create(asked).await), expected, "{query} {mode:?}");
     }
-    let plain = rows(&rig.client, through_view).await;
-    assert_eq!(rows(&rig.client, "TABLE v").await, plain);
+    let plain = query_rows(&rig.client, through_view).await;
+    assert_eq!(query_rows(&rig.client, "TABLE v").await, plain);
 }
 
 /// A definition of an earlier version has no operators: a repair finds what the query means.
 #[tokio::test]
 async fn a_repair_mends_definitions_of_earlier_versions() {
     let rig = Rig::new(18).await;
-    rig.run(TABLES).await;
+    rig.execute(TABLES).await;
     let query = QUERIES[4];
-    let asked = NewView {
-        mode: Mode::Full,
-        ..manual("v", query)
-    };
+    let asked = NewView { mode: Mode::Full, ..manual("v", query) };
     rig.create(asked).await.unwrap();
-    rig.run("UPDATE egret.view SET definition = ' SELECT id FROM public.u WHERE email IS DISTINCT FROM ''ADA@X.ORG''::public.citext'")
+    rig.execute("UPDATE egret.view SET definition = ' SELECT id FROM public.u WHERE email IS DISTINCT FROM ''ADA@X.ORG''::public.citext'")
         .await;
-    rig.run("INSERT INTO u VALUES (9, 'ADA@x.org')").await;
+    rig.execute("INSERT INTO u VALUES (9, 'ADA@x.org')").await;
     rig.refresh("v").await;
-    let plain = rows(&rig.client, query).await;
-    assert_ne!(rows(&rig.client, "TABLE v").await, plain);
-    let rights = egret_views::model::MakerRights::all();
-    rig.views.repair(&at("v"), &rights).await.unwrap();
-    assert_eq!(rows(&rig.client, "TABLE v").await, plain);
+    let plain = query_rows(&rig.client, query).await;
+    assert_ne!(query_rows(&rig.client, "TABLE v").await, plain);
+    let rights = egret_views::model::MakerRights::administrator();
+    rig.views.repair(&view_ref("v"), &rights).await.unwrap();
+    assert_eq!(query_rows(&rig.client, "TABLE v").await, plain);
     rig.verify(&["v"]).await;
 }

@@ -6,18 +6,18 @@ use super::*;
 /// is truncated: autovacuum may have cut off a part of it. A table that another session, for
 /// example autovacuum, has locked at that moment is truncated after the next refresh that has
 /// changes, or by itself where the engine runs.
-async fn until_truncated(rig: &Rig) {
+async fn wait_until_truncated(rig: &Rig) {
     let size = "SELECT pg_relation_size('egret.changes_1')";
     eventually("the table of changes is truncated", async || {
-        let bytes = rig.number(size).await;
+        let bytes = rig.query_number(size).await;
         if bytes <= 1 << 20 {
             return Ok(());
         }
-        rig.run("UPDATE t SET v = v + 1 WHERE id = 1000").await;
+        rig.execute("UPDATE t SET v = v + 1 WHERE id = 1000").await;
         rig.refresh("sums").await;
         // The table is truncated behind the refresh, and not while the next one reads it.
         for _ in 0..100 {
-            if rig.number(size).await <= 1 << 20 {
+            if rig.query_number(size).await <= 1 << 20 {
                 return Ok(());
             }
         }
@@ -28,17 +28,12 @@ async fn until_truncated(rig: &Rig) {
 
 #[tokio::test]
 async fn changes_that_take_too_much_are_not_recorded_and_no_write_fails() {
-    let config = ViewsConfig {
-        changes_size_max: ByteSize::mib(1),
-        ..ViewsConfig::default()
-    };
-    let rig = Rig::with(18, config).await;
-    rig.run(TABLES).await;
-    rig.create(view("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g"))
-        .await
-        .unwrap();
+    let config = ViewsConfig { changes_size_max: ByteSize::mib(1), ..ViewsConfig::default() };
+    let rig = Rig::with_config(18, config).await;
+    rig.execute(TABLES).await;
+    rig.create(new_view("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g")).await.unwrap();
     for round in 0..6 {
-        rig.run(&format!(
+        rig.execute(&format!(
             "INSERT INTO t SELECT i, i % 9, i FROM generate_series({}, {}) AS i",
             1000 + round * 10_000,
             999 + (round + 1) * 10_000
@@ -46,15 +41,15 @@ async fn changes_that_take_too_much_are_not_recorded_and_no_write_fails() {
         .await;
     }
     let size = "SELECT pg_relation_size('egret.changes_1')";
-    assert!(rig.number(size).await < 3 << 20);
+    assert!(rig.query_number(size).await < 3 << 20);
     let done = rig.refresh("sums").await;
     assert_eq!((done.outcome.as_str(), done.changes > 0), ("full", true));
     rig.verify(&["sums"]).await;
-    until_truncated(&rig).await;
-    rig.run("DELETE FROM t WHERE id > 40000").await;
+    wait_until_truncated(&rig).await;
+    rig.execute("DELETE FROM t WHERE id > 40000").await;
     rig.verify(&["sums"]).await;
-    until_truncated(&rig).await;
-    rig.run("INSERT INTO t VALUES (-1, 1, 1)").await;
+    wait_until_truncated(&rig).await;
+    rig.execute("INSERT INTO t VALUES (-1, 1, 1)").await;
     assert_eq!(rig.refresh("sums").await.outcome, "incremental");
     rig.verify(&["sums"]).await;
 }
@@ -64,25 +59,18 @@ async fn changes_that_take_too_much_are_not_recorded_and_no_write_fails() {
 #[tokio::test]
 async fn a_table_of_changes_that_is_always_read_is_waited_for_in_the_end() {
     let rig = Rig::new(18).await;
-    rig.run(TABLES).await;
+    rig.execute(TABLES).await;
     rig.views.start().await.unwrap();
-    rig.create(view("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g"))
-        .await
-        .unwrap();
-    rig.run("INSERT INTO t SELECT i, i % 9, i FROM generate_series(1000, 60000) AS i")
-        .await;
+    rig.create(new_view("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g")).await.unwrap();
+    rig.execute("INSERT INTO t SELECT i, i % 9, i FROM generate_series(1000, 60000) AS i").await;
     let reader = rig.database.connect().await;
     let read = "BEGIN; LOCK TABLE egret.changes_1 IN ACCESS SHARE MODE";
     reader.batch_execute(read).await.unwrap();
     rig.refresh("sums").await;
     let until = async |sql: &str, wanted: i64| {
         eventually(&format!("`{sql}` returns {wanted}"), async || {
-            let number = rig.number(sql).await;
-            if number == wanted {
-                Ok(())
-            } else {
-                Err(number)
-            }
+            let number = rig.query_number(sql).await;
+            if number == wanted { Ok(()) } else { Err(number) }
         })
         .await;
     };

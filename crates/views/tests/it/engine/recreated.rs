@@ -12,26 +12,22 @@ const QUERIES: [(&str, &str); 3] = [
 ];
 
 async fn make(rig: &Rig, mode: Mode) {
-    rig.run("CREATE TABLE t (id int PRIMARY KEY, g int)").await;
+    rig.execute("CREATE TABLE t (id int PRIMARY KEY, g int)").await;
     for (name, query) in QUERIES {
         let schedule = (mode != Mode::Immediate).then_some(Schedule::Manual);
-        let new = NewView {
-            mode,
-            schedule,
-            ..view(name, query)
-        };
+        let new = NewView { mode, schedule, ..new_view(name, query) };
         rig.create(new).await.unwrap();
     }
 }
 
 async fn check(rig: &Rig, round: u32) {
-    rig.run("INSERT INTO t VALUES (1, 1), (2, 2)").await;
+    rig.execute("INSERT INTO t VALUES (1, 1), (2, 2)").await;
     for (name, query) in QUERIES {
         rig.refresh(name).await;
         let differing = format!(
             "SELECT count(*) FROM ((TABLE {name} EXCEPT ALL {query}) UNION ALL ({query} EXCEPT ALL TABLE {name})) AS d"
         );
-        assert_eq!(rig.number(&differing).await, 0, "round {round}: {name}");
+        assert_eq!(rig.query_number(&differing).await, 0, "round {round}: {name}");
     }
 }
 
@@ -43,20 +39,12 @@ async fn make_database_again(rig: Rig, administrator: &Client) -> Rig {
     let client = database.connect().await;
     let set = "SET search_path = public; SET client_min_messages = warning";
     client.batch_execute(set).await.unwrap();
-    Rig {
-        database,
-        client,
-        views: rig.views,
-    }
+    Rig { database, client, views: rig.views }
 }
 
 #[tokio::test]
 async fn views_of_a_database_that_is_made_again_are_told_of_changes() {
-    for (version, mode) in [
-        (18, Mode::Incremental),
-        (18, Mode::Immediate),
-        (15, Mode::Auto),
-    ] {
+    for (version, mode) in [(18, Mode::Incremental), (18, Mode::Immediate), (15, Mode::Auto)] {
         let administrator = TestDatabase::create(version).await.connect().await;
         let mut rig = Rig::new(version).await;
         for round in 0..3 {

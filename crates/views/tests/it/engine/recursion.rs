@@ -22,7 +22,7 @@ const CHANGES: [&str; 8] = [
 async fn views_over_a_recursion_are_told_what_came_and_what_went() {
     for version in [18, 15] {
         let rig = Rig::new(version).await;
-        rig.run(GRAPH).await;
+        rig.execute(GRAPH).await;
         let all = [
             ("reached", REACHED),
             ("sums", "SELECT count(*) AS n, sum(a) AS s FROM reached"),
@@ -30,35 +30,26 @@ async fn views_over_a_recursion_are_told_what_came_and_what_went() {
                 "onward",
                 "WITH RECURSIVE r AS (SELECT a, 1 AS n FROM reached UNION ALL SELECT a, n + 1 FROM r WHERE n < 3) SELECT a, n FROM r",
             ),
-            (
-                "ends",
-                "SELECT e.a, o.n FROM onward AS o JOIN e ON e.b = o.a",
-            ),
+            ("ends", "SELECT e.a, o.n FROM onward AS o JOIN e ON e.b = o.a"),
         ];
         for (name, query) in all {
-            rig.create(view(name, query)).await.unwrap();
+            rig.create(new_view(name, query)).await.unwrap();
         }
         for change in CHANGES {
-            rig.run(change).await;
+            rig.execute(change).await;
             let done = rig.refresh("ends").await;
             assert_eq!(done.outcome, "incremental", "{change}: {done:?}");
             rig.verify(&["reached", "sums", "onward", "ends"]).await;
         }
-        let explained = rig.views.explain(&at("reached")).await.unwrap();
+        let explained = rig.views.explain(&view_ref("reached")).await.unwrap();
         let stage = &explained.stages[0];
         assert_eq!(
-            stage.keeps,
-            [
-                "rows of a recursion, each with the number of its derivations: updated \
-                 incrementally"
-            ]
+            stage.column_maintenance,
+            ["rows of a recursion, each with the number of its derivations: updated \
+                 incrementally"]
         );
-        assert!(
-            stage.operators.contains("scan of this stage"),
-            "{}",
-            stage.operators
-        );
-        rig.run("TRUNCATE e").await;
+        assert!(stage.operators.contains("scan of this stage"), "{}", stage.operators);
+        rig.execute("TRUNCATE e").await;
         assert_eq!(rig.refresh("reached").await.outcome, "full");
         rig.verify(&["reached", "sums", "onward", "ends"]).await;
     }
@@ -66,29 +57,23 @@ async fn views_over_a_recursion_are_told_what_came_and_what_went() {
 
 #[tokio::test]
 async fn what_goes_would_go_round_for_ever_in_a_circle_that_comes() {
-    let config = ViewsConfig {
-        delta_rows_max: 1_000,
-        ..ViewsConfig::default()
-    };
-    let rig = Rig::with(18, config).await;
-    rig.run("CREATE TABLE s (a int); CREATE TABLE e (a int, b int); INSERT INTO s VALUES (1)")
+    let config = ViewsConfig { delta_rows_max: 1_000, ..ViewsConfig::default() };
+    let rig = Rig::with_config(18, config).await;
+    rig.execute("CREATE TABLE s (a int); CREATE TABLE e (a int, b int); INSERT INTO s VALUES (1)")
         .await;
     let query = "WITH RECURSIVE r (a, d) AS (SELECT a, 0 FROM s UNION ALL SELECT e.b, r.d + 1 FROM r JOIN e ON e.a = r.a) SELECT a, d FROM r";
-    rig.create(view("ways", query)).await.unwrap();
-    rig.run("INSERT INTO e VALUES (1, 2), (2, 3)").await;
+    rig.create(new_view("ways", query)).await.unwrap();
+    rig.execute("INSERT INTO e VALUES (1, 2), (2, 3)").await;
     assert_eq!(rig.refresh("ways").await.outcome, "incremental");
-    rig.run("BEGIN; DELETE FROM s; INSERT INTO e VALUES (2, 1); COMMIT")
-        .await;
+    rig.execute("BEGIN; DELETE FROM s; INSERT INTO e VALUES (2, 1); COMMIT").await;
     assert_eq!(rig.refresh("ways").await.outcome, "full");
     rig.verify(&["ways"]).await;
-    rig.run("BEGIN; DELETE FROM e WHERE b = 1; INSERT INTO s VALUES (1); COMMIT")
-        .await;
+    rig.execute("BEGIN; DELETE FROM e WHERE b = 1; INSERT INTO s VALUES (1); COMMIT").await;
     assert_eq!(rig.refresh("ways").await.outcome, "incremental");
     rig.verify(&["ways"]).await;
     // So it is with more than may be of rows that are there once.
-    rig.create(view("reached", REACHED)).await.unwrap();
-    rig.run("INSERT INTO e SELECT i, i + 1 FROM generate_series(1, 2000) AS i")
-        .await;
+    rig.create(new_view("reached", REACHED)).await.unwrap();
+    rig.execute("INSERT INTO e SELECT i, i + 1 FROM generate_series(1, 2000) AS i").await;
     assert_eq!(rig.refresh("reached").await.outcome, "full");
     rig.verify(&["reached"]).await;
 }
@@ -97,28 +82,23 @@ async fn what_goes_would_go_round_for_ever_in_a_circle_that_comes() {
 async fn a_transaction_sees_what_comes_of_what_it_has_written() {
     for version in [18, 15] {
         let rig = Rig::new(version).await;
-        rig.run(GRAPH).await;
+        rig.execute(GRAPH).await;
         let ways = "WITH RECURSIVE r (a, d) AS (SELECT a, 0 FROM s UNION ALL SELECT e.b, r.d + 1 FROM r JOIN e ON e.a = r.a WHERE r.d < 5) SELECT a, d FROM r";
         for (name, query) in [("reached", REACHED), ("ways", ways)] {
-            let made = NewView {
-                mode: Mode::Immediate,
-                schedule: None,
-                ..view(name, query)
-            };
+            let made = NewView { mode: Mode::Immediate, schedule: None, ..new_view(name, query) };
             rig.create(made).await.unwrap();
         }
-        rig.run("BEGIN").await;
+        rig.execute("BEGIN").await;
         for change in CHANGES {
-            rig.run(change).await;
+            rig.execute(change).await;
             for (name, query) in [("reached", REACHED), ("ways", ways)] {
                 let differing = format!(
                     "SELECT count(*) FROM ((TABLE {name} EXCEPT ALL ({query})) UNION ALL (({query}) EXCEPT ALL TABLE {name})) AS d"
                 );
-                assert_eq!(rig.number(&differing).await, 0, "{change}: {name}");
+                assert_eq!(rig.query_number(&differing).await, 0, "{change}: {name}");
             }
         }
-        rig.run("COMMIT; BEGIN; DELETE FROM e; ROLLBACK; TRUNCATE s")
-            .await;
+        rig.execute("COMMIT; BEGIN; DELETE FROM e; ROLLBACK; TRUNCATE s").await;
         rig.verify(&["reached", "ways"]).await;
         assert_eq!(rig.refresh("reached").await.outcome, "nothing");
     }

@@ -10,15 +10,13 @@ use egret_views::FollowMode;
 use egret_views::model::{Alteration, ViewReport};
 
 use super::*;
-use crate::world::{AdvisoryGate, GATE, until_blocked};
+use crate::world::{AdvisoryGate, GATE, wait_until_blocked};
 
 /// A rig whose requests have one session together.
-async fn with_one_session() -> Rig {
+async fn rig_with_one_session() -> Rig {
     let database = TestDatabase::create(18).await;
-    let sessions = request_sessions(&PostgresConfig {
-        pool_connections_max: 1,
-        ..PostgresConfig::default()
-    });
+    let sessions =
+        request_sessions(&PostgresConfig { pool_connections_max: 1, ..PostgresConfig::default() });
     let options = Options {
         config: ViewsConfig {
             // Longer than the timeouts of PostgreSQL can be.
@@ -26,20 +24,16 @@ async fn with_one_session() -> Rig {
             refresh_timeout: ConfigDuration::secs(30 * 86_400),
             ..ViewsConfig::default()
         },
-        databases: Databases::one(database.connection()).with_sessions(sessions),
+        databases: Databases::single(database.connection()).with_sessions(sessions),
         clock: Arc::new(SystemClock),
-        tasks: None,
+        task_publisher: None,
     };
     let client = database.connect().await;
     let set = "SET search_path = public; SET client_min_messages = warning";
     client.batch_execute(set).await.unwrap();
-    let rig = Rig {
-        views: Views::new(options, &mut Registry::default()),
-        database,
-        client,
-    };
-    rig.run(TABLES).await;
-    rig.run(GATE).await;
+    let rig = Rig { views: Views::new(options, &mut Registry::default()), database, client };
+    rig.execute(TABLES).await;
+    rig.execute(GATE).await;
     rig
 }
 
@@ -50,7 +44,7 @@ async fn check_waits_without_session(
 ) {
     let gate = AdvisoryGate::shut(&rig.database).await;
     let waiting = tokio::spawn(request);
-    until_blocked(&rig.client).await;
+    wait_until_blocked(&rig.client).await;
     rig.views.list(None).await.unwrap();
     assert!(!waiting.is_finished());
     gate.open().await;
@@ -59,24 +53,19 @@ async fn check_waits_without_session(
 
 #[tokio::test]
 async fn what_waits_for_a_refresh_leaves_its_session_to_others() {
-    let rig = with_one_session().await;
-    let gated = view("gated", "SELECT id, gate(v) AS v FROM t");
+    let rig = rig_with_one_session().await;
+    let gated = new_view("gated", "SELECT id, gate(v) AS v FROM t");
     let views = rig.views.clone();
     check_waits_without_session(&rig, async move { views.create(None, gated).await }).await;
     let views = rig.views.clone();
     check_waits_without_session(&rig, async move {
-        views.repair(&at("gated"), &MakerRights::all()).await
+        views.repair(&view_ref("gated"), &MakerRights::administrator()).await
     })
     .await;
-    let immediate = Alteration {
-        mode: Some(Mode::Immediate),
-        ..Alteration::default()
-    };
+    let immediate = Alteration { mode: Some(Mode::Immediate), ..Alteration::default() };
     let views = rig.views.clone();
     check_waits_without_session(&rig, async move {
-        views
-            .alter(&at("gated"), immediate, ReadableViews::All)
-            .await
+        views.alter(&view_ref("gated"), immediate, ReadableViews::All).await
     })
     .await;
     rig.verify(&["gated"]).await;
@@ -84,13 +73,11 @@ async fn what_waits_for_a_refresh_leaves_its_session_to_others() {
 
 #[tokio::test]
 async fn a_view_that_cannot_be_filled_is_gone_when_its_maker_is_told() {
-    let rig = with_one_session().await;
-    let refused = rig
-        .create(view("shares", "SELECT id, v / (v - v) AS share FROM t"))
-        .await;
-    assert_eq!(code(refused), "view_not_filled");
+    let rig = rig_with_one_session().await;
+    let refused = rig.create(new_view("shares", "SELECT id, v / (v - v) AS share FROM t")).await;
+    assert_eq!(error_code(refused), "view_not_filled");
     assert_eq!(rig.views.list(None).await.unwrap().len(), 0);
-    assert_eq!(rig.number("SELECT count(*) FROM egret.view").await, 0);
+    assert_eq!(rig.query_number("SELECT count(*) FROM egret.view").await, 0);
 }
 
 /// Waits until the test's own session is the only one in the database.
@@ -98,7 +85,7 @@ async fn until_alone(rig: &Rig) {
     let sessions = "SELECT count(*) FROM pg_stat_activity \
         WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
     eventually("other sessions end", async || {
-        let others = rig.number(sessions).await;
+        let others = rig.query_number(sessions).await;
         if others == 0 { Ok(()) } else { Err(others) }
     })
     .await;
@@ -107,19 +94,14 @@ async fn until_alone(rig: &Rig) {
 #[tokio::test]
 async fn no_session_stays_where_views_are_uninstalled() {
     let rig = Rig::new(18).await;
-    rig.run(TABLES).await;
+    rig.execute(TABLES).await;
     rig.views.start().await.unwrap();
     // What is made after the first removal is kept as before.
     for id in [1_000, 1_001] {
-        rig.create(view("whole", "SELECT id, v FROM t"))
-            .await
-            .unwrap();
-        let mut follower = rig
-            .views
-            .follow(&at("whole"), None, FollowMode::Yes)
-            .await
-            .unwrap();
-        rig.run(&format!("INSERT INTO t VALUES ({id}, 1, 1)")).await;
+        rig.create(new_view("whole", "SELECT id, v FROM t")).await.unwrap();
+        let mut follower =
+            rig.views.follow(&view_ref("whole"), None, FollowMode::StartRetention).await.unwrap();
+        rig.execute(&format!("INSERT INTO t VALUES ({id}, 1, 1)")).await;
         rig.refresh("whole").await;
         follower.next().await.unwrap();
         rig.verify(&["whole"]).await;
@@ -133,14 +115,12 @@ async fn no_session_stays_where_views_are_uninstalled() {
 #[tokio::test]
 async fn no_session_stays_where_the_schema_of_views_is_dropped() {
     let rig = Rig::new(15).await;
-    rig.run(TABLES).await;
+    rig.execute(TABLES).await;
     rig.views.start().await.unwrap();
-    rig.create(view("whole", "SELECT id, v FROM t"))
-        .await
-        .unwrap();
-    rig.run("INSERT INTO t VALUES (1000, 1, 1)").await;
+    rig.create(new_view("whole", "SELECT id, v FROM t")).await.unwrap();
+    rig.execute("INSERT INTO t VALUES (1000, 1, 1)").await;
     rig.refresh("whole").await;
-    rig.run("DROP SCHEMA egret CASCADE").await;
+    rig.execute("DROP SCHEMA egret CASCADE").await;
     until_alone(&rig).await;
     rig.views.stop().await;
 }

@@ -4,7 +4,7 @@ use egret_views::model::{MakerRights, Mode, NewView};
 
 use egret_views::ViewsConfig;
 
-use super::{ReadableViews, Rig, TABLES, at, engine, view as manual};
+use super::{ReadableViews, Rig, TABLES, new_engine, new_view as manual, view_ref};
 
 /// Writes to view `kept`, also those that would change no row.
 const WRITES: [&str; 6] = [
@@ -25,9 +25,9 @@ async fn refusals(rig: &Rig, role: &str) -> Vec<String> {
         if role != "none" && write.starts_with("COPY") {
             continue;
         }
-        rig.run(&format!("SET ROLE {role}")).await;
+        rig.execute(&format!("SET ROLE {role}")).await;
         let refused = rig.client.batch_execute(write).await.expect_err(write);
-        rig.run("RESET ROLE").await;
+        rig.execute("RESET ROLE").await;
         let refused = refused.as_db_error().unwrap();
         messages.push(format!("{}: {}", refused.code().code(), refused.message()));
     }
@@ -39,8 +39,8 @@ async fn writes_to_a_view_are_refused_for_everybody() {
     for version in [18, 15] {
         let rig = Rig::new(version).await;
         let owner = format!("owner_{}", rig.database.name);
-        rig.run(TABLES).await;
-        rig.run(&format!(
+        rig.execute(TABLES).await;
+        rig.execute(&format!(
             "CREATE ROLE {owner}; GRANT CREATE ON SCHEMA public TO {owner}; GRANT SELECT ON t TO {owner}"
         ))
         .await;
@@ -54,14 +54,7 @@ async fn writes_to_a_view_are_refused_for_everybody() {
             let what = format!("{version} {mode:?} {role:?}");
             let asked = manual("kept", QUERY);
             let schedule = asked.schedule.clone().filter(|_| mode != Mode::Immediate);
-            rig.create(NewView {
-                mode,
-                schedule,
-                owner: role.clone(),
-                ..asked
-            })
-            .await
-            .unwrap();
+            rig.create(NewView { mode, schedule, owner: role.clone(), ..asked }).await.unwrap();
             // The superuser, and the owner: `egret_views` where none is named.
             let owner = role.unwrap_or_else(|| "egret_views".to_owned());
             for role in ["none", &owner] {
@@ -72,20 +65,16 @@ async fn writes_to_a_view_are_refused_for_everybody() {
                     assert!(message.ends_with(reason), "{what}: {message}");
                 }
             }
-            rig.run("UPDATE t SET v = v + 1 WHERE id = 1").await;
+            rig.execute("UPDATE t SET v = v + 1 WHERE id = 1").await;
             rig.refresh("kept").await;
             rig.verify(&["kept"]).await;
-            rig.views
-                .repair(&at("kept"), &MakerRights::all())
-                .await
-                .unwrap();
+            rig.views.repair(&view_ref("kept"), &MakerRights::administrator()).await.unwrap();
             refusals(&rig, &owner).await;
             rig.verify(&["kept"]).await;
-            rig.views.drop(&at("kept")).await.unwrap();
+            rig.views.drop(&view_ref("kept")).await.unwrap();
         }
         rig.views.uninstall(None, true).await.unwrap();
-        rig.run(&format!("DROP OWNED BY {owner}; DROP ROLE {owner}"))
-            .await;
+        rig.execute(&format!("DROP OWNED BY {owner}; DROP ROLE {owner}")).await;
     }
 }
 
@@ -93,13 +82,11 @@ async fn writes_to_a_view_are_refused_for_everybody() {
 async fn views_of_an_earlier_version_refuse_writes_from_the_next_start_on() {
     for version in [18, 15] {
         let rig = Rig::new(version).await;
-        rig.run(TABLES).await;
+        rig.execute(TABLES).await;
         rig.create(manual("kept", QUERY)).await.unwrap();
-        rig.create(manual("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g"))
-            .await
-            .unwrap();
+        rig.create(manual("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g")).await.unwrap();
         // What the last migrations have made is not there yet.
-        rig.run(
+        rig.execute(
             "DROP FUNCTION egret.refuse_write CASCADE; \
              DROP FUNCTION egret.require_live_view, egret.view_is_live, egret.immediate_stamp; \
              ALTER TABLE egret.view_capture DROP COLUMN columns, DROP COLUMN triggers; \
@@ -107,20 +94,14 @@ async fn views_of_an_earlier_version_refuse_writes_from_the_next_start_on() {
              UPDATE kept SET v = 99 WHERE id = 1",
         )
         .await;
-        let found = rig.views.verify(&at("kept")).await.unwrap();
+        let found = rig.views.verify(&view_ref("kept")).await.unwrap();
         assert_eq!((found.missing, found.extra), (1, 1));
-        let later = engine(&rig.database, ViewsConfig::default());
-        later
-            .validate(None, QUERY, &ReadableViews::All)
-            .await
-            .unwrap();
+        let later = new_engine(&rig.database, ViewsConfig::default());
+        later.validate(None, QUERY, &ReadableViews::All).await.unwrap();
         assert_eq!(refusals(&rig, "none").await.len(), WRITES.len());
-        let found = later.verify(&at("kept")).await.unwrap();
+        let found = later.verify(&view_ref("kept")).await.unwrap();
         assert_eq!((found.missing, found.extra), (1, 1), "no refresh mends it");
-        later
-            .repair(&at("kept"), &MakerRights::all())
-            .await
-            .unwrap();
+        later.repair(&view_ref("kept"), &MakerRights::administrator()).await.unwrap();
         rig.verify(&["kept", "sums"]).await;
     }
 }
@@ -129,15 +110,11 @@ async fn views_of_an_earlier_version_refuse_writes_from_the_next_start_on() {
 #[tokio::test]
 async fn a_view_that_a_user_has_put_in_the_place_of_one_is_not_guarded() {
     let rig = Rig::new(18).await;
-    rig.run(TABLES).await;
+    rig.execute(TABLES).await;
     rig.create(manual("kept", QUERY)).await.unwrap();
-    rig.run("DROP VIEW kept; CREATE VIEW kept AS SELECT id, v FROM t")
-        .await;
-    let later = engine(&rig.database, ViewsConfig::default());
-    later
-        .validate(None, QUERY, &ReadableViews::All)
-        .await
-        .unwrap();
+    rig.execute("DROP VIEW kept; CREATE VIEW kept AS SELECT id, v FROM t").await;
+    let later = new_engine(&rig.database, ViewsConfig::default());
+    later.validate(None, QUERY, &ReadableViews::All).await.unwrap();
     let guards = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'kept'::regclass";
-    assert_eq!(rig.number(guards).await, 0);
+    assert_eq!(rig.query_number(guards).await, 0);
 }

@@ -17,8 +17,8 @@ use egret_views::{Views, ViewsConfig};
 use tokio::task::JoinHandle;
 
 use super::draw::Draw;
-use super::number;
-use crate::engine::{at, engine, view};
+use super::environment_number;
+use crate::engine::{new_engine, new_view, view_ref};
 
 /// Steps in the suite, over all versions.
 const CASES: u64 = 320;
@@ -128,12 +128,7 @@ impl Session {
         let set =
             "SET search_path = public; SET lock_timeout = '15ms'; SET client_min_messages = error";
         client.batch_execute(set).await.unwrap();
-        Self {
-            name,
-            client,
-            is_open: false,
-            has_savepoint: false,
-        }
+        Self { name, client, is_open: false, has_savepoint: false }
     }
 
     /// Runs a statement; after an error the transaction is as it was, or over.
@@ -141,9 +136,7 @@ impl Session {
         let Err(error) = self.client.batch_execute(sql).await else {
             return Ok(());
         };
-        let told = expected(&error)
-            .then_some(())
-            .ok_or_else(|| format!("{sql}: {error:?}"));
+        let told = expected(&error).then_some(()).ok_or_else(|| format!("{sql}: {error:?}"));
         if self.is_open {
             if self.has_savepoint {
                 self.client.batch_execute("ROLLBACK TO s").await.unwrap();
@@ -168,10 +161,7 @@ impl Session {
              SELECT r::text, -1 FROM ({query}) AS r) AS both_sides GROUP BY r HAVING sum(w) <> 0 ORDER BY 2 LIMIT 9"
         );
         if self.is_open {
-            self.client
-                .batch_execute("SAVEPOINT compare")
-                .await
-                .unwrap();
+            self.client.batch_execute("SAVEPOINT compare").await.unwrap();
         }
         let found = self.client.query(&sql, &[]).await;
         if self.is_open {
@@ -181,10 +171,8 @@ impl Session {
         let rows = match found {
             Ok(rows) => rows,
             Err(error) => {
-                let refused = [
-                    SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                    SqlState::LOCK_NOT_AVAILABLE,
-                ];
+                let refused =
+                    [SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, SqlState::LOCK_NOT_AVAILABLE];
                 return if error.code().is_some_and(|code| refused.contains(code)) {
                     Ok(None)
                 } else {
@@ -197,9 +185,7 @@ impl Session {
             Ok(Some(()))
         } else {
             let reader = self.name;
-            Err(format!(
-                "{reader} reads wrong rows of {name}, {query}: {wrong:?}"
-            ))
+            Err(format!("{reader} reads wrong rows of {name}, {query}: {wrong:?}"))
         }
     }
 }
@@ -207,9 +193,7 @@ impl Session {
 /// Whether a user may get this error: locks, constraints, objects that are there or not.
 fn expected(error: &Error) -> bool {
     let code = error.code().map(SqlState::code).unwrap_or_default();
-    ["21", "22", "23", "25", "40", "42", "55"]
-        .iter()
-        .any(|class| code.starts_with(class))
+    ["21", "22", "23", "25", "40", "42", "55"].iter().any(|class| code.starts_with(class))
 }
 
 /// A database with an Egret that refreshes on request, and may die of it.
@@ -235,15 +219,11 @@ impl Scene {
             Session::new(&database, "a reader").await,
         ];
         sessions[0].client.batch_execute(TABLES).await.unwrap();
-        let views = engine(&database, ViewsConfig::default());
+        let views = new_engine(&database, ViewsConfig::default());
         let mut shown = Vec::new();
         for at in 0..3 {
-            let (name, query) = (format!("v{at}"), QUERIES[draw.below(QUERIES.len())]);
-            let new = NewView {
-                mode: Mode::Immediate,
-                schedule: None,
-                ..view(&name, query)
-            };
+            let (name, query) = (format!("v{at}"), QUERIES[draw.random_below(QUERIES.len())]);
+            let new = NewView { mode: Mode::Immediate, schedule: None, ..new_view(&name, query) };
             views.create(None, new).await.unwrap();
             shown.push((name, query));
         }
@@ -260,7 +240,7 @@ impl Scene {
     }
 
     async fn step(&mut self, draw: &mut Draw) -> Result<(), String> {
-        match draw.below(100) {
+        match draw.random_below(100) {
             0..12 => self.refresh(draw).await,
             12..15 => self.restart(),
             15..17 => self.suspend_or_resume(draw).await,
@@ -270,10 +250,10 @@ impl Scene {
     }
 
     async fn write(&mut self, draw: &mut Draw) -> Result<(), String> {
-        let at = draw.below(2);
+        let at = draw.random_below(2);
         let session = &mut self.sessions[at];
-        let (i, n) = (draw.below(20).to_string(), draw.below(4).to_string());
-        let sql = match draw.below(20) {
+        let (i, n) = (draw.random_below(20).to_string(), draw.random_below(4).to_string());
+        let sql = match draw.random_below(20) {
             0 | 1 if session.is_open => draw.pick(&["COMMIT", "COMMIT", "ROLLBACK"]).to_owned(),
             2 if session.is_open && session.has_savepoint => {
                 draw.pick(&["ROLLBACK TO s", "RELEASE s"]).to_owned()
@@ -307,14 +287,14 @@ impl Scene {
 
     /// Refreshes a view in the background: writers may hold it up.
     async fn refresh(&mut self, draw: &mut Draw) {
-        let name = format!("v{}", draw.below(self.shown.len()));
+        let name = format!("v{}", draw.random_below(self.shown.len()));
         self.script.push(format!("refresh {name}"));
         let views = self.views.clone();
         let mut refresh = tokio::spawn(async move {
             // It may fail of locks.
-            _ = views.refresh(&at(&name)).await;
+            _ = views.refresh(&view_ref(&name)).await;
         });
-        let wait = Duration::from_millis(draw.below(60) as u64);
+        let wait = Duration::from_millis(draw.random_below(60) as u64);
         if tokio::time::timeout(wait, &mut refresh).await.is_err() {
             self.refreshes.push(refresh);
             if draw.chance(50) {
@@ -329,18 +309,14 @@ impl Scene {
         for refresh in self.refreshes.drain(..) {
             refresh.abort();
         }
-        self.views = engine(&self.database, ViewsConfig::default());
+        self.views = new_engine(&self.database, ViewsConfig::default());
     }
 
     async fn suspend_or_resume(&mut self, draw: &mut Draw) {
-        let name = format!("v{}", draw.below(self.shown.len()));
-        let alteration = Alteration {
-            is_active: Some(draw.chance(60)),
-            ..Alteration::default()
-        };
-        self.script
-            .push(format!("{:?} {name}", alteration.is_active));
-        let view = at(&name);
+        let name = format!("v{}", draw.random_below(self.shown.len()));
+        let alteration = Alteration { is_active: Some(draw.chance(60)), ..Alteration::default() };
+        self.script.push(format!("{:?} {name}", alteration.is_active));
+        let view = view_ref(&name);
         let altered = self.views.alter(&view, alteration, ReadableViews::All);
         _ = tokio::time::timeout(Duration::from_millis(200), altered).await;
     }
@@ -362,11 +338,8 @@ impl Scene {
         }
         self.restart();
         for (name, query) in &self.shown {
-            let resume = Alteration {
-                is_active: Some(true),
-                ..Alteration::default()
-            };
-            let (views, view) = (&self.views, at(name));
+            let resume = Alteration { is_active: Some(true), ..Alteration::default() };
+            let (views, view) = (&self.views, view_ref(name));
             eventually("the view is rebuilt", async || {
                 let resume = views.alter(&view, resume.clone(), ReadableViews::All);
                 resume.await.is_ok() && views.refresh(&view).await.is_ok()
@@ -382,8 +355,8 @@ impl Scene {
 
 #[tokio::test]
 async fn what_is_read_of_a_view_in_mode_immediate_is_right_or_refused() {
-    let first = number("EGRET_VIEWS_SEED", 1);
-    let scenes = number("EGRET_VIEWS_CASES", CASES).div_ceil(STEPS);
+    let first = environment_number("EGRET_VIEWS_SEED", 1);
+    let scenes = environment_number("EGRET_VIEWS_CASES", CASES).div_ceil(STEPS);
     let (mut compared, mut asked) = (0, 0);
     for (seed, version) in (first..first + scenes).zip([18, 15].into_iter().cycle()) {
         let mut draw = Draw::new(seed);
@@ -399,8 +372,5 @@ async fn what_is_read_of_a_view_in_mode_immediate_is_right_or_refused() {
         (compared, asked) = (compared + counts.0, asked + counts.1);
     }
     println!("{compared} of {asked} comparisons were not refused");
-    assert!(
-        compared * 4 > asked,
-        "only {compared} of {asked} were not refused"
-    );
+    assert!(compared * 4 > asked, "only {compared} of {asked} were not refused");
 }

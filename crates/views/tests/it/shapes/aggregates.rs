@@ -1,9 +1,9 @@
 //! Every aggregate: by groups, with a filter, over everything, and of joined rows. `{}` is where a
 //! filter goes.
 
-use super::follow;
+use super::check_changes;
 
-async fn each(setup: &str, aggregates: &[&str]) {
+async fn check_aggregates(setup: &str, aggregates: &[&str]) {
     let list = |filter: &str| {
         let calls = (1..).zip(aggregates);
         let calls = calls.map(|(at, call)| format!("{} AS x{at}", call.replace("{}", filter)));
@@ -13,20 +13,17 @@ async fn each(setup: &str, aggregates: &[&str]) {
     let queries = [
         format!("SELECT c, {plain} FROM t GROUP BY c"),
         format!("SELECT k, {filtered} FROM t GROUP BY k"),
-        format!(
-            "SELECT {plain}, {} FROM t",
-            filtered.replace(" AS x", " AS y")
-        ),
+        format!("SELECT {plain}, {} FROM t", filtered.replace(" AS x", " AS y")),
         format!(
             "SELECT k % 2 AS odd, {plain} FROM t JOIN (SELECT k AS key FROM w) AS w ON k = key GROUP BY k % 2"
         ),
     ];
-    follow(setup, &queries.each_ref().map(String::as_str)).await;
+    check_changes(setup, &queries.each_ref().map(String::as_str)).await;
 }
 
 #[tokio::test]
 async fn counts_sums_and_averages() {
-    each(
+    check_aggregates(
         "",
         &[
             "count(*){}",
@@ -56,7 +53,7 @@ async fn counts_sums_and_averages() {
 
 #[tokio::test]
 async fn least_and_greatest() {
-    each(
+    check_aggregates(
         "",
         &[
             "min(i){}", "max(i){}", "min(c){}", "max(c){}", "min(m){}", "max(f){}", "min(d){}",
@@ -68,7 +65,7 @@ async fn least_and_greatest() {
 
 #[tokio::test]
 async fn of_truth_and_of_bits() {
-    each(
+    check_aggregates(
         "",
         &[
             "bool_and(o){}",
@@ -89,14 +86,7 @@ async fn of_truth_and_of_bits() {
 #[tokio::test]
 async fn of_statistics() {
     let mut all: Vec<String> = Vec::new();
-    for function in [
-        "stddev",
-        "stddev_pop",
-        "stddev_samp",
-        "variance",
-        "var_pop",
-        "var_samp",
-    ] {
+    for function in ["stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp"] {
         all.extend([
             format!("{function}(i){{}}"),
             format!("{function}(m){{}}"),
@@ -119,12 +109,12 @@ async fn of_statistics() {
         all.push(format!("round(({function}(f, i){{}})::numeric, 6)"));
     }
     all.push("regr_count(f, i){}".to_owned());
-    each("", &all.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    check_aggregates("", &all.iter().map(String::as_str).collect::<Vec<_>>()).await;
 }
 
 #[tokio::test]
 async fn of_texts_arrays_and_json_in_order() {
-    each(
+    check_aggregates(
         "",
         &[
             "string_agg(c, ',' ORDER BY c, id){}",
@@ -144,7 +134,7 @@ async fn of_texts_arrays_and_json_in_order() {
 
 #[tokio::test]
 async fn of_ordered_sets() {
-    each(
+    check_aggregates(
         "",
         &[
             "percentile_cont(0.5) WITHIN GROUP (ORDER BY i){}",
@@ -163,7 +153,7 @@ async fn of_ordered_sets() {
 
 #[tokio::test]
 async fn of_different_values() {
-    each(
+    check_aggregates(
         "",
         &[
             "count(DISTINCT i){}",
@@ -181,7 +171,7 @@ async fn of_different_values() {
 
 #[tokio::test]
 async fn of_ranges() {
-    each(
+    check_aggregates(
         "",
         &[
             "range_agg(int4range(i, i + 2)){}",
@@ -195,7 +185,7 @@ async fn of_ranges() {
 /// Also one that is called like one of the server's own and does something else.
 #[tokio::test]
 async fn that_users_define() {
-    each(
+    check_aggregates(
         "CREATE AGGREGATE product(numeric) (SFUNC = numeric_mul, STYPE = numeric, INITCOND = '1');
          CREATE FUNCTION keep(anyelement, anyelement) RETURNS anyelement LANGUAGE sql IMMUTABLE STRICT AS 'SELECT $1';
          CREATE AGGREGATE first(anyelement) (SFUNC = keep, STYPE = anyelement);

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use crate::world::{World, moved, until};
+use crate::world::{World, changed_row_count, wait_until};
 
 /// With a key, without, and small.
 const TABLES: &str =
@@ -25,31 +25,31 @@ const PASSED: &str = "SELECT clock_timestamp() > coalesce(max(at), '-infinity') 
 
 /// Views follow the clock from one moment to the next, each by what changed alone, until it has
 /// passed all rows.
-async fn follow(queries: &[&str], changes: &[&str]) {
+async fn check_changes(queries: &[&str], changes: &[&str]) {
     for version in [15, 18] {
         let mut world = World::new(version, TABLES).await;
         for query in queries {
             world.view(query).await;
         }
-        let mut all = world.after(ROWS).await;
+        let mut all = world.apply_change(ROWS).await;
         let mut changes = changes.iter();
-        while !is_over(&world).await {
+        while !has_passed(&world).await {
             let change = changes.next();
-            all.extend(world.after(change.unwrap_or(&"")).await);
+            all.extend(world.apply_change(change.unwrap_or(&"")).await);
         }
         assert!(all.iter().sum::<i64>() > 0);
         for change in changes {
-            world.after(change).await;
+            world.apply_change(change).await;
         }
-        until(&world.client, PASSED).await;
-        world.after("").await;
+        wait_until(&world.client, PASSED).await;
+        world.apply_change("").await;
         for done in world.refresh().await {
-            assert!(done.is_nothing && moved(&done) == 0, "{done:?}");
+            assert!(done.is_unchanged && changed_row_count(&done) == 0, "{done:?}");
         }
     }
 }
 
-async fn is_over(world: &World) -> bool {
+async fn has_passed(world: &World) -> bool {
     world.client.query_one(PASSED, &[]).await.unwrap().get(0)
 }
 
@@ -85,8 +85,8 @@ async fn rows_fall_out_and_come_in() {
         "SELECT id FROM e WHERE local > LOCALTIMESTAMP",
         "SELECT id FROM e WHERE at AT TIME ZONE 'Asia/Tokyo' < now() AT TIME ZONE 'Asia/Tokyo'",
     ];
-    follow(&queries, &[]).await;
-    follow(&queries, &CHANGES).await;
+    check_changes(&queries, &[]).await;
+    check_changes(&queries, &CHANGES).await;
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn rows_of_joins_and_subqueries() {
         "SELECT e.id FROM e WHERE EXISTS (SELECT FROM g WHERE g.k = e.k AND e.at > now())",
         "SELECT x.id, x.v, y.id AS j FROM (SELECT * FROM e WHERE at > now()) AS x JOIN (SELECT * FROM e WHERE at > now()) AS y ON y.id = x.id + 1",
     ];
-    follow(&queries, &CHANGES).await;
+    check_changes(&queries, &CHANGES).await;
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn stages_above_and_below() {
         "SELECT id, u FROM e CROSS JOIN LATERAL unnest(ARRAY[v, k]) AS l (u) WHERE at > now()",
         "SELECT k, string_agg(id::text, ',' ORDER BY id) AS s FROM e WHERE at > now() GROUP BY k HAVING count(*) > 2",
     ];
-    follow(&queries, &CHANGES).await;
+    check_changes(&queries, &CHANGES).await;
 }
 
 /// A view of PostgreSQL's is read as what it is.
@@ -143,17 +143,15 @@ async fn views_with_the_clock_in_them() {
     let expected = "SELECT k, count(*) AS n FROM e WHERE v > 3 AND at > (SELECT clock FROM egret.view) GROUP BY k";
     for version in [15, 18] {
         let mut world = World::new(version, TABLES).await;
-        world
-            .view("SELECT k, count(*) AS n FROM ahead WHERE v > 3 GROUP BY k")
-            .await;
-        world.run(ROWS).await;
+        world.view("SELECT k, count(*) AS n FROM ahead WHERE v > 3 GROUP BY k").await;
+        world.execute(ROWS).await;
         let mut all = 0;
-        while !is_over(&world).await {
+        while !has_passed(&world).await {
             let World { client, views, .. } = &mut world;
             let done = views[0].refresh(client).await;
-            views[0].is_like(client, expected).await;
+            views[0].assert_matches(client, expected).await;
             assert!(!done.is_full);
-            all += moved(&done);
+            all += changed_row_count(&done);
         }
         assert!(all > 4);
     }
@@ -170,7 +168,7 @@ async fn days_and_hours() {
     for version in [15, 18] {
         // A view has the zone of the session that made it.
         let mut world = World::new(version, DAYS).await;
-        world.run("SET TimeZone = 'Pacific/Kiritimati'").await;
+        world.execute("SET TimeZone = 'Pacific/Kiritimati'").await;
         for query in [
             "SELECT id, day FROM d WHERE day >= CURRENT_DATE - 7",
             "SELECT id FROM d WHERE day = CURRENT_DATE",
@@ -188,24 +186,20 @@ async fn days_and_hours() {
         // As empty some days ago, and in some, as now.
         for shift in ["- interval '3 d 5 h'", "+ interval '2 d 7 h'"] {
             world
-                .run(&format!("DELETE FROM d; UPDATE egret.view SET clock = clock {shift} WHERE NOT EXISTS (SELECT FROM d)"))
+                .execute(&format!("DELETE FROM d; UPDATE egret.view SET clock = clock {shift} WHERE NOT EXISTS (SELECT FROM d)"))
                 .await;
-            world.run("SET TimeZone = 'America/Los_Angeles'").await;
-            world.run(EACH_DAY).await;
+            world.execute("SET TimeZone = 'America/Los_Angeles'").await;
+            world.execute(EACH_DAY).await;
             let mut all = Vec::new();
             for view in &world.views {
                 all.push(view.refresh(&mut world.client).await);
             }
-            world.run("SET TimeZone = 'Pacific/Kiritimati'").await;
+            world.execute("SET TimeZone = 'Pacific/Kiritimati'").await;
             for (view, done) in world.views.iter().zip(all) {
-                assert!(
-                    !done.is_full && moved(&done) > 0,
-                    "{}: {done:?}",
-                    view.query
-                );
-                view.check(&world.client).await;
+                assert!(!done.is_full && changed_row_count(&done) > 0, "{}: {done:?}", view.query);
+                view.assert_matches_query(&world.client).await;
             }
-            world.after("DELETE FROM d").await;
+            world.apply_change("DELETE FROM d").await;
         }
     }
 }
@@ -214,16 +208,14 @@ async fn days_and_hours() {
 async fn a_day_ends() {
     for version in [15, 18] {
         let mut world = World::new(version, &format!("{DAYS}; SET TimeZone = 'UTC'")).await;
-        world.run(EACH_DAY).await;
+        world.execute(EACH_DAY).await;
         // A day of its own, which ends in a moment.
         let left = "date_trunc('day', now()) + interval '1 day' - now() - interval '1 s'";
         let left = world.text(left).await.unwrap();
         let today = format!("(now() + interval '{left}')::date");
         for condition in ["day = $", "day >= $ - 7", "at > $", "day < $"] {
             let condition = condition.replace('$', &today);
-            world
-                .view(&format!("SELECT id FROM d WHERE {condition}"))
-                .await;
+            world.view(&format!("SELECT id FROM d WHERE {condition}")).await;
         }
         let day = |of: &str| format!("({of} + interval '{left}')::date");
         let clocks = "SELECT clock FROM egret.view ORDER BY id";
@@ -233,8 +225,8 @@ async fn a_day_ends() {
             day("clock_timestamp()"),
             day("(SELECT min(clock) FROM egret.view)")
         );
-        until(&world.client, &is_over).await;
-        let all = world.after("").await;
+        wait_until(&world.client, &is_over).await;
+        let all = world.apply_change("").await;
         let ended = format!("SELECT {} <> {}", day("$1::timestamptz"), day("now()"));
         for (rows, before) in all.into_iter().zip(before) {
             let before: SystemTime = before.get(0);
@@ -262,12 +254,10 @@ async fn a_boundary_passes_a_row_that_changes() {
                 world.view(query).await;
             }
             // They are as empty then as now.
-            world
-                .run(&format!("UPDATE egret.view SET clock = clock {shift}"))
-                .await;
+            world.execute(&format!("UPDATE egret.view SET clock = clock {shift}")).await;
             let minutes = "generate_series(-120, 120, 10) AS i";
             world
-                .after(&format!(
+                .apply_change(&format!(
                     "INSERT INTO e SELECT i, i % 4, i, now() + i * interval '1 m' FROM {minutes};
                      INSERT INTO f SELECT i % 4, i, now() + i * interval '1 m' FROM {minutes}"
                 ))
@@ -278,11 +268,9 @@ async fn a_boundary_passes_a_row_that_changes() {
             ] {
                 // No row is between what it was and what it is said to be.
                 world
-                    .run(&format!(
-                        "UPDATE egret.view SET clock = clock + interval {at}"
-                    ))
+                    .execute(&format!("UPDATE egret.view SET clock = clock + interval {at}"))
                     .await;
-                world.after(change).await;
+                world.apply_change(change).await;
             }
         }
     }
@@ -293,40 +281,31 @@ async fn a_boundary_passes_a_row_that_changes() {
 async fn what_fails_comes_no_further_and_what_is_not_known_is_computed_anew() {
     for version in [15, 18] {
         let mut world = World::new(version, TABLES).await;
-        world
-            .view("SELECT id, 10 / v AS w FROM e WHERE at > now()")
-            .await;
+        world.view("SELECT id, 10 / v AS w FROM e WHERE at > now()").await;
         let reached = "(SELECT snapshot::text || ' ' || clock FROM egret.view)";
         let before = world.text(reached).await;
         assert!(before.is_some());
-        world
-            .run(&format!(
-                "{ROWS}; UPDATE e SET v = 0, at = 'infinity' WHERE id = 5"
-            ))
-            .await;
+        world.execute(&format!("{ROWS}; UPDATE e SET v = 0, at = 'infinity' WHERE id = 5")).await;
         let failed = world.views[0].refreshable.refresh(&mut world.client).await;
         assert!(failed.is_err());
-        world.run("ROLLBACK").await;
+        world.execute("ROLLBACK").await;
         assert_eq!(world.text(reached).await, before);
-        assert_eq!(
-            world.after("UPDATE e SET v = NULL WHERE v = 0").await.len(),
-            1
-        );
+        assert_eq!(world.apply_change("UPDATE e SET v = NULL WHERE v = 0").await.len(), 1);
         let first = world.text(reached).await;
         assert_ne!(first, before);
         // Time alone: it is written how far that has come, and nothing else.
-        world.run("DELETE FROM e WHERE at < 'infinity'").await;
+        world.execute("DELETE FROM e WHERE at < 'infinity'").await;
         world.refresh().await;
         let size = "(SELECT count(*) FROM v1)";
         let rows = world.text(size).await;
         let done = world.refresh().await.remove(0);
-        assert!(done.is_nothing && !done.is_full, "{done:?}");
+        assert!(done.is_unchanged && !done.is_full, "{done:?}");
         assert_eq!(world.text(size).await, rows);
         assert_ne!(world.text(reached).await, first);
-        world.run("UPDATE egret.view SET clock = NULL").await;
+        world.execute("UPDATE egret.view SET clock = NULL").await;
         let done = world.refresh().await.remove(0);
-        assert!(done.is_full && done.why.contains("is unknown"), "{done:?}");
-        world.run("UPDATE egret.view SET snapshot = NULL").await;
+        assert!(done.is_full && done.reason.contains("is unknown"), "{done:?}");
+        world.execute("UPDATE egret.view SET snapshot = NULL").await;
         assert!(world.refresh().await.remove(0).is_full);
         assert!(!world.refresh().await.remove(0).is_full);
     }

@@ -1,6 +1,6 @@
 //! Texts that are compared otherwise than the database does.
 
-use super::changes;
+use super::apply_changes;
 use crate::world::World;
 
 /// One sorts as people do, one holds upper and lower case to be equal.
@@ -61,6 +61,6 @@ async fn columns_with_collations_of_their_own() {
         ] {
             world.view_by_value(query).await;
         }
-        changes(&mut world, &CHANGES).await;
+        apply_changes(&mut world, &CHANGES).await;
     }
 }

@@ -1,10 +1,10 @@
 //! INTERSECT, EXCEPT and UNION, and grouping sets.
 
-use super::follow;
+use super::check_changes;
 
 #[tokio::test]
 async fn rows_of_both_sides_or_of_one() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT k, c FROM t INTERSECT SELECT k, c FROM u",
@@ -25,7 +25,7 @@ async fn rows_of_both_sides_or_of_one() {
 
 #[tokio::test]
 async fn several_sets_of_keys() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT k, c, count(*) AS n, sum(i) AS s FROM t GROUP BY ROLLUP (k, c)",

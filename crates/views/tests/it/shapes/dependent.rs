@@ -1,10 +1,10 @@
 //! Subqueries that depend on the rows around them by more than what is equal.
 
-use super::follow;
+use super::check_changes;
 
 #[tokio::test]
 async fn values_by_any_condition() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT t.id, (SELECT max(u.i) FROM u WHERE u.k < t.k) AS m FROM t",
@@ -26,7 +26,7 @@ async fn values_by_any_condition() {
 
 #[tokio::test]
 async fn conditions_on_groups_sets_and_first_rows() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT t.id FROM t WHERE EXISTS (SELECT u.c FROM u WHERE u.k = t.k GROUP BY u.c HAVING count(*) > 1)",
@@ -47,7 +47,7 @@ async fn conditions_on_groups_sets_and_first_rows() {
 
 #[tokio::test]
 async fn comparisons_with_subqueries_as_values() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT t.id, t.i < ANY (SELECT u.i FROM u) AS a, t.i > ALL (SELECT u.k FROM u WHERE u.c = t.c) AS b FROM t",
@@ -63,7 +63,7 @@ async fn comparisons_with_subqueries_as_values() {
 
 #[tokio::test]
 async fn lateral_subqueries_of_groups_and_first_rows() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT t.id, x.n, x.m FROM t, LATERAL (SELECT count(*) AS n, max(u.i) AS m FROM u WHERE u.i < t.i) AS x",

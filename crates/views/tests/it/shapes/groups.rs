@@ -1,11 +1,11 @@
 //! Groups: what they are made of and which are shown; and queries that are named before they are
 //! used.
 
-use super::follow;
+use super::check_changes;
 
 #[tokio::test]
 async fn groups_by_columns_expressions_and_places() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT k, c, count(*) AS n FROM t GROUP BY k, c",
@@ -23,7 +23,7 @@ async fn groups_by_columns_expressions_and_places() {
 
 #[tokio::test]
 async fn columns_that_depend_on_the_key_that_is_grouped_by() {
-    follow(
+    check_changes(
         "CREATE TABLE j (id int PRIMARY KEY, json json, p point, n numeric); INSERT INTO j VALUES (1, '{}', '(1,2)', 1.0), (2, '{ }', NULL, 2);
          CREATE FUNCTION follows() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
              UPDATE j SET json = '{\"new\": 1}', p = '(3,4)', n = 1.00 WHERE id = 1; RETURN NULL; END $$;
@@ -38,7 +38,7 @@ async fn columns_that_depend_on_the_key_that_is_grouped_by() {
 
 #[tokio::test]
 async fn having() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT 1 AS one FROM w HAVING count(*) > 6",
@@ -55,7 +55,7 @@ async fn having() {
 
 #[tokio::test]
 async fn queries_that_are_named_first() {
-    follow(
+    check_changes(
         "",
         &[
             "WITH big AS (SELECT * FROM t WHERE i > 3) SELECT id, c FROM big",
@@ -77,7 +77,7 @@ async fn queries_that_are_named_first() {
 
 #[tokio::test]
 async fn subqueries_in_from() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT s.x, s.y FROM (SELECT k AS x, i + 1 AS y FROM t WHERE o) AS s WHERE s.y > 2",

@@ -1,10 +1,10 @@
 //! Joins, three deep and deeper.
 
-use super::follow;
+use super::check_changes;
 
 #[tokio::test]
 async fn inner_joins() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT t.id, u.id AS j, w.c, x.i FROM t JOIN u ON t.k = u.k JOIN w ON w.k = u.k JOIN t AS x ON x.id = u.i",
@@ -17,7 +17,7 @@ async fn inner_joins() {
 
 #[tokio::test]
 async fn left_joins() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT t.id, u.id AS j, w.c, x.i FROM t LEFT JOIN u ON t.k = u.k LEFT JOIN w ON u.k = w.k LEFT JOIN t AS x ON x.id = w.i",
@@ -34,7 +34,7 @@ async fn left_joins() {
 
 #[tokio::test]
 async fn right_joins() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT t.id, u.id AS j, w.c FROM t RIGHT JOIN u ON t.k = u.k RIGHT JOIN w ON u.k = w.k",
@@ -47,7 +47,7 @@ async fn right_joins() {
 
 #[tokio::test]
 async fn full_joins() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT t.id, u.id AS j, w.c FROM t FULL JOIN u ON t.k = u.k FULL JOIN w ON u.k = w.k",
@@ -61,7 +61,7 @@ async fn full_joins() {
 
 #[tokio::test]
 async fn cross_joins() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT t.id, u.id AS j, w.c FROM t CROSS JOIN u CROSS JOIN w WHERE w.i = 1",
@@ -75,7 +75,7 @@ async fn cross_joins() {
 
 #[tokio::test]
 async fn natural_joins() {
-    follow(
+    check_changes(
         "CREATE VIEW x AS SELECT k, i AS n FROM t;",
         &[
             "SELECT * FROM w NATURAL JOIN u",
@@ -89,7 +89,7 @@ async fn natural_joins() {
 
 #[tokio::test]
 async fn joins_using_columns() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT k, t.k AS a, u.k AS b, w.k AS c FROM t JOIN u USING (k) JOIN w USING (k)",
@@ -107,7 +107,7 @@ async fn joins_using_columns() {
 /// Of the type that the server finds for both.
 #[tokio::test]
 async fn joins_using_columns_of_different_types() {
-    follow(
+    check_changes(
         "CREATE VIEW wide AS SELECT k::numeric AS k, i::bigint AS i, c::varchar(2) AS c, id FROM u;",
         &[
             "SELECT k, k / 2 AS half, t.id FROM t JOIN wide USING (k)",
@@ -123,7 +123,7 @@ async fn joins_using_columns_of_different_types() {
 
 #[tokio::test]
 async fn joins_on_more_than_equality() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT t.id, u.id AS j, w.c FROM t JOIN u ON t.i < u.i AND t.k <> u.k LEFT JOIN w ON w.i BETWEEN t.i AND u.i",
@@ -137,7 +137,7 @@ async fn joins_on_more_than_equality() {
 
 #[tokio::test]
 async fn joins_of_a_table_with_itself() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT a.id, b.id AS x, c.id AS y, d.id AS z FROM t AS a JOIN t AS b ON a.i = b.k JOIN t AS c ON c.k = b.k JOIN t AS d ON d.i = c.i",
@@ -157,10 +157,7 @@ async fn outer_joins_nested_deep() {
     let chain: String = (1..=8)
         .map(|at| {
             let table = if at % 2 == 0 { "u" } else { "w" };
-            format!(
-                " LEFT JOIN {table} AS x{at} ON x{at}.i = x{}.i AND x{at}.c = 'a'",
-                at - 1
-            )
+            format!(" LEFT JOIN {table} AS x{at} ON x{at}.i = x{}.i AND x{at}.c = 'a'", at - 1)
         })
         .collect();
     let full =
@@ -168,7 +165,7 @@ async fn outer_joins_nested_deep() {
     let pair = format!(
         "SELECT a.k, a.i, b.c FROM ({full}) AS a FULL JOIN ({full}) AS b ON a.k = b.k AND a.i = b.i"
     );
-    follow(
+    check_changes(
         "",
         &[
             &format!("SELECT x0.id, x1.c, x8.i FROM t AS x0{chain}"),

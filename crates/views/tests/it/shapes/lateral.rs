@@ -1,10 +1,10 @@
 //! Functions in FROM, LATERAL, and functions that give several values.
 
-use super::follow;
+use super::check_changes;
 
 #[tokio::test]
 async fn rows_of_functions() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT id, x FROM t, unnest(v) AS x",
@@ -24,7 +24,7 @@ async fn rows_of_functions() {
 
 #[tokio::test]
 async fn several_values_among_what_is_shown() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT id, unnest(v) AS x FROM t",
@@ -41,7 +41,7 @@ async fn several_values_among_what_is_shown() {
 
 #[tokio::test]
 async fn subqueries_that_depend_on_what_stands_before_them() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT t.id, x.j FROM t, LATERAL (SELECT u.id AS j FROM u WHERE u.k = t.k) AS x",

@@ -1,11 +1,11 @@
 //! WITH RECURSIVE.
 
-use super::{changes, follow};
+use super::{apply_changes, check_changes};
 use crate::world::World;
 
 #[tokio::test]
 async fn recursion_over_the_tables_of_every_shape() {
-    follow(
+    check_changes(
         "",
         &[
             "WITH RECURSIVE r AS (SELECT id, k FROM t WHERE k = 1 UNION SELECT u.id, u.k FROM r JOIN u ON u.i = r.k) SELECT id, k FROM r",
@@ -54,7 +54,7 @@ async fn an_organisation_whose_parts_move() {
         ] {
             world.view(&query).await;
         }
-        changes(
+        apply_changes(
             &mut world,
             &[
                 "UPDATE p SET boss = 5 WHERE id = 2",
@@ -110,14 +110,14 @@ async fn a_graph_with_circles() {
         ] {
             world.view(query).await;
         }
-        changes(&mut world, &EDGES).await;
+        apply_changes(&mut world, &EDGES).await;
         world
-            .run("INSERT INTO s VALUES (1), (2); INSERT INTO e VALUES (1, 2), (2, 1), (2, 3)")
+            .execute("INSERT INTO s VALUES (1), (2); INSERT INTO e VALUES (1, 2), (2, 1), (2, 3)")
             .await;
         world.refresh().await;
-        world.run("TRUNCATE e").await;
+        world.execute("TRUNCATE e").await;
         world.refresh().await;
-        world.after("INSERT INTO e VALUES (2, 1), (1, 9)").await;
+        world.apply_change("INSERT INTO e VALUES (2, 1), (1, 9)").await;
     }
 }
 
@@ -145,7 +145,7 @@ async fn a_bill_of_materials() {
         ] {
             world.view(&query).await;
         }
-        changes(
+        apply_changes(
             &mut world,
             &[
                 "UPDATE needs SET times = times + 1 WHERE whole = 4",

@@ -1,11 +1,11 @@
 //! Rows: what is computed of each, and which there are.
 
-use super::follow;
+use super::check_changes;
 use crate::world::World;
 
 #[tokio::test]
 async fn projections_with_expressions() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT id, i + b AS x, upper(c) AS y, CASE WHEN o THEN i ELSE -1 END AS z, coalesce(c, 'none') AS q, m * 2 AS w FROM t",
@@ -39,7 +39,7 @@ async fn wide_rows() {
     });
     let sums = list(&|at| format!("sum(i + {at}) AS x{at}"));
     let greatest = list(&|at| format!("max(c || {at}) AS x{at}"));
-    follow(
+    check_changes(
         "",
         &[
             &format!("SELECT {numbers} FROM t"),
@@ -57,12 +57,12 @@ async fn a_query_without_tables() {
     world.view("SELECT 1 AS one, 'x' AS letter").await;
     world.view("SELECT count(*) AS n").await;
     world.view("SELECT 1 AS one WHERE false").await;
-    assert_eq!(world.after("").await, [0, 0, 0]);
+    assert_eq!(world.apply_change("").await, [0, 0, 0]);
 }
 
 #[tokio::test]
 async fn filters_with_the_logic_of_null() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT id FROM t WHERE i > 2",
@@ -88,7 +88,7 @@ async fn filters_with_the_logic_of_null() {
 
 #[tokio::test]
 async fn distinct_rows() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT DISTINCT c FROM t",
@@ -104,7 +104,7 @@ async fn distinct_rows() {
 
 #[tokio::test]
 async fn union_all() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT k, c FROM w UNION ALL SELECT k, c FROM u",
@@ -121,7 +121,7 @@ async fn union_all() {
 /// What becomes of it is of the type that the server finds for all, whichever of them changed.
 #[tokio::test]
 async fn union_all_of_different_types() {
-    follow(
+    check_changes(
         "CREATE TABLE small (x int, y varchar(3), z date, q char(4)); CREATE TABLE large (x numeric, y text, z timestamp, q text);
          CREATE FUNCTION both_change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
              INSERT INTO small VALUES (3, 'abc', '2013-01-01', 'ab'), (NULL, NULL, NULL, NULL);

@@ -1,10 +1,10 @@
 //! Subqueries that are values.
 
-use super::follow;
+use super::check_changes;
 
 #[tokio::test]
 async fn values_that_have_nothing_to_do_with_the_rows_around_them() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT id, i, (SELECT max(i) FROM u) AS m FROM t",
@@ -25,7 +25,7 @@ async fn values_that_have_nothing_to_do_with_the_rows_around_them() {
 
 #[tokio::test]
 async fn values_for_each_row_around_them() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT t.id, (SELECT max(u.i) FROM u WHERE u.k = t.k) AS m FROM t",

@@ -2,11 +2,11 @@
 
 use crate::world::World;
 
-use super::{changes, follow};
+use super::{apply_changes, check_changes};
 
 #[tokio::test]
 async fn views_are_inlined() {
-    follow(
+    check_changes(
         "CREATE VIEW plain AS SELECT id, k, i + 1 AS more, c FROM t WHERE o IS NOT FALSE;
          CREATE VIEW named (key, number) AS SELECT k, count(*) FROM t GROUP BY k;
          CREATE VIEW joined AS SELECT plain.id, named.number, u.c FROM plain JOIN named ON plain.k = named.key LEFT JOIN u USING (k);
@@ -71,13 +71,13 @@ async fn partitioned_tables() {
                 change.replace("INSERT INTO q_odd", "INSERT INTO q_even")
             }
         });
-        changes(&mut world, &all.each_ref().map(String::as_str)).await;
+        apply_changes(&mut world, &all.each_ref().map(String::as_str)).await;
     }
 }
 
 #[tokio::test]
 async fn tables_without_a_key_or_with_another_than_a_primary_one() {
-    follow(
+    check_changes(
         "CREATE TABLE other (a int NOT NULL, b text NOT NULL, c int, UNIQUE (b, a)); CREATE TABLE late (a int NOT NULL UNIQUE DEFERRABLE INITIALLY DEFERRED, b text);
          CREATE TABLE part (a int NOT NULL, b text); CREATE UNIQUE INDEX ON part (a) WHERE b IS NULL; CREATE TABLE nullable (a int UNIQUE, b text);
          CREATE FUNCTION follows() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -121,7 +121,7 @@ async fn generated_columns() {
             ] {
                 world.view(query).await;
             }
-            changes(
+            apply_changes(
                 &mut world,
                 &[
                     "INSERT INTO g (a, b) VALUES (1, 2), (3, 4), (NULL, 1)",

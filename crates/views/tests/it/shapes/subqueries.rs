@@ -1,10 +1,10 @@
 //! WHERE with subqueries.
 
-use super::follow;
+use super::check_changes;
 
 #[tokio::test]
 async fn rows_for_which_something_exists_or_nothing_does() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT id, c FROM t WHERE EXISTS (SELECT FROM u WHERE u.k = t.k)",
@@ -26,7 +26,7 @@ async fn rows_for_which_something_exists_or_nothing_does() {
 
 #[tokio::test]
 async fn rows_that_are_in_a_subquery_or_not_where_nulls_make_it_unknown() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT id, k FROM t WHERE k IN (SELECT k FROM u)",
@@ -48,7 +48,7 @@ async fn rows_that_are_in_a_subquery_or_not_where_nulls_make_it_unknown() {
 
 #[tokio::test]
 async fn rows_compared_with_any_or_all_of_a_subquery() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT id, i FROM t WHERE i > ANY (SELECT i FROM u)",

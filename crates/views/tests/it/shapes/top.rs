@@ -1,11 +1,11 @@
 //! LIMIT and OFFSET.
 
-use super::follow;
+use super::check_changes;
 use crate::world::World;
 
 #[tokio::test]
 async fn the_first_rows_of_an_order() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT id, c FROM t ORDER BY i DESC NULLS LAST, id LIMIT 4",
@@ -66,7 +66,7 @@ async fn rows_on_either_side_of_the_last_that_is_kept() {
             world.view(query).await;
         }
         for change in MOVES {
-            world.after(change).await;
+            world.apply_change(change).await;
         }
     }
 }
@@ -91,7 +91,7 @@ async fn more_rows_go_at_once_than_are_in_reserve() {
         for last in [203, 204, 612, 1900, 1996, 1999] {
             let change =
                 format!("DELETE FROM p WHERE v <= {last}; DELETE FROM q WHERE v <= {last}");
-            world.after(&change).await;
+            world.apply_change(&change).await;
         }
     }
 }

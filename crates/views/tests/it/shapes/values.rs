@@ -1,6 +1,6 @@
 //! Columns of types whose values are compared, grouped and shown in ways of their own.
 
-use super::changes;
+use super::apply_changes;
 use crate::world::World;
 
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn enums_domains_and_arrays() {
         ] {
             world.view(query).await;
         }
-        changes(
+        apply_changes(
             &mut world,
             &[
                 "INSERT INTO t VALUES (1, 'sad', 1, 1, 'a', '{1,2}', '{a,NULL}', '{0.5,-0}', '{glad}'), (2, 'glad', 2, 1, 'B', '{}', '{}', '{0.5,0}', '{}')",
@@ -67,7 +67,7 @@ async fn json_and_others_without_equality() {
         ] {
             world.view_by_value(query).await;
         }
-        changes(
+        apply_changes(
             &mut world,
             &[
                 "INSERT INTO t VALUES (1, '{\"a\": 1}', '{\"a\": 1}', '(1,2)', '(1,2)', '<a/>', '1 day', '[1,3)'), (2, '{\"a\":1}', '{\"a\": 1.0}', '(1,2)', '(1,2.0)', '<a />', '24 h', '[1,2]'), (3, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
@@ -110,7 +110,7 @@ async fn numbers_with_other_scales() {
         ] {
             world.view_by_value(query).await;
         }
-        changes(
+        apply_changes(
             &mut world,
             &[
                 "INSERT INTO t VALUES (1.0, 1, 1, 0), (2, 0.10, 0.0001, '-0'); INSERT INTO w VALUES (1, 0), (1.00, '-0'), (1, 0), (2.5, 1)",
@@ -143,7 +143,7 @@ async fn groups_of_types_without_a_hash() {
         ] {
             world.view(query).await;
         }
-        changes(
+        apply_changes(
             &mut world,
             &[
                 "INSERT INTO t VALUES (1, 1, B'101', 'a b', ARRAY[B'1']), (2, NULL, NULL, NULL, NULL), (3, 1, B'101', 'a', NULL)",
@@ -153,7 +153,7 @@ async fn groups_of_types_without_a_hash() {
             ],
         )
         .await;
-        world.run("TRUNCATE t; INSERT INTO t VALUES (1, 1, B'101', 'a b', ARRAY[B'1']), (2, NULL, NULL, NULL, NULL)").await;
+        world.execute("TRUNCATE t; INSERT INTO t VALUES (1, 1, B'101', 'a b', ARRAY[B'1']), (2, NULL, NULL, NULL, NULL)").await;
         assert!(world.refresh().await.iter().all(|done| done.is_full));
     }
 }

@@ -1,11 +1,11 @@
 //! Window functions, DISTINCT ON and ORDER BY.
 
-use super::{CHANGES, TABLES, changes, follow};
+use super::{CHANGES, TABLES, apply_changes, check_changes};
 use crate::world::World;
 
 #[tokio::test]
 async fn numbers_and_ranks_within_partitions() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT id, k, row_number() OVER (PARTITION BY k ORDER BY id) AS n FROM t",
@@ -23,7 +23,7 @@ async fn numbers_and_ranks_within_partitions() {
 
 #[tokio::test]
 async fn aggregates_and_neighbours_over_frames() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT id, sum(i) OVER (PARTITION BY k) AS s, count(*) OVER () AS n, avg(m) OVER (PARTITION BY k, c) AS a FROM t",
@@ -41,7 +41,7 @@ async fn aggregates_and_neighbours_over_frames() {
 
 #[tokio::test]
 async fn windows_over_groups_and_under_other_stages() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT k, c, sum(i) AS s, rank() OVER (PARTITION BY c ORDER BY sum(i) DESC, k) AS r FROM t GROUP BY k, c",
@@ -59,7 +59,7 @@ async fn windows_over_groups_and_under_other_stages() {
 
 #[tokio::test]
 async fn the_first_row_of_each() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT DISTINCT ON (k) k, id, c FROM t ORDER BY k, i DESC NULLS LAST, id",
@@ -89,16 +89,11 @@ async fn rows_are_read_in_their_order() {
         ] {
             world.view(query).await;
         }
-        changes(&mut world, &CHANGES[..4]).await;
+        apply_changes(&mut world, &CHANGES[..4]).await;
         for view in &world.views {
             let array = |from: &str| format!("SELECT array_agg(r.*)::text FROM ({from}) AS r");
             let kept = world.text(&array(&format!("TABLE {}", view.name))).await;
-            assert_eq!(
-                kept,
-                world.text(&array(&view.query)).await,
-                "{}",
-                view.query
-            );
+            assert_eq!(kept, world.text(&array(&view.query)).await, "{}", view.query);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Subqueries within subqueries, and what they come to of rows that there are none of.
 
-use super::follow;
+use super::check_changes;
 
 #[tokio::test]
 async fn values_of_no_rows_know_the_row_around_them() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT t.id, (SELECT coalesce(max(u.i), t.i) FROM u WHERE u.k = t.k) AS m FROM t",
@@ -20,7 +20,7 @@ async fn values_of_no_rows_know_the_row_around_them() {
 
 #[tokio::test]
 async fn values_within_values() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT t.id, (SELECT max(u.i) FROM u WHERE u.i < t.i AND u.k = (SELECT min(w.k) FROM w)) AS m FROM t",
@@ -39,7 +39,7 @@ async fn values_within_values() {
 
 #[tokio::test]
 async fn sides_of_a_union_that_are_told_apart_have_one_type() {
-    follow(
+    check_changes(
         "CREATE TABLE n (id integer PRIMARY KEY, v numeric, k numeric); INSERT INTO n VALUES (1, 3, 1), (2, 1.5, NULL)",
         &[
             "SELECT x.id, x.v / 2 AS q FROM (SELECT id, i AS v FROM t UNION ALL SELECT id, v FROM n) AS x",
@@ -52,7 +52,7 @@ async fn sides_of_a_union_that_are_told_apart_have_one_type() {
 
 #[tokio::test]
 async fn groups_of_null_on_both_sides_of_a_full_join() {
-    follow(
+    check_changes(
         "",
         &[
             "SELECT a.k, a.n, b.k AS k2, b.n AS m FROM (SELECT k, count(*) AS n FROM t GROUP BY k) AS a \

@@ -1,6 +1,6 @@
 //! Sums that cannot be taken back: of floating point numbers, and of what is no number.
 
-use crate::world::{World, text};
+use crate::world::{World, query_text};
 
 const QUERY: &str =
     "SELECT c, sum(f) AS s, avg(f) AS a, sum(r) AS q, stddev_pop(f) AS d FROM t GROUP BY c";
@@ -16,15 +16,13 @@ async fn sums_of_floats_do_not_drift_while_large_values_come_and_go() {
     )
     .await;
     world.view(QUERY).await;
-    world
-        .view("SELECT sum(f) AS s, avg(r) AS a, count(f) AS n FROM t")
-        .await;
+    world.view("SELECT sum(f) AS s, avg(r) AS a, count(f) AS n FROM t").await;
     for round in 0..25 {
         let large = format!(
             "INSERT INTO t VALUES ('a', 1e{0}, 1e{0}), ('b', -3e{0}, 7e-{0}), ('c', 1e{0}, 1)",
             16 + round % 10
         );
-        world.run(&large).await;
+        world.execute(&large).await;
         for view in &world.views {
             let done = view.refresh(&mut world.client).await;
             assert!(!done.is_full && done.changed > 0);
@@ -34,9 +32,9 @@ async fn sums_of_floats_do_not_drift_while_large_values_come_and_go() {
             "SELECT bool_and(abs(v.s - q.s) <= 1e-12 * abs(q.s) AND abs(v.a - q.a) <= 1e-12 * abs(q.a)) FROM v1 AS v JOIN ({QUERY}) AS q USING (c)"
         );
         assert_eq!(world.text(&close).await.as_deref(), Some("true"));
-        world.after("DELETE FROM t WHERE abs(f) > 1").await;
+        world.apply_change("DELETE FROM t WHERE abs(f) > 1").await;
     }
-    let sum = text(&world.client, "SELECT s FROM v2").await;
+    let sum = query_text(&world.client, "SELECT s FROM v2").await;
     assert_eq!(sum.as_deref(), Some("0.875"));
 }
 
@@ -52,11 +50,7 @@ async fn infinities_and_what_is_no_number_go_away_again() {
             world.view(&format!(
                 "SELECT c, sum({column}) AS s, avg({column}) AS a, max({column}) AS m, sum({column}) FILTER (WHERE c = 'a') AS o FROM t GROUP BY c"
             )).await;
-            world
-                .view(&format!(
-                    "SELECT sum({column}) AS s, avg({column}) AS a FROM t"
-                ))
-                .await;
+            world.view(&format!("SELECT sum({column}) AS s, avg({column}) AS a FROM t")).await;
         }
         for change in [
             "INSERT INTO t VALUES ('a', 'NaN', 'NaN', 'NaN', 'NaN')",
@@ -69,7 +63,7 @@ async fn infinities_and_what_is_no_number_go_away_again() {
             "UPDATE t SET f = 5, r = 5, n = 5, m = 5 WHERE c = 'c'",
             "UPDATE t SET f = NULL, r = NULL, n = NULL, m = NULL WHERE c = 'c'",
         ] {
-            world.after(change).await;
+            world.apply_change(change).await;
         }
     }
 }
@@ -82,7 +76,7 @@ async fn floats_are_told_apart_whatever_a_session_prints_of_them() {
         "CREATE TABLE t (id int, f float8); INSERT INTO t VALUES (1, 0.1), (2, 0.30000000000000004), (2, 0.1)",
     )
     .await;
-    world.run("SET extra_float_digits = -5").await;
+    world.execute("SET extra_float_digits = -5").await;
     for query in [
         "SELECT id, f FROM t",
         "SELECT id, max(f) AS m FROM t GROUP BY id",
@@ -96,9 +90,9 @@ async fn floats_are_told_apart_whatever_a_session_prints_of_them() {
         "UPDATE t SET f = 0.10000000000000002 WHERE id = 1",
         "DELETE FROM t WHERE f = 0.1",
     ] {
-        assert!(world.after(change).await[0] > 0, "{change}");
+        assert!(world.apply_change(change).await[0] > 0, "{change}");
         for view in &world.views {
-            view.check(&exact).await;
+            view.assert_matches_query(&exact).await;
         }
     }
 }

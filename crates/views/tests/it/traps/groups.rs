@@ -7,7 +7,7 @@ const TABLE: &str = "CREATE TYPE mood AS ENUM ('sad', 'glad'); \
     INSERT INTO t SELECT i, chr(97 + i % 3), i, i, i, i, i, i, i, 'sad', true FROM generate_series(1, 9) AS i;";
 
 /// Everything that may be null of every type of number.
-fn sums() -> String {
+fn sums_query() -> String {
     let each = ["i", "b", "s", "n", "m", "f", "r"].map(|column| {
         format!("sum({column}) AS sum_{column}, avg({column}) AS avg_{column}, sum({column}) FILTER (WHERE id > 4) AS some_{column}")
     });
@@ -18,13 +18,9 @@ fn sums() -> String {
 async fn sums_and_averages_of_nothing_but_nulls_are_null() {
     for version in [15, 18] {
         let mut world = World::new(version, TABLE).await;
-        world
-            .view(&format!("SELECT c, {} FROM t GROUP BY c", sums()))
-            .await;
-        world.view(&format!("SELECT {} FROM t", sums())).await;
-        world
-            .view("SELECT c, avg(m) AS a FROM t GROUP BY c HAVING sum(i) IS NULL")
-            .await;
+        world.view(&format!("SELECT c, {} FROM t GROUP BY c", sums_query())).await;
+        world.view(&format!("SELECT {} FROM t", sums_query())).await;
+        world.view("SELECT c, avg(m) AS a FROM t GROUP BY c HAVING sum(i) IS NULL").await;
         for change in [
             "UPDATE t SET i = NULL, b = NULL, s = NULL, n = NULL, m = NULL, f = NULL, r = NULL WHERE c = 'a'",
             "UPDATE t SET i = 0, b = 0, m = 0, f = 0 WHERE id = 3",
@@ -36,7 +32,7 @@ async fn sums_and_averages_of_nothing_but_nulls_are_null() {
             "DELETE FROM t",
             "INSERT INTO t (id, c, i) VALUES (5, 'a', 7)",
         ] {
-            assert!(world.after(change).await[1] <= 1);
+            assert!(world.apply_change(change).await[1] <= 1);
         }
     }
 }
@@ -44,17 +40,13 @@ async fn sums_and_averages_of_nothing_but_nulls_are_null() {
 #[tokio::test]
 async fn what_is_carried_beside_the_shown_value_moves_although_that_stays() {
     let mut world = World::new(18, TABLE).await;
-    world
-        .view("SELECT c, avg(i) AS a, avg(m) AS b FROM t GROUP BY c")
-        .await;
-    world
-        .view("SELECT c, sum(i) AS s, sum(m) AS n FROM t GROUP BY c")
-        .await;
+    world.view("SELECT c, avg(i) AS a, avg(m) AS b FROM t GROUP BY c").await;
+    world.view("SELECT c, sum(i) AS s, sum(m) AS n FROM t GROUP BY c").await;
     world.view("SELECT c FROM t GROUP BY c").await;
     world.view("SELECT DISTINCT c, o FROM t").await;
     world.view("SELECT o, count(*) AS n FROM (SELECT c, o, avg(i) AS a FROM t GROUP BY c, o) AS g WHERE a > 4 GROUP BY o").await;
     world
-        .run("DELETE FROM t; INSERT INTO t (id, c, i, m) VALUES (1, 'a', 4, 4), (2, 'a', 6, 6)")
+        .execute("DELETE FROM t; INSERT INTO t (id, c, i, m) VALUES (1, 'a', 4, 4), (2, 'a', 6, 6)")
         .await;
     world.refresh().await;
     for change in [
@@ -73,7 +65,7 @@ async fn what_is_carried_beside_the_shown_value_moves_although_that_stays() {
         "DELETE FROM t WHERE id <> 7",
         "DELETE FROM t",
     ] {
-        world.after(change).await;
+        world.apply_change(change).await;
     }
 }
 
@@ -84,9 +76,7 @@ async fn the_least_and_greatest_are_found_again_when_they_go() {
     });
     let all = all.join(", ");
     let mut world = World::new(18, TABLE).await;
-    world
-        .view(&format!("SELECT c, {all} FROM t GROUP BY c"))
-        .await;
+    world.view(&format!("SELECT c, {all} FROM t GROUP BY c")).await;
     world.view(&format!("SELECT {all} FROM t")).await;
     for change in [
         "DELETE FROM t WHERE i = (SELECT max(i) FROM t)",
@@ -102,7 +92,7 @@ async fn the_least_and_greatest_are_found_again_when_they_go() {
         "DELETE FROM t WHERE c = 'b'",
         "DELETE FROM t",
     ] {
-        world.after(change).await;
+        world.apply_change(change).await;
     }
 }
 
@@ -110,12 +100,8 @@ async fn the_least_and_greatest_are_found_again_when_they_go() {
 async fn null_is_a_key_of_groups_like_any_other() {
     for version in [15, 18] {
         let mut world = World::new(version, TABLE).await;
-        world
-            .view("SELECT c, count(*) AS n, sum(i) AS s FROM t GROUP BY c")
-            .await;
-        world
-            .view("SELECT c, o, m, max(i) AS s FROM t GROUP BY c, o, m")
-            .await;
+        world.view("SELECT c, count(*) AS n, sum(i) AS s FROM t GROUP BY c").await;
+        world.view("SELECT c, o, m, max(i) AS s FROM t GROUP BY c, o, m").await;
         world.view("SELECT DISTINCT c, e FROM t").await;
         world
             .view("SELECT nullif(c, 'a') AS c, count(*) AS n FROM t GROUP BY nullif(c, 'a')")
@@ -132,7 +118,7 @@ async fn null_is_a_key_of_groups_like_any_other() {
             "INSERT INTO t (id) VALUES (20)",
             "DELETE FROM t",
         ] {
-            world.after(change).await;
+            world.apply_change(change).await;
         }
     }
 }
@@ -140,9 +126,7 @@ async fn null_is_a_key_of_groups_like_any_other() {
 #[tokio::test]
 async fn keys_of_groups_are_updated() {
     let mut world = World::new(18, TABLE).await;
-    world
-        .view("SELECT c, o, count(*) AS n, sum(m) AS s, min(i) AS i FROM t GROUP BY c, o")
-        .await;
+    world.view("SELECT c, o, count(*) AS n, sum(m) AS s, min(i) AS i FROM t GROUP BY c, o").await;
     world
         .view("SELECT upper(c) AS c, i % 2 AS odd, avg(i) AS a FROM t GROUP BY upper(c), i % 2")
         .await;
@@ -157,7 +141,7 @@ async fn keys_of_groups_are_updated() {
         "UPDATE t SET c = 'z'; UPDATE t SET c = 'a'",
         "UPDATE t SET c = 'q', o = NULL, i = 0, m = NULL",
     ] {
-        world.after(change).await;
+        world.apply_change(change).await;
     }
 }
 
@@ -184,6 +168,6 @@ async fn aggregates_of_aggregates_follow() {
         "DELETE FROM t",
         "INSERT INTO t (id, c, i) VALUES (1, 'x', 1)",
     ] {
-        world.after(change).await;
+        world.apply_change(change).await;
     }
 }

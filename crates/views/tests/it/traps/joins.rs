@@ -19,7 +19,7 @@ const SIDES: &str = "CREATE TABLE l (k int, v text); CREATE TABLE r (k int, v te
 const KINDS: [&str; 4] = ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"];
 
 /// Views of both sides joined in every way, and of groups above that.
-async fn sides(version: u32, keys: &str) -> World {
+async fn world_with_sides(version: u32, keys: &str) -> World {
     let mut world = World::new(version, &format!("{SIDES} {keys}")).await;
     for kind in KINDS {
         let rows = format!("SELECT l.k, l.v, r.k AS k2, r.v AS v2 FROM l {kind} r ON l.k = r.k");
@@ -41,40 +41,31 @@ async fn both_sides_of_a_join_of_any_kind_change_in_one_window() {
     // From every state of both sides of a key to every other.
     for (version, keys) in [
         (18, ""),
-        (
-            15,
-            "ALTER TABLE l ADD PRIMARY KEY (k, v); ALTER TABLE r ADD PRIMARY KEY (k, v)",
-        ),
+        (15, "ALTER TABLE l ADD PRIMARY KEY (k, v); ALTER TABLE r ADD PRIMARY KEY (k, v)"),
     ] {
-        let mut world = sides(version, keys).await;
+        let mut world = world_with_sides(version, keys).await;
         for later in [4, 0] {
-            let moved = world.after(&format!("SELECT become({later})")).await;
+            let moved = world.apply_change(&format!("SELECT become({later})")).await;
             assert!(moved.iter().all(|rows| *rows > 100), "{moved:?}");
         }
         assert!(
-            world
-                .after("SELECT become(4), become(0)")
-                .await
-                .iter()
-                .all(|rows| *rows == 0)
+            world.apply_change("SELECT become(4), become(0)").await.iter().all(|rows| *rows == 0)
         );
     }
 }
 
 #[tokio::test]
 async fn partners_that_are_deleted_together_are_taken_away_once() {
-    let mut world = sides(18, "").await;
+    let mut world = world_with_sides(18, "").await;
     world
-        .after("BEGIN; DELETE FROM l WHERE k % 16 = 5; DELETE FROM r WHERE k % 16 = 5; COMMIT")
+        .apply_change(
+            "BEGIN; DELETE FROM l WHERE k % 16 = 5; DELETE FROM r WHERE k % 16 = 5; COMMIT",
+        )
         .await;
     // In transactions of their own, in either order.
-    world
-        .after("DELETE FROM l WHERE k % 16 = 10; DELETE FROM r WHERE k % 16 = 10")
-        .await;
-    world
-        .after("DELETE FROM r WHERE k % 16 = 15; DELETE FROM l WHERE k % 16 = 15")
-        .await;
-    world.after("DELETE FROM l; DELETE FROM r").await;
+    world.apply_change("DELETE FROM l WHERE k % 16 = 10; DELETE FROM r WHERE k % 16 = 10").await;
+    world.apply_change("DELETE FROM r WHERE k % 16 = 15; DELETE FROM l WHERE k % 16 = 15").await;
+    world.apply_change("DELETE FROM l; DELETE FROM r").await;
 }
 
 #[tokio::test]
@@ -103,37 +94,30 @@ async fn three_partners_that_are_deleted_together_are_taken_away_once() {
             "BEGIN; DELETE FROM a WHERE k = {key} AND v % 3 = 0; DELETE FROM b WHERE k = {key}; DELETE FROM c WHERE k = {key}; \
              INSERT INTO c VALUES ({key} + 1, 100); UPDATE a SET k = k + 1 WHERE k = {key}; COMMIT"
         );
-        world.after(&change).await;
+        world.apply_change(&change).await;
     }
 }
 
 #[tokio::test]
 async fn several_partners_that_arrive_for_one_unmatched_row_take_its_nulls_away_once() {
-    let mut world = sides(
+    let mut world = world_with_sides(
         18,
         "TRUNCATE l, r; INSERT INTO l VALUES (1, 'a'); INSERT INTO r VALUES (2, 'b')",
     )
     .await;
+    world.apply_change("INSERT INTO r VALUES (1, 'a'), (1, 'b'), (1, 'b'), (1, 'c')").await;
     world
-        .after("INSERT INTO r VALUES (1, 'a'), (1, 'b'), (1, 'b'), (1, 'c')")
+        .apply_change("INSERT INTO l VALUES (2, 'b'), (2, 'b'); INSERT INTO l VALUES (2, 'a')")
         .await;
-    world
-        .after("INSERT INTO l VALUES (2, 'b'), (2, 'b'); INSERT INTO l VALUES (2, 'a')")
-        .await;
-    world.after("DELETE FROM r WHERE v <> 'c'").await;
-    world
-        .after("DELETE FROM r; DELETE FROM l WHERE v = 'b'")
-        .await;
+    world.apply_change("DELETE FROM r WHERE v <> 'c'").await;
+    world.apply_change("DELETE FROM r; DELETE FROM l WHERE v = 'b'").await;
 }
 
 #[tokio::test]
 async fn a_row_that_is_inserted_and_matched_in_one_window_is_never_unmatched() {
-    let mut world = sides(18, "TRUNCATE l, r").await;
+    let mut world = world_with_sides(18, "TRUNCATE l, r").await;
     for (change, rows) in [
-        (
-            "INSERT INTO l VALUES (1, 'a'); INSERT INTO r VALUES (1, 'a')",
-            1,
-        ),
+        ("INSERT INTO l VALUES (1, 'a'); INSERT INTO r VALUES (1, 'a')", 1),
         (
             "BEGIN; INSERT INTO r VALUES (2, 'b'); INSERT INTO l VALUES (2, 'b'), (2, 'c'); COMMIT",
             2,
@@ -144,7 +128,7 @@ async fn a_row_that_is_inserted_and_matched_in_one_window_is_never_unmatched() {
             0,
         ),
     ] {
-        for moved in world.after(change).await.iter().step_by(3) {
+        for moved in world.apply_change(change).await.iter().step_by(3) {
             assert_eq!(*moved, rows, "{change}");
         }
     }
@@ -152,11 +136,8 @@ async fn a_row_that_is_inserted_and_matched_in_one_window_is_never_unmatched() {
 
 #[tokio::test]
 async fn keys_of_joins_are_updated_on_either_side_and_on_both() {
-    for keys in [
-        "",
-        "ALTER TABLE l ADD PRIMARY KEY (k, v); ALTER TABLE r ADD PRIMARY KEY (k, v)",
-    ] {
-        let mut world = sides(18, keys).await;
+    for keys in ["", "ALTER TABLE l ADD PRIMARY KEY (k, v); ALTER TABLE r ADD PRIMARY KEY (k, v)"] {
+        let mut world = world_with_sides(18, keys).await;
         for change in [
             "UPDATE l SET k = k + 1000 WHERE k % 3 = 0",
             "UPDATE r SET k = k + 1000 WHERE k % 2 = 0",
@@ -165,15 +146,15 @@ async fn keys_of_joins_are_updated_on_either_side_and_on_both() {
             // To a key that another row had.
             "DELETE FROM l WHERE k = 101; UPDATE l SET k = 101 WHERE k = 103; UPDATE r SET v = v || 'x' WHERE k = 101",
         ] {
-            world.after(change).await;
+            world.apply_change(change).await;
         }
         if keys.is_empty() {
             world
-                .after(
+                .apply_change(
                     "UPDATE l SET k = NULL WHERE k % 5 = 0; UPDATE r SET k = NULL WHERE k % 7 = 0",
                 )
                 .await;
-            world.after("UPDATE l SET k = 7 WHERE k IS NULL; UPDATE r SET k = 7 WHERE k IS NULL AND v = 'a'").await;
+            world.apply_change("UPDATE l SET k = 7 WHERE k IS NULL; UPDATE r SET k = 7 WHERE k IS NULL AND v = 'a'").await;
         }
     }
 }

@@ -4,12 +4,14 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use egret_postgres_test::{Recovery, TestDatabase, client_programs, own_server, test_directory};
+use egret_postgres_test::{
+    Recovery, TestDatabase, client_programs, start_own_server, test_directory,
+};
 use egret_views::ViewsConfig;
 use egret_views::model::{MakerRights, Mode, NewView};
 
-use crate::engine::{Rig, at, view};
-use crate::world::until;
+use crate::engine::{Rig, new_view, view_ref};
+use crate::world::wait_until;
 
 const TABLES: &str = "CREATE TYPE mood AS ENUM ('good', 'bad');
      CREATE TABLE t (id int PRIMARY KEY, g int, v int);
@@ -23,23 +25,11 @@ const TABLES: &str = "CREATE TYPE mood AS ENUM ('good', 'bad');
      INSERT INTO p SELECT i, i % 5, i FROM generate_series(1, 30) AS i";
 
 const VIEWS: [(&str, &str); 5] = [
-    (
-        "joined",
-        "SELECT t.id, t.v, u.v AS w, u.mood FROM t JOIN u ON t.g = u.g",
-    ),
-    (
-        "sums",
-        "SELECT g, count(*) AS n, sum(v) AS s FROM low GROUP BY g",
-    ),
-    (
-        "moods",
-        "SELECT mood, count(*) AS n, max(v) AS m FROM u GROUP BY mood",
-    ),
+    ("joined", "SELECT t.id, t.v, u.v AS w, u.mood FROM t JOIN u ON t.g = u.g"),
+    ("sums", "SELECT g, count(*) AS n, sum(v) AS s FROM low GROUP BY g"),
+    ("moods", "SELECT mood, count(*) AS n, max(v) AS m FROM u GROUP BY mood"),
     ("parts", "SELECT p.g, sum(p.v) AS s FROM p GROUP BY p.g"),
-    (
-        "nested",
-        "SELECT s.g, s.n, m.s FROM sums AS s JOIN parts AS m ON m.g = s.g",
-    ),
+    ("nested", "SELECT s.g, s.n, m.s FROM sums AS s JOIN parts AS m ON m.g = s.g"),
 ];
 
 const NAMES: [&str; 5] = ["joined", "sums", "moods", "parts", "nested"];
@@ -56,29 +46,26 @@ const CHANGE: &str = "INSERT INTO t SELECT max(id) + 1, 2, 7 FROM t; UPDATE t SE
 const GO_ON: &str =
     "DO $$ BEGIN FOR i IN 1..20000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$";
 
-async fn rig(database: TestDatabase) -> Rig {
-    let rig = Rig::over(database, ViewsConfig::default()).await;
-    rig.run("SET search_path = public").await;
+async fn new_rig(database: TestDatabase) -> Rig {
+    let rig = Rig::over_database(database, ViewsConfig::default()).await;
+    rig.execute("SET search_path = public").await;
     rig
 }
 
 /// A database with views that are not up to date.
-async fn original(database: TestDatabase) -> Rig {
-    let rig = rig(database).await;
-    rig.run(TABLES).await;
+async fn original_rig(database: TestDatabase) -> Rig {
+    let rig = new_rig(database).await;
+    rig.execute(TABLES).await;
     for (name, query) in VIEWS {
-        rig.create(view(name, query)).await.unwrap();
+        rig.create(new_view(name, query)).await.unwrap();
     }
-    let at_once = NewView {
-        mode: Mode::Immediate,
-        schedule: None,
-        ..view(AT_ONCE, VIEWS[2].1)
-    };
+    let at_once =
+        NewView { mode: Mode::Immediate, schedule: None, ..new_view(AT_ONCE, VIEWS[2].1) };
     rig.create(at_once).await.unwrap();
-    rig.run(GO_ON).await;
-    rig.run(CHANGE).await;
+    rig.execute(GO_ON).await;
+    rig.execute(CHANGE).await;
     rig.verify(&NAMES).await;
-    rig.run(CHANGE).await;
+    rig.execute(CHANGE).await;
     rig
 }
 
@@ -86,10 +73,10 @@ async fn original(database: TestDatabase) -> Rig {
 struct Dump(PathBuf);
 
 impl Dump {
-    fn of(database: &TestDatabase) -> Self {
+    fn create(database: &TestDatabase) -> Self {
         let directory = test_directory("dump");
         let file = directory.join("dump").display().to_string();
-        program(database, "pg_dump", &["-Fc", "-f", &file, &database.name]);
+        run_program(database, "pg_dump", &["-Fc", "-f", &file, &database.name]);
         Self(directory)
     }
 
@@ -97,7 +84,7 @@ impl Dump {
     fn restore(&self, database: &TestDatabase, more: &[&str]) {
         let file = self.0.join("dump").display().to_string();
         let into = ["--exit-on-error", "-d", &database.name, &file];
-        program(database, "pg_restore", &[more, &into].concat());
+        run_program(database, "pg_restore", &[more, &into].concat());
     }
 }
 
@@ -108,7 +95,7 @@ impl Drop for Dump {
 }
 
 /// Runs a program against the server of a database.
-fn program(database: &TestDatabase, name: &str, arguments: &[&str]) {
+fn run_program(database: &TestDatabase, name: &str, arguments: &[&str]) {
     let (server, connection) = (&database.server, database.connection());
     let output = Command::new(client_programs().1.join(name))
         .arg("-h")
@@ -123,7 +110,7 @@ fn program(database: &TestDatabase, name: &str, arguments: &[&str]) {
 }
 
 /// The outcomes of refreshing every view by itself.
-async fn outcomes(rig: &Rig) -> Vec<String> {
+async fn refresh_outcomes(rig: &Rig) -> Vec<String> {
     let mut all = Vec::new();
     for name in NAMES {
         all.push(rig.refresh(name).await.outcome);
@@ -133,11 +120,11 @@ async fn outcomes(rig: &Rig) -> Vec<String> {
 
 /// Views of a restored database, in which something was changed before an Egret came, are computed
 /// anew, and then go on by what changes.
-async fn goes_on(rig: &Rig) {
-    let before = rig.number("SELECT sum(n)::bigint FROM sums").await;
+async fn assert_refreshes_continue(rig: &Rig) {
+    let before = rig.query_number("SELECT sum(n)::bigint FROM sums").await;
     assert!(before > 0, "it shows what it showed");
     let current = "SELECT count(*) FROM egret.view AS v, egret.freshness(v.schema || '.' || v.name) AS f WHERE f.is_current";
-    assert_eq!(rig.number(current).await, 0);
+    assert_eq!(rig.query_number(current).await, 0);
     for found in rig.views.list(None).await.unwrap() {
         // One in mode immediate refuses to be read until then.
         if found.name.name == AT_ONCE {
@@ -147,57 +134,44 @@ async fn goes_on(rig: &Rig) {
         }
         assert!(!found.is_current);
     }
-    rig.run(CHANGE).await;
-    assert_eq!(
-        outcomes(rig).await,
-        ["full", "full", "full", "nothing", "nothing"]
-    );
+    rig.execute(CHANGE).await;
+    assert_eq!(refresh_outcomes(rig).await, ["full", "full", "full", "nothing", "nothing"]);
     rig.verify(&NAMES).await;
     rig.verify(&[AT_ONCE]).await;
     for _ in 0..3 {
-        rig.run(CHANGE).await;
-        let outcome = [
-            "incremental",
-            "incremental",
-            "incremental",
-            "nothing",
-            "nothing",
-        ];
-        assert_eq!(outcomes(rig).await, outcome);
+        rig.execute(CHANGE).await;
+        let outcome = ["incremental", "incremental", "incremental", "nothing", "nothing"];
+        assert_eq!(refresh_outcomes(rig).await, outcome);
         rig.verify(&NAMES).await;
-        assert_eq!(outcomes(rig).await, ["nothing"; 5]);
+        assert_eq!(refresh_outcomes(rig).await, ["nothing"; 5]);
     }
     let left = "SELECT 0 = sum((xpath('/row/n/text()', query_to_xml('SELECT count(*) AS n FROM egret.' || relname, false, true, '')))[1]::text::bigint)::bigint \
                 FROM pg_class WHERE relnamespace = 'egret'::regnamespace AND relname LIKE 'changes%' AND relkind = 'r'";
-    until(&rig.client, left).await;
+    wait_until(&rig.client, left).await;
     // What stands between a view and its table is noticed too.
-    rig.run("CREATE OR REPLACE VIEW low AS SELECT id, g, v FROM t WHERE v >= 10")
-        .await;
+    rig.execute("CREATE OR REPLACE VIEW low AS SELECT id, g, v FROM t WHERE v >= 10").await;
     assert_eq!(rig.refresh("sums").await.outcome, "full");
     rig.verify(&NAMES).await;
 }
 
 #[tokio::test]
 async fn a_dump_is_restored_into_another_database_and_on_another_server() {
-    let original = original(TestDatabase::create(client_programs().0).await).await;
-    let dump = Dump::of(&original.database);
-    let elsewhere = TestDatabase::create_in(own_server(18).await, "elsewhere".to_owned()).await;
+    let original = original_rig(TestDatabase::create(client_programs().0).await).await;
+    let dump = Dump::create(&original.database);
+    let elsewhere =
+        TestDatabase::create_in(start_own_server(18).await, "elsewhere".to_owned()).await;
     // A dump names the role of views, which a server that Egret has started has.
     let client = elsewhere.connect().await;
     let role = "CREATE ROLE egret_views NOLOGIN NOINHERIT";
     client.batch_execute(role).await.unwrap();
     for database in [TestDatabase::create(client_programs().0).await, elsewhere] {
         dump.restore(&database, &[]);
-        let restored = rig(database).await;
-        restored.run(CHANGE).await;
-        goes_on(&restored).await;
+        let restored = new_rig(database).await;
+        restored.execute(CHANGE).await;
+        assert_refreshes_continue(&restored).await;
         restored.views.uninstall(None, true).await.unwrap();
     }
-    assert_eq!(
-        outcomes(&original).await[0],
-        "incremental",
-        "it has nothing to do with it"
-    );
+    assert_eq!(refresh_outcomes(&original).await[0], "incremental", "it has nothing to do with it");
     original.verify(&NAMES).await;
 }
 
@@ -208,39 +182,39 @@ const CONFUSED: &str = "UPDATE egret.view_capture SET relation = (relation::bigi
 
 #[tokio::test]
 async fn the_numbers_of_tables_on_the_old_server_are_those_of_others_on_the_new_one() {
-    let original = original(TestDatabase::create(client_programs().0).await).await;
-    let dump = Dump::of(&original.database);
+    let original = original_rig(TestDatabase::create(client_programs().0).await).await;
+    let dump = Dump::create(&original.database);
     let restored = TestDatabase::create(client_programs().0).await;
     dump.restore(&restored, &[]);
-    let restored = rig(restored).await;
-    restored.run(CONFUSED).await;
-    restored.run(CHANGE).await;
-    goes_on(&restored).await;
+    let restored = new_rig(restored).await;
+    restored.execute(CONFUSED).await;
+    restored.execute(CHANGE).await;
+    assert_refreshes_continue(&restored).await;
 }
 
 #[tokio::test]
 async fn a_view_is_made_or_repaired_before_others_of_a_restored_database_are_refreshed() {
-    let original = original(TestDatabase::create(client_programs().0).await).await;
-    let dump = Dump::of(&original.database);
+    let original = original_rig(TestDatabase::create(client_programs().0).await).await;
+    let dump = Dump::create(&original.database);
     for is_new in [true, false] {
         let restored = TestDatabase::create(client_programs().0).await;
         dump.restore(&restored, &[]);
-        let restored = rig(restored).await;
-        restored.run(CONFUSED).await;
-        restored.run(CHANGE).await;
+        let restored = new_rig(restored).await;
+        restored.execute(CONFUSED).await;
+        restored.execute(CHANGE).await;
         let first = if is_new { "early" } else { "joined" };
         match is_new {
-            true => restored.create(view(first, "SELECT id, v FROM t")).await,
+            true => restored.create(new_view(first, "SELECT id, v FROM t")).await,
             false => restored
                 .views
-                .repair(&at(first), &MakerRights::all())
+                .repair(&view_ref(first), &MakerRights::administrator())
                 .await
                 .map(drop),
         }
         .unwrap();
         restored.verify(&[first]).await;
         for _ in 0..2 {
-            restored.run(CHANGE).await;
+            restored.execute(CHANGE).await;
             restored.verify(&[first]).await;
             restored.verify(&NAMES).await;
         }
@@ -249,48 +223,39 @@ async fn a_view_is_made_or_repaired_before_others_of_a_restored_database_are_ref
 
 #[tokio::test]
 async fn a_database_is_restored_under_an_egret_that_runs() {
-    let original = original(TestDatabase::create(client_programs().0).await).await;
-    let dump = Dump::of(&original.database);
+    let original = original_rig(TestDatabase::create(client_programs().0).await).await;
+    let dump = Dump::create(&original.database);
     original.verify(&NAMES).await;
     dump.restore(&original.database, &["--clean"]);
-    original.run(CHANGE).await;
-    goes_on(&original).await;
+    original.execute(CHANGE).await;
+    assert_refreshes_continue(&original).await;
 
-    let Rig {
-        database, views, ..
-    } = original;
-    program(&database, "dropdb", &["--force", &database.name]);
-    program(&database, "createdb", &[&database.name]);
+    let Rig { database, views, .. } = original;
+    run_program(&database, "dropdb", &["--force", &database.name]);
+    run_program(&database, "createdb", &[&database.name]);
     dump.restore(&database, &[]);
-    let again = Rig {
-        views,
-        ..rig(database).await
-    };
-    again.run(CHANGE).await;
-    goes_on(&again).await;
+    let again = Rig { views, ..new_rig(database).await };
+    again.execute(CHANGE).await;
+    assert_refreshes_continue(&again).await;
 }
 
 #[tokio::test]
 async fn a_copy_of_the_files_goes_on_from_the_frontier_that_it_has() {
-    let server = own_server(18).await;
+    let server = start_own_server(18).await;
     let database = TestDatabase::create_in(server.clone(), "copied".to_owned()).await;
-    let original = original(database).await;
+    let original = original_rig(database).await;
     let first = [
         (Recovery::Crash, "incremental"),
         // On another timeline nothing is taken for granted.
         (Recovery::Promotion, "full"),
     ];
     for (recovery, outcome) in first {
-        let server = server.copied(recovery).await;
-        let copy = rig(TestDatabase {
-            name: "copied".to_owned(),
-            server,
-        })
-        .await;
-        copy.run(CHANGE).await;
+        let server = server.copy(recovery).await;
+        let copy = new_rig(TestDatabase { name: "copied".to_owned(), server }).await;
+        copy.execute(CHANGE).await;
         assert_eq!(copy.refresh("joined").await.outcome, outcome);
         copy.verify(&NAMES).await;
-        copy.run(CHANGE).await;
+        copy.execute(CHANGE).await;
         assert_eq!(copy.refresh("nested").await.outcome, "incremental");
         copy.verify(&NAMES).await;
     }

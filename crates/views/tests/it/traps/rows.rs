@@ -1,6 +1,6 @@
 //! Rows of views that have no key, and what users see of rows.
 
-use crate::world::{World, rows};
+use crate::world::{World, query_rows};
 
 #[tokio::test]
 async fn rows_without_a_key_are_there_as_often_as_they_are() {
@@ -14,15 +14,9 @@ async fn rows_without_a_key_are_there_as_often_as_they_are() {
         .await;
         world.view("SELECT a, b FROM t").await;
         world.view("SELECT * FROM t").await;
-        world
-            .view("SELECT t.b, t.n FROM t JOIN u ON t.a = u.a")
-            .await;
-        world
-            .view("SELECT t.b, u.a FROM t FULL JOIN u ON t.a = u.a")
-            .await;
-        world
-            .view("SELECT b FROM t UNION ALL SELECT b FROM t WHERE a IS NULL")
-            .await;
+        world.view("SELECT t.b, t.n FROM t JOIN u ON t.a = u.a").await;
+        world.view("SELECT t.b, u.a FROM t FULL JOIN u ON t.a = u.a").await;
+        world.view("SELECT b FROM t UNION ALL SELECT b FROM t WHERE a IS NULL").await;
         for change in [
             "DELETE FROM t WHERE ctid = (SELECT min(ctid) FROM t)",
             "INSERT INTO t SELECT * FROM t; INSERT INTO u TABLE u",
@@ -35,7 +29,7 @@ async fn rows_without_a_key_are_there_as_often_as_they_are() {
             "UPDATE t SET j = NULL, p = NULL; UPDATE t SET b = ''",
             "DELETE FROM t; DELETE FROM u",
         ] {
-            world.after(change).await;
+            world.apply_change(change).await;
         }
     }
 }
@@ -46,7 +40,7 @@ async fn columns(world: &World, relation: &str) -> Vec<String> {
         "SELECT attname, format_type(atttypid, atttypmod) AS type, attcollation::regcollation AS collation \
          FROM pg_attribute WHERE attrelid = '{relation}'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
     );
-    rows(&world.client, &sql).await
+    query_rows(&world.client, &sql).await
 }
 
 #[tokio::test]
@@ -73,16 +67,12 @@ async fn a_view_has_the_columns_of_its_query_and_no_others() {
         "SELECT 1 AS one FROM t",
     ] {
         let name = world.view(query).await.name.clone();
-        world.run(&format!("CREATE VIEW asked AS {query}")).await;
-        assert_eq!(
-            columns(&world, &name).await,
-            columns(&world, "asked").await,
-            "{query}"
-        );
-        world.run("DROP VIEW asked").await;
+        world.execute(&format!("CREATE VIEW asked AS {query}")).await;
+        assert_eq!(columns(&world, &name).await, columns(&world, "asked").await, "{query}");
+        world.execute("DROP VIEW asked").await;
     }
-    world.after(r#"INSERT INTO t VALUES (1, 'x', 'y', 1, 1, '{1}', 1, 1), (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL); UPDATE u SET k = 'y'"#).await;
+    world.apply_change(r#"INSERT INTO t VALUES (1, 'x', 'y', 1, 1, '{1}', 1, 1), (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL); UPDATE u SET k = 'y'"#).await;
     world
-        .after("DELETE FROM t WHERE id = 1; INSERT INTO u VALUES (NULL, NULL), (NULL, NULL)")
+        .apply_change("DELETE FROM t WHERE id = 1; INSERT INTO u VALUES (NULL, NULL), (NULL, NULL)")
         .await;
 }

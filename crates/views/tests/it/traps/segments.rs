@@ -11,7 +11,7 @@ use egret_postgres_test::TestDatabase;
 use egret_views::ViewsConfig;
 use egret_views::model::{MakerRights, NewView};
 
-use crate::engine::{Rig, at, view};
+use crate::engine::{Rig, new_view, view_ref};
 
 const TABLES: &str =
     "CREATE TABLE t (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, g int, v int, note text);
@@ -28,17 +28,14 @@ const SECOND: &str = "SELECT coalesce(pg_relation_size(to_regclass('egret.change
 const WRITTEN: &str = "SELECT segment::bigint FROM egret.view_capture WHERE id = 1";
 
 fn config() -> ViewsConfig {
-    ViewsConfig {
-        changes_segment_size: ByteSize(64 << 10),
-        ..ViewsConfig::default()
-    }
+    ViewsConfig { changes_segment_size: ByteSize(64 << 10), ..ViewsConfig::default() }
 }
 
 /// A database in which changes of `t` are recorded, for a view of this query.
-async fn rig(version: u32, config: ViewsConfig, query: &str) -> Rig {
-    let rig = Rig::over(TestDatabase::create(version).await, config).await;
-    rig.run(TABLES).await;
-    rig.create(view("sums", query)).await.unwrap();
+async fn new_rig(version: u32, config: ViewsConfig, query: &str) -> Rig {
+    let rig = Rig::over_database(TestDatabase::create(version).await, config).await;
+    rig.execute(TABLES).await;
+    rig.create(new_view("sums", query)).await.unwrap();
     rig
 }
 
@@ -50,100 +47,80 @@ const LOOKS: usize = 50;
 const ROUNDS_MAX: usize = 100;
 
 /// Writes and refreshes until a query, of a boolean, says so.
-async fn refreshed_until(rig: &Rig, sql: &str) {
+async fn refresh_until(rig: &Rig, sql: &str) {
     for _ in 0..200 {
         for _ in 0..LOOKS {
             if rig.client.query_one(sql, &[]).await.unwrap().get(0) {
                 return;
             }
         }
-        rig.run("INSERT INTO t (g, v) VALUES (1, 1)").await;
+        rig.execute("INSERT INTO t (g, v) VALUES (1, 1)").await;
         rig.refresh("sums").await;
     }
     panic!("never: {sql}");
 }
 
-async fn turned(rig: &Rig) {
-    rig.run(MUCH).await;
+async fn refresh_until_switched(rig: &Rig) {
+    rig.execute(MUCH).await;
     rig.refresh("sums").await;
-    refreshed_until(
-        rig,
-        "SELECT segment = 2 FROM egret.view_capture WHERE id = 1",
-    )
-    .await;
+    refresh_until(rig, "SELECT segment = 2 FROM egret.view_capture WHERE id = 1").await;
 }
 
 #[tokio::test]
 async fn a_transaction_that_wrote_to_the_old_segment_commits_late() {
     for version in [18, 15] {
-        let rig = rig(version, config(), SUMS).await;
-        rig.run("INSERT INTO t (g, v) VALUES (77, 1)").await;
+        let rig = new_rig(version, config(), SUMS).await;
+        rig.execute("INSERT INTO t (g, v) VALUES (77, 1)").await;
         rig.refresh("sums").await;
-        assert_eq!(rig.number(SECOND).await, -1, "little is written");
+        assert_eq!(rig.query_number(SECOND).await, -1, "little is written");
         let late = rig.database.connect().await;
         let begin = "BEGIN; INSERT INTO t (g, v) VALUES (42, 1)";
         late.batch_execute(begin).await.unwrap();
-        turned(&rig).await;
+        refresh_until_switched(&rig).await;
         // As often as it likes: it is not known whether anything is in the first that will be
         // needed.
         for _ in 0..5 {
-            rig.run(MUCH).await;
+            rig.execute(MUCH).await;
             assert_eq!(rig.refresh("sums").await.outcome, "incremental");
         }
-        assert!(rig.number(FIRST).await > 0);
-        assert_eq!(rig.number(WRITTEN).await, 2);
+        assert!(rig.query_number(FIRST).await > 0);
+        assert_eq!(rig.query_number(WRITTEN).await, 2);
         let more =
             "UPDATE t SET v = v + 1 WHERE g = 42; INSERT INTO t (g, v) VALUES (43, 1); COMMIT";
         late.batch_execute(more).await.unwrap();
         let done = rig.refresh("sums").await;
         assert_eq!((done.outcome.as_str(), done.changes), ("incremental", 4));
         rig.verify(&["sums"]).await;
-        assert_eq!(rig.number("SELECT s FROM sums WHERE g = 42").await, 2);
+        assert_eq!(rig.query_number("SELECT s FROM sums WHERE g = 42").await, 2);
         // Now they change over.
-        refreshed_until(&rig, "SELECT pg_relation_size('egret.changes_1') = 0").await;
-        rig.run(MUCH).await;
+        refresh_until(&rig, "SELECT pg_relation_size('egret.changes_1') = 0").await;
+        rig.execute(MUCH).await;
         rig.refresh("sums").await;
-        refreshed_until(
-            &rig,
-            "SELECT segment = 1 FROM egret.view_capture WHERE id = 1",
-        )
-        .await;
-        refreshed_until(
-            &rig,
-            "SELECT pg_relation_size('egret.changes_1_second') = 0",
-        )
-        .await;
+        refresh_until(&rig, "SELECT segment = 1 FROM egret.view_capture WHERE id = 1").await;
+        refresh_until(&rig, "SELECT pg_relation_size('egret.changes_1_second') = 0").await;
         rig.verify(&["sums"]).await;
-        rig.views.drop(&at("sums")).await.unwrap();
+        rig.views.drop(&view_ref("sums")).await.unwrap();
         let left = "SELECT count(*) FROM pg_class WHERE relnamespace = 'egret'::regnamespace AND relname LIKE 'changes%'";
-        assert_eq!(rig.number(left).await, 0);
+        assert_eq!(rig.query_number(left).await, 0);
     }
 }
 
 #[tokio::test]
 async fn a_view_that_is_behind_keeps_what_it_has_not_seen() {
-    let rig = rig(18, config(), SUMS).await;
+    let rig = new_rig(18, config(), SUMS).await;
     let behind = "SELECT g, max(v) AS m, min(id) AS i FROM t GROUP BY g";
-    rig.create(view("behind", behind)).await.unwrap();
+    rig.create(new_view("behind", behind)).await.unwrap();
     for round in 0..6 {
-        rig.run(MUCH).await;
+        rig.execute(MUCH).await;
         assert_eq!(rig.refresh("sums").await.outcome, "incremental");
-        refreshed_until(
-            &rig,
-            "SELECT segment = 2 FROM egret.view_capture WHERE id = 1",
-        )
-        .await;
+        refresh_until(&rig, "SELECT segment = 2 FROM egret.view_capture WHERE id = 1").await;
         if round == 3 {
             let done = rig.refresh("behind").await;
             assert_eq!(done.outcome, "incremental");
             assert!(done.changes >= 12_000, "{}", done.changes);
             rig.verify(&["behind"]).await;
-            refreshed_until(&rig, "SELECT pg_relation_size('egret.changes_1') = 0 OR segment = 1 FROM egret.view_capture WHERE id = 1").await;
-            refreshed_until(
-                &rig,
-                "SELECT segment = 1 FROM egret.view_capture WHERE id = 1",
-            )
-            .await;
+            refresh_until(&rig, "SELECT pg_relation_size('egret.changes_1') = 0 OR segment = 1 FROM egret.view_capture WHERE id = 1").await;
+            refresh_until(&rig, "SELECT segment = 1 FROM egret.view_capture WHERE id = 1").await;
             break;
         }
     }
@@ -154,40 +131,34 @@ async fn a_view_that_is_behind_keeps_what_it_has_not_seen() {
         .await
         .unwrap();
     for _ in 0..4 {
-        rig.run(MUCH).await;
+        rig.execute(MUCH).await;
         rig.refresh("sums").await;
         rig.refresh("behind").await;
     }
-    rig.run("COMMIT PREPARED 'segments'").await;
+    rig.execute("COMMIT PREPARED 'segments'").await;
     rig.refresh("sums").await;
     rig.refresh("behind").await;
-    assert_eq!(rig.number("SELECT s FROM sums WHERE g = 88").await, 5);
+    assert_eq!(rig.query_number("SELECT s FROM sums WHERE g = 88").await, 5);
     rig.verify(&["sums", "behind"]).await;
 }
 
 #[tokio::test]
 async fn columns_come_and_go_while_there_are_two() {
-    let config = ViewsConfig {
-        changes_unlogged: true,
-        ..config()
-    };
-    let rig = rig(18, config, "SELECT id, g, v FROM t WHERE v > 5").await;
-    turned(&rig).await;
+    let config = ViewsConfig { changes_unlogged: true, ..config() };
+    let rig = new_rig(18, config, "SELECT id, g, v FROM t WHERE v > 5").await;
+    refresh_until_switched(&rig).await;
     let unlogged = "SELECT count(*) FROM pg_class WHERE relname LIKE 'changes_1%' AND relkind = 'r' AND relpersistence = 'u'";
-    assert_eq!(rig.number(unlogged).await, 2);
-    rig.run(
+    assert_eq!(rig.query_number(unlogged).await, 2);
+    rig.execute(
         "CREATE ROLE reader; GRANT SELECT ON t TO reader; GRANT CREATE ON SCHEMA public TO reader",
     )
     .await;
     let notes = "SELECT id, note FROM t WHERE g < 5";
-    rig.create(NewView {
-        owner: Some("reader".to_owned()),
-        ..view("notes", notes)
-    })
-    .await
-    .unwrap();
+    rig.create(NewView { owner: Some("reader".to_owned()), ..new_view("notes", notes) })
+        .await
+        .unwrap();
     for round in 0..8 {
-        rig.run(&format!(
+        rig.execute(&format!(
             "UPDATE t SET note = 'n' || id % 3, v = v + 1 WHERE id % 8 = {round}"
         ))
         .await;
@@ -197,38 +168,34 @@ async fn columns_come_and_go_while_there_are_two() {
         rig.verify(&["sums", "notes"]).await;
     }
     // A column that is dropped and comes again, of another type and of the one that it had.
-    rig.views.drop(&at("notes")).await.unwrap();
-    rig.run("ALTER TABLE t DROP COLUMN note").await;
-    turned_again(&rig).await;
-    rig.run("ALTER TABLE t ADD COLUMN note int DEFAULT 7").await;
-    rig.run(MUCH).await;
+    rig.views.drop(&view_ref("notes")).await.unwrap();
+    rig.execute("ALTER TABLE t DROP COLUMN note").await;
+    refresh_until_switched_again(&rig).await;
+    rig.execute("ALTER TABLE t ADD COLUMN note int DEFAULT 7").await;
+    rig.execute(MUCH).await;
     rig.verify(&["sums"]).await;
-    rig.create(view("notes", notes)).await.unwrap();
-    rig.run("UPDATE t SET note = 8 WHERE id % 5 = 0").await;
+    rig.create(new_view("notes", notes)).await.unwrap();
+    rig.execute("UPDATE t SET note = 8 WHERE id % 5 = 0").await;
     rig.verify(&["sums", "notes"]).await;
-    rig.run("ALTER TABLE t ALTER COLUMN note TYPE text").await;
+    rig.execute("ALTER TABLE t ALTER COLUMN note TYPE text").await;
     // It is suspended, and nothing is kept for it. No write fails, whatever is recorded by now.
-    rig.views.refresh(&at("notes")).await.unwrap_err();
-    rig.run(MUCH).await;
+    rig.views.refresh(&view_ref("notes")).await.unwrap_err();
+    rig.execute(MUCH).await;
     rig.verify(&["sums"]).await;
-    rig.run("UPDATE t SET note = 'some' WHERE id % 2 = 0").await;
-    rig.views
-        .repair(&at("notes"), &MakerRights::all())
-        .await
-        .unwrap();
-    rig.run("UPDATE t SET note = 'other' WHERE id % 3 = 0")
-        .await;
+    rig.execute("UPDATE t SET note = 'some' WHERE id % 2 = 0").await;
+    rig.views.repair(&view_ref("notes"), &MakerRights::administrator()).await.unwrap();
+    rig.execute("UPDATE t SET note = 'other' WHERE id % 3 = 0").await;
     rig.refresh("notes").await;
     rig.verify(&["sums", "notes"]).await;
-    rig.run("DROP OWNED BY reader; DROP ROLE reader").await;
+    rig.execute("DROP OWNED BY reader; DROP ROLE reader").await;
 }
 
 /// The two change over once more.
-async fn turned_again(rig: &Rig) {
-    let written = rig.number(WRITTEN).await;
-    rig.run(MUCH).await;
+async fn refresh_until_switched_again(rig: &Rig) {
+    let written = rig.query_number(WRITTEN).await;
+    rig.execute(MUCH).await;
     rig.refresh("sums").await;
-    refreshed_until(
+    refresh_until(
         rig,
         &format!("SELECT segment <> {written} FROM egret.view_capture WHERE id = 1"),
     )
@@ -238,47 +205,44 @@ async fn turned_again(rig: &Rig) {
 
 #[tokio::test]
 async fn both_count_for_how_much_may_wait() {
-    let config = ViewsConfig {
-        changes_size_max: ByteSize::mib(1),
-        ..config()
-    };
-    let rig = rig(18, config, SUMS).await;
+    let config = ViewsConfig { changes_size_max: ByteSize::mib(1), ..config() };
+    let rig = new_rig(18, config, SUMS).await;
     let late = rig.database.connect().await;
     let hold = "BEGIN; INSERT INTO t (g, v) VALUES (42, 1)";
     late.batch_execute(hold).await.unwrap();
     for _ in 0..2 {
-        rig.run(MUCH).await;
+        rig.execute(MUCH).await;
     }
     rig.refresh("sums").await;
-    refreshed_until(
-        &rig,
-        "SELECT segment = 2 FROM egret.view_capture WHERE id = 1",
-    )
-    .await;
+    refresh_until(&rig, "SELECT segment = 2 FROM egret.view_capture WHERE id = 1").await;
     let both =
         "SELECT pg_relation_size('egret.changes_1') + pg_relation_size('egret.changes_1_second')";
-    let first = rig.number(FIRST).await;
+    let first = rig.query_number(FIRST).await;
     assert!(first > 300_000, "{first}");
     for _ in 0..10 {
-        rig.run(MUCH).await;
+        rig.execute(MUCH).await;
     }
-    let size = rig.number(both).await;
+    let size = rig.query_number(both).await;
     assert!((900_000..1_300_000).contains(&size), "{size}");
     assert_eq!(rig.refresh("sums").await.outcome, "full");
     rig.verify(&["sums"]).await;
     late.batch_execute("COMMIT").await.unwrap();
     rig.refresh("sums").await;
     rig.verify(&["sums"]).await;
-    refreshed_until(&rig, &format!("{both} < 300000")).await;
+    refresh_until(&rig, &format!("{both} < 300000")).await;
     // All of it is for both again.
-    rig.run(MUCH).await;
-    rig.run(MUCH).await;
+    rig.execute(MUCH).await;
+    rig.execute(MUCH).await;
     assert_eq!(rig.refresh("sums").await.outcome, "incremental");
     rig.verify(&["sums"]).await;
 }
 
 /// Writes until it is told to stop, in short transactions and in some that stay open for long.
-async fn write(database: Arc<TestDatabase>, number: usize, stop: Arc<AtomicBool>) -> usize {
+async fn write_until_stopped(
+    database: Arc<TestDatabase>,
+    number: usize,
+    stop: Arc<AtomicBool>,
+) -> usize {
     let client = database.connect().await;
     let mut round = 0;
     while !stop.load(Ordering::Acquire) {
@@ -300,13 +264,13 @@ async fn write(database: Arc<TestDatabase>, number: usize, stop: Arc<AtomicBool>
                  INSERT INTO t (g, v, note) SELECT {id} % 10, {id}, 'n' FROM generate_series(1, 20)"
             ),
         };
-        passed(&client, client.batch_execute(&statements).await).await;
+        assert_written(&client, client.batch_execute(&statements).await).await;
     }
     round
 }
 
 /// Deadlocks among the writers themselves are not a fault of the views.
-async fn passed(client: &Client, written: Result<(), Error>) {
+async fn assert_written(client: &Client, written: Result<(), Error>) {
     if let Err(error) = written {
         let code = error.code();
         assert_eq!(code, Some(&SqlState::T_R_DEADLOCK_DETECTED), "{error}");
@@ -317,15 +281,12 @@ async fn passed(client: &Client, written: Result<(), Error>) {
 #[tokio::test]
 async fn many_write_without_a_pause_and_the_tables_are_truncated_meanwhile() {
     for version in [18, 15] {
-        let rig = rig(version, config(), SUMS).await;
+        let rig = new_rig(version, config(), SUMS).await;
         let joined = "SELECT u.name, t.id % 100 AS part, count(*) AS n, max(t.v) AS m FROM t JOIN u ON u.g = t.g GROUP BY u.name, t.id % 100";
-        rig.create(view("joined", joined)).await.unwrap();
-        rig.create(view(
-            "above",
-            "SELECT n, count(*) AS c FROM sums GROUP BY n",
-        ))
-        .await
-        .unwrap();
+        rig.create(new_view("joined", joined)).await.unwrap();
+        rig.create(new_view("above", "SELECT n, count(*) AS c FROM sums GROUP BY n"))
+            .await
+            .unwrap();
         let names = ["sums", "joined", "above"];
         let database = Arc::new(TestDatabase {
             name: rig.database.name.clone(),
@@ -333,7 +294,7 @@ async fn many_write_without_a_pause_and_the_tables_are_truncated_meanwhile() {
         });
         let stop = Arc::new(AtomicBool::new(false));
         let writers: Vec<_> = (0..4)
-            .map(|number| tokio::spawn(write(database.clone(), number, stop.clone())))
+            .map(|number| tokio::spawn(write_until_stopped(database.clone(), number, stop.clone())))
             .collect();
         let late = rig.database.connect().await;
         let (mut turns, mut emptied, mut written) = (0, 0, 1);
@@ -342,13 +303,10 @@ async fn many_write_without_a_pause_and_the_tables_are_truncated_meanwhile() {
                 break;
             }
             match round % 12 {
-                2 => late
-                    .batch_execute("BEGIN; INSERT INTO t (g, v) VALUES (5, 1)")
-                    .await
-                    .unwrap(),
+                2 => late.batch_execute("BEGIN; INSERT INTO t (g, v) VALUES (5, 1)").await.unwrap(),
                 7 => {
                     let more = "UPDATE t SET v = v + 1 WHERE v = 1; COMMIT";
-                    passed(&late, late.batch_execute(more).await).await;
+                    assert_written(&late, late.batch_execute(more).await).await;
                 }
                 _ => {}
             }
@@ -356,10 +314,10 @@ async fn many_write_without_a_pause_and_the_tables_are_truncated_meanwhile() {
                 rig.refresh(name).await;
             }
             rig.verify(&names[round % 3..=round % 3]).await;
-            let now = rig.number(WRITTEN).await;
+            let now = rig.query_number(WRITTEN).await;
             turns += usize::from(now != written);
             written = now;
-            let (first, second) = (rig.number(FIRST).await, rig.number(SECOND).await);
+            let (first, second) = (rig.query_number(FIRST).await, rig.query_number(SECOND).await);
             emptied += usize::from(second >= 0 && [second, first][now as usize - 1] == 0);
         }
         assert!(writers.iter().all(|writer| !writer.is_finished()));

@@ -3,7 +3,9 @@
 
 use egret_postgres::tokio_postgres::Client;
 
-use crate::world::{AdvisoryGate, GATE, World, make, moved, rows, until_blocked};
+use crate::world::{
+    AdvisoryGate, GATE, World, changed_row_count, create_empty_view, query_rows, wait_until_blocked,
+};
 
 const TABLES: &str = "CREATE TABLE t (id int PRIMARY KEY, k int, v int); CREATE TABLE u (id int PRIMARY KEY, k int, v int); \
     INSERT INTO t SELECT i, i % 5, i FROM generate_series(1, 20) AS i; \
@@ -25,12 +27,12 @@ async fn rows_that_change_between_the_window_and_the_read_are_neither_lost_nor_c
         let change = format!(
             "UPDATE t SET v = 1, k = k + 1 WHERE id = {round} + 1; UPDATE u SET v = v + 1 WHERE k = 2"
         );
-        world.run(&change).await;
-        let expected = rows(&world.client, GATED).await;
+        world.execute(&change).await;
+        let expected = query_rows(&world.client, GATED).await;
         let gate = AdvisoryGate::shut(&world.database).await;
         let view = world.first();
         let meanwhile = async {
-            until_blocked(&other).await;
+            wait_until_blocked(&other).await;
             let change = format!(
                 "BEGIN; INSERT INTO t VALUES ({round} + 100, 2, 0); INSERT INTO u VALUES ({round} + 100, 2, 0); \
                  UPDATE u SET k = 3 WHERE id = {round} + 2; DELETE FROM t WHERE id = {round} + 10; COMMIT"
@@ -54,17 +56,11 @@ const HISTORY: &str = "CREATE TABLE t (k int, v int); CREATE TABLE u (k int, v i
     SELECT h.k, h.v FROM (SELECT k, v, sum(weight) AS n FROM history WHERE name = of AND pg_visible_in_snapshot(xid, at) \
     GROUP BY k, v) AS h, generate_series(1, h.n); END;";
 
-async fn write(client: Client, writer: i32) {
+async fn run_writer(client: Client, writer: i32) {
     for step in 0..60 {
-        let (table, other) = if (step + writer) % 2 == 0 {
-            ("t", "u")
-        } else {
-            ("u", "t")
-        };
-        let (key, end) = (
-            (step * 7 + writer) % 6,
-            if step % 9 == 8 { "ROLLBACK" } else { "COMMIT" },
-        );
+        let (table, other) = if (step + writer) % 2 == 0 { ("t", "u") } else { ("u", "t") };
+        let (key, end) =
+            ((step * 7 + writer) % 6, if step % 9 == 8 { "ROLLBACK" } else { "COMMIT" });
         let sql = format!(
             "BEGIN;
              WITH r AS (INSERT INTO {table} VALUES ({key}, {writer}), ({key}, {writer}) RETURNING *)
@@ -94,7 +90,7 @@ async fn a_view_is_what_its_query_says_at_the_snapshot_of_its_refresh_while_othe
     let mut writers = Vec::new();
     for writer in 0..4 {
         let client = world.database.connect().await;
-        writers.push(tokio::spawn(write(client, writer)));
+        writers.push(tokio::spawn(run_writer(client, writer)));
     }
     let mut is_last = false;
     while !is_last {
@@ -102,9 +98,9 @@ async fn a_view_is_what_its_query_says_at_the_snapshot_of_its_refresh_while_othe
         for (view, query) in world.views.iter().zip(queries) {
             let done = view.refresh(&mut world.client).await;
             assert!(!done.is_full);
-            let seen = |name| format!("seen('{name}', '{}')", done.point.snapshot);
+            let seen = |name| format!("seen('{name}', '{}')", done.refresh_point.snapshot);
             let then = query.replace("{t}", &seen("t")).replace("{u}", &seen("u"));
-            view.is_like(&world.client, &then).await;
+            view.assert_matches(&world.client, &then).await;
         }
     }
     for writer in writers {
@@ -120,26 +116,19 @@ async fn a_transaction_that_commits_behind_later_ones_is_not_lost() {
     let mut world = World::new(18, TABLES).await;
     world.view(JOINED).await;
     world.view(GROUPED).await;
-    let (early, late) = (
-        world.database.connect().await,
-        world.database.connect().await,
-    );
+    let (early, late) = (world.database.connect().await, world.database.connect().await);
     let began = "BEGIN; INSERT INTO t VALUES (101, 1, 1); UPDATE u SET v = v + 1 WHERE k = 1";
     early.batch_execute(began).await.unwrap();
     // With a number but without changes: those come after the refresh that has seen a later number.
-    late.batch_execute("BEGIN; SELECT pg_current_xact_id()")
-        .await
-        .unwrap();
-    world.after("INSERT INTO t VALUES (102, 1, 2)").await;
+    late.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
+    world.apply_change("INSERT INTO t VALUES (102, 1, 2)").await;
     early.batch_execute("COMMIT").await.unwrap();
-    assert!(world.after("INSERT INTO t VALUES (103, 1, 3)").await[0] > 2);
-    late.batch_execute("DELETE FROM t WHERE id < 5")
-        .await
-        .unwrap();
-    world.after("INSERT INTO u VALUES (104, 1, 4)").await;
+    assert!(world.apply_change("INSERT INTO t VALUES (103, 1, 3)").await[0] > 2);
+    late.batch_execute("DELETE FROM t WHERE id < 5").await.unwrap();
+    world.apply_change("INSERT INTO u VALUES (104, 1, 4)").await;
     late.batch_execute("COMMIT").await.unwrap();
-    assert!(world.after("").await[0] > 3);
-    assert_eq!(world.after("").await, [0, 0]);
+    assert!(world.apply_change("").await[0] > 3);
+    assert_eq!(world.apply_change("").await, [0, 0]);
 }
 
 #[tokio::test]
@@ -157,17 +146,17 @@ async fn a_writer_that_stays_idle_in_its_transaction_over_several_refreshes_is_s
                 let others = format!(
                     "INSERT INTO t VALUES ({id}, 3, 1); UPDATE u SET v = v + 1 WHERE id = 7"
                 );
-                world.after(&others).await;
+                world.apply_change(&others).await;
             }
             idle.batch_execute(end).await.unwrap();
             if end.starts_with("PREPARE") {
-                assert_eq!(world.after("").await, [0, 0], "it has not committed");
-                world.run("COMMIT PREPARED 'later'").await;
+                assert_eq!(world.apply_change("").await, [0, 0], "it has not committed");
+                world.execute("COMMIT PREPARED 'later'").await;
             }
             let is_kept = end != "ROLLBACK";
-            assert_eq!(world.after("").await[0] > 0, is_kept, "{end}");
-            assert_eq!(world.after("").await, [0, 0], "{end}");
-            world.after("DELETE FROM t WHERE id >= 300; DELETE FROM u WHERE id >= 200; INSERT INTO t VALUES (1, 1, 1) ON CONFLICT DO NOTHING").await;
+            assert_eq!(world.apply_change("").await[0] > 0, is_kept, "{end}");
+            assert_eq!(world.apply_change("").await, [0, 0], "{end}");
+            world.apply_change("DELETE FROM t WHERE id >= 300; DELETE FROM u WHERE id >= 200; INSERT INTO t VALUES (1, 1, 1) ON CONFLICT DO NOTHING").await;
         }
         let kept = world.text("SELECT count(*) FROM egret.changes_1").await;
         assert_eq!(kept.as_deref(), Some("0"));
@@ -181,21 +170,21 @@ async fn a_refresh_that_waited_for_a_lock_has_a_snapshot_from_after_it() {
     let writer = world.database.connect().await;
     for id in 100..103 {
         // Without anything to see it would not look at the tables.
-        world.run("UPDATE t SET v = v + 1 WHERE id = 1").await;
+        world.execute("UPDATE t SET v = v + 1 WHERE id = 1").await;
         let locked = format!(
             "BEGIN; LOCK TABLE u IN ACCESS EXCLUSIVE MODE; INSERT INTO t VALUES ({id}, 1, 1); UPDATE u SET v = v + 1"
         );
         writer.batch_execute(&locked).await.unwrap();
         let refreshable = world.first().refreshable.clone();
         let commits = async {
-            until_blocked(&writer).await;
+            wait_until_blocked(&writer).await;
             writer.batch_execute("COMMIT").await.unwrap();
         };
         let (done, ()) = tokio::join!(refreshable.refresh(&mut world.client), commits);
         let done = done.unwrap();
-        assert!(!done.is_full && moved(&done) > 3, "{done:?}");
-        world.first().check(&world.client).await;
-        assert_eq!(world.after("").await, [0]);
+        assert!(!done.is_full && changed_row_count(&done) > 3, "{done:?}");
+        world.first().assert_matches_query(&world.client).await;
+        assert_eq!(world.apply_change("").await, [0]);
     }
 }
 
@@ -205,43 +194,36 @@ async fn a_refresh_that_waited_for_a_truncate_does_not_read_what_was_before() {
     world.view(JOINED).await;
     let writer = world.database.connect().await;
     let before = world.first().rows(&writer).await;
-    world.run("UPDATE t SET v = v + 1 WHERE id = 1").await;
+    world.execute("UPDATE t SET v = v + 1 WHERE id = 1").await;
     let truncates = "BEGIN; TRUNCATE t; INSERT INTO t VALUES (1, 1, 1)";
     writer.batch_execute(truncates).await.unwrap();
     let refreshable = world.first().refreshable.clone();
     let commits = async {
-        until_blocked(&writer).await;
+        wait_until_blocked(&writer).await;
         writer.batch_execute("COMMIT").await.unwrap();
     };
     let (done, ()) = tokio::join!(refreshable.refresh(&mut world.client), commits);
     assert!(done.unwrap().is_full);
-    world.first().check(&world.client).await;
+    world.first().assert_matches_query(&world.client).await;
     assert_ne!(world.first().rows(&writer).await, before);
-    assert_eq!(world.after("").await, [0]);
+    assert_eq!(world.apply_change("").await, [0]);
 }
 
 #[tokio::test]
 async fn truncate_cannot_come_between_the_snapshot_and_the_read() {
     let mut world = World::new(18, &format!("{GATE} {TABLES}")).await;
     world.view(GATED).await;
-    world.run("UPDATE t SET k = k + 1 WHERE id = 1").await;
-    let expected = rows(&world.client, GATED).await;
-    let (writer, other) = (
-        world.database.connect().await,
-        world.database.connect().await,
-    );
+    world.execute("UPDATE t SET k = k + 1 WHERE id = 1").await;
+    let expected = query_rows(&world.client, GATED).await;
+    let (writer, other) = (world.database.connect().await, world.database.connect().await);
     let gate = AdvisoryGate::shut(&world.database).await;
     let refreshable = world.first().refreshable.clone();
     let meanwhile = async {
-        until_blocked(&other).await;
+        wait_until_blocked(&other).await;
         let hasty = "SET lock_timeout = '1ms'; TRUNCATE u";
         let refused = other.batch_execute(hasty).await.err();
         let code = refused.as_ref().and_then(|error| error.code()).cloned();
-        assert_eq!(
-            code.map(|code| code.code().to_owned()).as_deref(),
-            Some("55P03"),
-            "it waits"
-        );
+        assert_eq!(code.map(|code| code.code().to_owned()).as_deref(), Some("55P03"), "it waits");
         // One that waits as long as it takes comes after the refresh.
         let (truncated, ()) = tokio::join!(writer.batch_execute("TRUNCATE t, u"), gate.open());
         truncated.unwrap();
@@ -255,18 +237,14 @@ async fn truncate_cannot_come_between_the_snapshot_and_the_read() {
 
 #[tokio::test]
 async fn what_commits_while_a_view_is_filled_is_not_forgotten_by_the_refresh_of_another() {
-    let World {
-        mut client,
-        database,
-        ..
-    } = World::new(18, &format!("{GATE} {TABLES}")).await;
+    let World { mut client, database, .. } = World::new(18, &format!("{GATE} {TABLES}")).await;
     let mut other = database.connect().await;
-    let slow = make(&mut client, "slow", GATED).await.unwrap();
-    let quick = make(&mut client, "quick", JOINED).await.unwrap();
+    let slow = create_empty_view(&mut client, "slow", GATED).await.unwrap();
+    let quick = create_empty_view(&mut client, "quick", JOINED).await.unwrap();
     quick.refresh(&mut other).await.unwrap();
     let gate = AdvisoryGate::shut(&database).await;
     let meanwhile = async {
-        until_blocked(&other).await;
+        wait_until_blocked(&other).await;
         let change = "UPDATE t SET k = 4 WHERE id < 4; DELETE FROM u WHERE id = 4; INSERT INTO u VALUES (50, 4, 4)";
         other.batch_execute(change).await.unwrap();
         assert!(!quick.refresh(&mut other).await.unwrap().is_full);
@@ -275,11 +253,8 @@ async fn what_commits_while_a_view_is_filled_is_not_forgotten_by_the_refresh_of_
     let (filled, ()) = tokio::join!(slow.refresh(&mut client), meanwhile);
     assert!(filled.unwrap().is_full);
     let done = slow.refresh(&mut client).await.unwrap();
-    assert!(!done.is_full && moved(&done) > 0, "{done:?}");
-    assert_eq!(
-        rows(&client, "TABLE slow").await,
-        rows(&client, GATED).await
-    );
-    let left = rows(&client, "TABLE egret.changes_1").await;
+    assert!(!done.is_full && changed_row_count(&done) > 0, "{done:?}");
+    assert_eq!(query_rows(&client, "TABLE slow").await, query_rows(&client, GATED).await);
+    let left = query_rows(&client, "TABLE egret.changes_1").await;
     assert!(left.is_empty(), "{left:?}");
 }

@@ -1,20 +1,17 @@
 //! What a refresh reads and writes: in proportion to what changed.
 
-use crate::world::{World, moved};
+use crate::world::{World, changed_row_count};
 
 const ROWS: i64 = 20_000;
 
 /// Rows read of `tables` so far, and rows written of the tables of views.
-async fn counted(world: &World) -> (i64, i64) {
+async fn count_work(world: &World) -> (i64, i64) {
     // Of this session and its statements before.
-    world.run("SELECT pg_stat_force_next_flush()").await;
+    world.execute("SELECT pg_stat_force_next_flush()").await;
     let number = |text: Option<String>| text.unwrap().parse().unwrap();
     let read = "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_user_tables WHERE schemaname = 'public'";
     let written = "SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_user_tables WHERE relname LIKE 'view\\_%' AND schemaname = 'egret' AND relname ~ '[0-9]'";
-    (
-        number(world.text(read).await),
-        number(world.text(written).await),
-    )
+    (number(world.text(read).await), number(world.text(written).await))
 }
 
 #[tokio::test]
@@ -41,27 +38,22 @@ async fn nothing_is_computed_anew_behind_a_refresh_of_what_changed() {
         }
         // The planner needs statistics of the current rows, as on a server that has run for a
         // while.
-        world.run("ANALYZE").await;
-        world.run("INSERT INTO t VALUES (100001, 1, 1000); UPDATE t SET d = d + 1 WHERE id = 500; DELETE FROM t WHERE id = 7").await;
+        world.execute("ANALYZE").await;
+        world.execute("INSERT INTO t VALUES (100001, 1, 1000); UPDATE t SET d = d + 1 WHERE id = 500; DELETE FROM t WHERE id = 7").await;
         for view in &world.views {
-            let (read, written) = counted(&world).await;
+            let (read, written) = count_work(&world).await;
             let done = view.refresh(&mut world.client).await;
             assert!(
-                !done.is_full && moved(&done) > 0 && moved(&done) < 20,
+                !done.is_full && changed_row_count(&done) > 0 && changed_row_count(&done) < 20,
                 "{}: {done:?}",
                 view.query
             );
-            let (read_now, written_now) = counted(&world).await;
+            let (read_now, written_now) = count_work(&world).await;
             assert_eq!(read_now - read, 0, "{} reads its table", view.query);
-            assert!(
-                written_now - written <= 20,
-                "{}: {}",
-                view.query,
-                written_now - written
-            );
+            assert!(written_now - written <= 20, "{}: {}", view.query, written_now - written);
         }
         for view in &world.views {
-            view.check(&world.client).await;
+            view.assert_matches_query(&world.client).await;
         }
     }
 }
@@ -82,23 +74,19 @@ async fn a_join_reads_the_partners_of_what_changed_by_their_index() {
     ] {
         world.view(query).await;
     }
-    world.run("ANALYZE").await;
+    world.execute("ANALYZE").await;
     let changes = [
         "UPDATE t SET d = d + 1 WHERE id = 5",
         "UPDATE u SET name = 'new' WHERE id = 9",
         "INSERT INTO t VALUES (0, 3, 3); DELETE FROM t WHERE id = 4",
     ];
     for change in changes {
-        world.run(change).await;
+        world.execute(change).await;
         for view in &world.views {
-            let (read, _) = counted(&world).await;
+            let (read, _) = count_work(&world).await;
             let done = view.refresh(&mut world.client).await;
-            assert!(
-                !done.is_full && moved(&done) <= 4,
-                "{}: {done:?}",
-                view.query
-            );
-            let (read_now, _) = counted(&world).await;
+            assert!(!done.is_full && changed_row_count(&done) <= 4, "{}: {done:?}", view.query);
+            let (read_now, _) = count_work(&world).await;
             assert!(
                 read_now - read < ROWS / 10,
                 "{change}: {} reads {}",
@@ -108,6 +96,6 @@ async fn a_join_reads_the_partners_of_what_changed_by_their_index() {
         }
     }
     for view in &world.views {
-        view.check(&world.client).await;
+        view.assert_matches_query(&world.client).await;
     }
 }

@@ -3,7 +3,7 @@
 use egret_base::CodedError;
 use egret_postgres::tokio_postgres::Client;
 
-use crate::world::{World, make};
+use crate::world::{World, create_empty_view};
 
 const TABLE: &str = "CREATE TABLE t (id int PRIMARY KEY, k int, d int, e text); \
     INSERT INTO t SELECT i, i % 3, i, 'e' FROM generate_series(1, 9) AS i;";
@@ -23,15 +23,9 @@ const WRITES: [&str; 4] = [
 async fn no_notify_is_said_in_the_transaction_of_a_writer() {
     let mut world = World::new(18, TABLE).await;
     world.view(QUERY).await;
-    let (one, other) = (
-        world.database.connect().await,
-        world.database.connect().await,
-    );
+    let (one, other) = (world.database.connect().await, world.database.connect().await);
     let listener = world.database.connect().await;
-    listener
-        .batch_execute("LISTEN egret; LISTEN views; BEGIN")
-        .await
-        .unwrap();
+    listener.batch_execute("LISTEN egret; LISTEN views; BEGIN").await.unwrap();
     one.batch_execute("BEGIN; UPDATE t SET d = d + 1 WHERE id = 1; INSERT INTO t VALUES (20, 1, 1, 'f'); DELETE FROM t WHERE id = 2; PREPARE TRANSACTION 'one'")
         .await
         .unwrap();
@@ -39,16 +33,11 @@ async fn no_notify_is_said_in_the_transaction_of_a_writer() {
         .batch_execute("BEGIN; UPDATE t SET k = 7 WHERE id = 3; PREPARE TRANSACTION 'other'")
         .await
         .unwrap();
-    other
-        .batch_execute("COMMIT PREPARED 'other'")
-        .await
-        .unwrap();
-    world.after("").await;
+    other.batch_execute("COMMIT PREPARED 'other'").await.unwrap();
+    world.apply_change("").await;
     one.batch_execute("COMMIT PREPARED 'one'").await.unwrap();
-    world.after("").await;
-    one.batch_execute("BEGIN; TRUNCATE t; PREPARE TRANSACTION 'none'")
-        .await
-        .unwrap();
+    world.apply_change("").await;
+    one.batch_execute("BEGIN; TRUNCATE t; PREPARE TRANSACTION 'none'").await.unwrap();
     one.batch_execute("COMMIT PREPARED 'none'").await.unwrap();
     assert!(world.refresh().await[0].is_full);
     // A listener in a transaction keeps all that was said since.
@@ -56,7 +45,7 @@ async fn no_notify_is_said_in_the_transaction_of_a_writer() {
     assert_eq!(usage.as_deref(), Some("0"));
 }
 
-async fn writes(client: &Client, prefix: &str) {
+async fn run_writes(client: &Client, prefix: &str) {
     for write in WRITES {
         let done = client.batch_execute(&format!("{prefix}{write}")).await;
         done.unwrap_or_else(|error| panic!("{write}: {error:?}"));
@@ -77,14 +66,10 @@ async fn no_write_fails_after_a_column_was_dropped_renamed_or_given_another_type
         ] {
             let mut world = World::new(version, TABLE).await;
             world.view(QUERY).await;
-            world.run(change).await;
-            let statements = if change.contains("VIEW") {
-                &WRITES[..3]
-            } else {
-                &WRITES
-            };
+            world.execute(change).await;
+            let statements = if change.contains("VIEW") { &WRITES[..3] } else { &WRITES };
             for write in statements {
-                world.run(write).await;
+                world.execute(write).await;
             }
         }
     }
@@ -101,29 +86,21 @@ async fn no_write_fails_when_a_column_is_of_a_domain_without_nulls() {
              CREATE TABLE u (id int, d there); INSERT INTO u VALUES (1, 1), (7, 7); INSERT INTO t VALUES (1, 1), (2, 2)",
         )
         .await;
-        world
-            .view("SELECT k, count(*) AS n, min(d) AS s, max(e) AS m FROM t GROUP BY k")
-            .await;
-        world
-            .view("SELECT t.id, t.d, t.e, u.d AS f FROM t LEFT JOIN u ON t.id = u.id")
-            .await;
-        world
-            .view("SELECT u.id, t.d, t.e FROM t RIGHT JOIN u ON t.id = u.id")
-            .await;
+        world.view("SELECT k, count(*) AS n, min(d) AS s, max(e) AS m FROM t GROUP BY k").await;
+        world.view("SELECT t.id, t.d, t.e, u.d AS f FROM t LEFT JOIN u ON t.id = u.id").await;
+        world.view("SELECT u.id, t.d, t.e FROM t RIGHT JOIN u ON t.id = u.id").await;
         for change in [
             "UPDATE t SET d = 5, id = 7 WHERE id = 1",
             "DELETE FROM u WHERE id = 7",
             "INSERT INTO t VALUES (8)",
             "DELETE FROM t",
         ] {
-            world.after(change).await;
+            world.apply_change(change).await;
         }
-        writes(&world.client, "").await;
+        run_writes(&world.client, "").await;
         assert!(world.refresh().await.iter().all(|done| done.is_full));
-        world
-            .run("ALTER TABLE t DROP COLUMN d, DROP COLUMN e")
-            .await;
-        writes(&world.client, "").await;
+        world.execute("ALTER TABLE t DROP COLUMN d, DROP COLUMN e").await;
+        run_writes(&world.client, "").await;
     }
 }
 
@@ -135,7 +112,7 @@ async fn a_writer_needs_no_rights_and_lends_none() {
     world.view(QUERY).await;
     let role = format!("writer_{}", world.database.name);
     world
-        .run(&format!(
+        .execute(&format!(
             "CREATE ROLE {role}; GRANT ALL ON t TO {role}; CREATE SCHEMA hers AUTHORIZATION {role}; CREATE TABLE who (name text)"
         ))
         .await;
@@ -148,15 +125,12 @@ async fn a_writer_needs_no_rights_and_lends_none() {
          SET search_path = hers, pg_catalog, public"
     );
     writer.batch_execute(&hers).await.unwrap();
-    writes(&writer, "").await;
-    assert_eq!(
-        world.text("SELECT count(*) FROM who").await.as_deref(),
-        Some("0")
-    );
+    run_writes(&writer, "").await;
+    assert_eq!(world.text("SELECT count(*) FROM who").await.as_deref(), Some("0"));
     assert!(world.refresh().await[0].is_full);
     drop(writer);
     world
-        .run(&format!(
+        .execute(&format!(
             "DROP SCHEMA hers CASCADE; REVOKE ALL ON t FROM {role}; DROP ROLE {role}"
         ))
         .await;
@@ -169,9 +143,7 @@ const PARTITIONED: &str = "CREATE TABLE t (id int, k int, d int, e text) PARTITI
 #[tokio::test]
 async fn statements_that_name_a_leaf_are_seen() {
     let mut world = World::new(18, PARTITIONED).await;
-    world
-        .run("ALTER TABLE t ATTACH PARTITION high FOR VALUES FROM (10) TO (20)")
-        .await;
+    world.execute("ALTER TABLE t ATTACH PARTITION high FOR VALUES FROM (10) TO (20)").await;
     world.view(QUERY).await;
     for change in [
         "INSERT INTO low VALUES (2, 2, 2, 'z'); INSERT INTO high (id, k, d) VALUES (13, 2, 3)",
@@ -179,7 +151,7 @@ async fn statements_that_name_a_leaf_are_seen() {
         "UPDATE t SET id = id + 10, d = d + 1 WHERE id = 2",
         "DELETE FROM low; DELETE FROM high WHERE id = 13",
     ] {
-        assert!(world.after(change).await[0] > 0, "{change}");
+        assert!(world.apply_change(change).await[0] > 0, "{change}");
     }
 }
 
@@ -190,41 +162,37 @@ async fn statements_that_name_a_partition_attached_later_are_seen() {
     let attached = "ALTER TABLE t ATTACH PARTITION high FOR VALUES FROM (10) TO (20)";
     // Nothing records what is written before the next refresh, which reads everything.
     world
-        .run(&format!(
+        .execute(&format!(
             "{attached}; INSERT INTO high (id, k) VALUES (14, 3); UPDATE high SET k = 4"
         ))
         .await;
     assert!(world.refresh().await[0].is_full);
     assert!(
         world
-            .after("INSERT INTO high (id, k) VALUES (15, 3); UPDATE high SET k = 5 WHERE id = 14")
+            .apply_change(
+                "INSERT INTO high (id, k) VALUES (15, 3); UPDATE high SET k = 5 WHERE id = 14"
+            )
             .await[0]
             > 0
     );
     // The detached partition is not part of the table any more: any session may write to it.
-    world.run("ALTER TABLE t DETACH PARTITION high").await;
+    world.execute("ALTER TABLE t DETACH PARTITION high").await;
     assert!(world.refresh().await[0].is_full);
-    assert_eq!(world.after("UPDATE high SET k = 6").await, [0]);
+    assert_eq!(world.apply_change("UPDATE high SET k = 6").await, [0]);
     // A transaction that began before the triggers came is waited for.
-    world.run(attached).await;
+    world.execute(attached).await;
     let writer = world.database.connect().await;
-    writer
-        .batch_execute("BEGIN; INSERT INTO high (id, k) VALUES (16, 3)")
-        .await
-        .unwrap();
+    writer.batch_execute("BEGIN; INSERT INTO high (id, k) VALUES (16, 3)").await.unwrap();
     let refreshable = world.first().refreshable.clone();
     let commits = async {
-        crate::world::until_blocked(&writer).await;
-        writer
-            .batch_execute("UPDATE high SET k = k + 1; COMMIT")
-            .await
-            .unwrap();
+        crate::world::wait_until_blocked(&writer).await;
+        writer.batch_execute("UPDATE high SET k = k + 1; COMMIT").await.unwrap();
     };
     let (done, ()) = tokio::join!(refreshable.refresh(&mut world.client), commits);
     assert!(done.unwrap().is_full);
-    world.first().check(&world.client).await;
-    assert_eq!(world.after("").await, [0]);
-    assert!(world.after("UPDATE high SET k = k + 1").await[0] > 0);
+    world.first().assert_matches_query(&world.client).await;
+    assert_eq!(world.apply_change("").await, [0]);
+    assert!(world.apply_change("UPDATE high SET k = k + 1").await[0] > 0);
 }
 
 #[tokio::test]
@@ -246,19 +214,10 @@ async fn tables_with_row_level_security_are_refused() {
         "SELECT open.id FROM open LEFT JOIN (SELECT id FROM t) AS s ON s.id = open.id",
         "WITH c AS (SELECT id FROM open UNION ALL SELECT id FROM over) SELECT count(*) AS n FROM c",
     ] {
-        let refused = make(&mut world.client, "v", query).await.err();
+        let refused = create_empty_view(&mut world.client, "v", query).await.err();
         let refused = refused.unwrap_or_else(|| panic!("{query} is refused"));
         assert_eq!(refused.code(), "view_unsupported");
-        assert!(
-            refused.to_string().contains("row level security"),
-            "{refused}"
-        );
+        assert!(refused.to_string().contains("row level security"), "{refused}");
     }
-    assert_eq!(
-        world
-            .text("SELECT count(*) FROM egret.view")
-            .await
-            .as_deref(),
-        Some("0")
-    );
+    assert_eq!(world.text("SELECT count(*) FROM egret.view").await.as_deref(), Some("0"));
 }

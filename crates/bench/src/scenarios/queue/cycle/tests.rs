@@ -31,7 +31,7 @@ impl Broker for Memory {
         self.most_waiting = self.most_waiting.max(self.waiting.len());
     }
 
-    fn take(&mut self, credits: u32) {
+    fn add_credits(&mut self, credits: u32) {
         self.credits += credits;
         self.most_credits = self.most_credits.max(self.credits);
     }
@@ -57,7 +57,7 @@ impl Broker for Memory {
         {
             self.credits -= 1;
             write_number(&mut payload, number);
-            events.hand(&payload, &number.to_le_bytes())?;
+            events.push_delivery(&payload, &number.to_le_bytes())?;
             if self.repeats.take_if(|twice| *twice == number).is_some() {
                 self.ready.push_back(number);
             }
@@ -65,13 +65,9 @@ impl Broker for Memory {
         let reports = self.reports.drain(..).map(|(report, _)| report);
         events.completed.extend(reports);
         let any = !events.enqueued.is_empty()
-            || !events.handed.is_empty()
+            || !events.delivered.is_empty()
             || !events.completed.is_empty();
-        if any {
-            Poll::Ready(Ok(()))
-        } else {
-            Poll::Pending
-        }
+        if any { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 }
 
@@ -104,12 +100,8 @@ fn callers_wait_for_their_acknowledgement() {
     assert!(matches!(polled, Poll::Ready(Ok(()))));
     assert_eq!(cycle.broker.most_waiting, 5);
     assert_eq!(cycle.broker.most_credits, 4);
-    let outcome = cycle.finish();
-    assert!(
-        (1_000..1_010).contains(&outcome.cycles),
-        "{}",
-        outcome.cycles
-    );
+    let outcome = cycle.into_outcome();
+    assert!((1_000..1_010).contains(&outcome.cycles), "{}", outcome.cycles);
     assert_eq!((outcome.ledger.lost(), outcome.ledger.duplicated), (0, 0));
     let accepted = outcome.ledger.accepted();
     let recording = Recording::merge([outcome.recorder]);
@@ -128,11 +120,7 @@ fn a_call_is_answered_when_its_last_task_is() {
 
 #[test]
 fn what_is_lost_or_done_twice_is_noticed() {
-    let broker = Memory {
-        loses: Some(17),
-        repeats: Some(23),
-        ..Memory::default()
-    };
+    let broker = Memory { loses: Some(17), repeats: Some(23), ..Memory::default() };
     // It waits for the lost task until it gives it up.
     let (cycle, polled) = run(broker, &plan(5, 1, 1_000));
     assert!(polled.is_pending());
@@ -142,11 +130,7 @@ fn what_is_lost_or_done_twice_is_noticed() {
 
 #[test]
 fn a_fill_makes_its_tasks_and_works_on_none() {
-    let fill = CyclePlan {
-        purpose: Purpose::Fill(1_000),
-        cycles: None,
-        ..plan(5, 100, 0)
-    };
+    let fill = CyclePlan { purpose: Purpose::Fill(1_000), cycles: None, ..plan(5, 100, 0) };
     let (cycle, polled) = run(Memory::default(), &fill);
     assert!(matches!(polled, Poll::Ready(Ok(()))));
     assert_eq!(cycle.broker.ready.len(), 1_000);
@@ -156,11 +140,8 @@ fn a_fill_makes_its_tasks_and_works_on_none() {
 #[test]
 fn an_open_loop_charges_what_waits() {
     let signals = Arc::new(Signals::new(Instant::now()));
-    let open = CyclePlan {
-        rate: Some((1_000.0, Spacing::Constant)),
-        cycles: None,
-        ..plan(1, 1, 0)
-    };
+    let open =
+        CyclePlan { rate: Some((1_000.0, Spacing::Constant)), cycles: None, ..plan(1, 1, 0) };
     let mut cycle = CycleLoad::new(Memory::default(), &open, signals.clone());
     // A window that is over: everything in it is due, and late.
     let begun = Instant::now() - Duration::from_millis(300);
@@ -169,7 +150,7 @@ fn an_open_loop_charges_what_waits() {
     cycle.signals = signals;
     let mut context = Context::from_waker(Waker::noop());
     assert!(matches!(cycle.poll(&mut context), Poll::Ready(Ok(()))));
-    let outcome = cycle.finish();
+    let outcome = cycle.into_outcome();
     assert_eq!(outcome.late, 200);
     assert_eq!(outcome.ledger.accepted(), 200);
     // They were completed after its end, and nevertheless their latencies count.

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn answers_come_in_any_order() {
-    let mut flight = Flight::default();
+    let mut flight = InFlight::default();
     for name in ["a", "b", "c", "d"] {
         flight.begin(name);
     }

@@ -20,7 +20,7 @@ fn messages_are_whole_however_they_arrive() {
                 seen.push(message.to_vec());
                 Ok(())
             };
-            let any = split(&mut inbox, chunk, &mut take).unwrap();
+            let any = process_chunk(&mut inbox, chunk, &mut take).unwrap();
             assert_eq!(any, seen.len() > before);
         }
         assert_eq!(seen, messages, "in pieces of {step}");
@@ -31,5 +31,5 @@ fn messages_are_whole_however_they_arrive() {
 #[test]
 fn a_compressed_message_is_refused() {
     let chunk = Bytes::from_static(&[1, 0, 0, 0, 0]);
-    assert!(split(&mut BytesMut::new(), chunk, &mut |_| Ok(())).is_err());
+    assert!(process_chunk(&mut BytesMut::new(), chunk, &mut |_| Ok(())).is_err());
 }

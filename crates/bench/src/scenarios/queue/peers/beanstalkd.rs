@@ -9,13 +9,10 @@ use anyhow::{Context as _, Result, bail};
 use egret_bench_cli::Durability;
 
 use super::super::broker::{Broker, Events};
-use super::super::pipe::{Pipe, line, number};
+use super::super::pipe::{Pipe, parse_number, split_line};
 
-pub(super) fn arguments(command: &mut Command, path: &Path, port: u16, durability: Durability) {
-    command
-        .args(["-l", "127.0.0.1", "-p", &port.to_string()])
-        .arg("-b")
-        .arg(path);
+pub(super) fn add_arguments(command: &mut Command, path: &Path, port: u16, durability: Durability) {
+    command.args(["-l", "127.0.0.1", "-p", &port.to_string()]).arg("-b").arg(path);
     match durability {
         Durability::Fsync => command.args(["-f", "0"]),
         Durability::Interval => command.args(["-f", "100"]),
@@ -30,16 +27,16 @@ pub(super) fn arguments(command: &mut Command, path: &Path, port: u16, durabilit
 pub(super) struct Beanstalkd {
     producer: Pipe,
     worker: Pipe,
-    made: u64,
+    next_task: u64,
     credits: u32,
     deletes: VecDeque<u64>,
     completions: u64,
     /// Reserves that are not answered, and how many of this round were given a task.
-    asked: u32,
-    given: u32,
+    pending_reserves: u32,
+    reserved_count: u32,
     /// How many the round before was given.
-    given_before: u32,
-    waits: bool,
+    previous_reserved_count: u32,
+    is_waiting: bool,
 }
 
 impl Beanstalkd {
@@ -47,35 +44,33 @@ impl Beanstalkd {
         Ok(Self {
             producer: Pipe::open(port).await?,
             worker: Pipe::open(port).await?,
-            made: 0,
+            next_task: 0,
             credits: 0,
             deletes: VecDeque::new(),
             completions: 0,
-            asked: 0,
-            given: 0,
-            given_before: 1,
-            waits: false,
+            pending_reserves: 0,
+            reserved_count: 0,
+            previous_reserved_count: 1,
+            is_waiting: false,
         })
     }
 
-    fn ask(&mut self) {
-        if self.asked > 0 || self.credits == 0 {
+    fn send_reserves(&mut self) {
+        if self.pending_reserves > 0 || self.credits == 0 {
             return;
         }
-        if self.given_before == 0 && self.deletes.is_empty() {
+        if self.previous_reserved_count == 0 && self.deletes.is_empty() {
             self.worker.outbox.extend_from_slice(b"reserve\r\n");
-            self.waits = true;
-            self.asked = 1;
-        } else if self.given_before > 0 {
+            self.is_waiting = true;
+            self.pending_reserves = 1;
+        } else if self.previous_reserved_count > 0 {
             // Twice what there was, so that it finds out soon that there is more.
-            self.asked = (self.given_before * 2).min(self.credits);
-            for _ in 0..self.asked {
-                self.worker
-                    .outbox
-                    .extend_from_slice(b"reserve-with-timeout 0\r\n");
+            self.pending_reserves = (self.previous_reserved_count * 2).min(self.credits);
+            for _ in 0..self.pending_reserves {
+                self.worker.outbox.extend_from_slice(b"reserve-with-timeout 0\r\n");
             }
         }
-        self.given = 0;
+        self.reserved_count = 0;
     }
 }
 
@@ -87,7 +82,7 @@ impl Broker for Beanstalkd {
         self.producer.outbox.extend_from_slice(b"\r\n");
     }
 
-    fn take(&mut self, credits: u32) {
+    fn add_credits(&mut self, credits: u32) {
         self.credits += credits;
     }
 
@@ -100,41 +95,43 @@ impl Broker for Beanstalkd {
     }
 
     fn poll(&mut self, context: &mut Context<'_>, events: &mut Events) -> Poll<Result<()>> {
-        self.ask();
-        let made = &mut self.made;
+        self.send_reserves();
+        let next_task = &mut self.next_task;
         let produced = self.producer.poll(context, |bytes| {
-            let Some((line, length)) = line(bytes) else {
+            let Some((line, length)) = split_line(bytes) else {
                 return Ok(None);
             };
             if !line.starts_with(b"INSERTED ") {
                 bail!("beanstalkd answered {}", String::from_utf8_lossy(line));
             }
-            events.enqueued.push(*made);
-            *made += 1;
+            events.enqueued.push(*next_task);
+            *next_task += 1;
             Ok(Some(length))
         })?;
-        let (asked, given) = (&mut self.asked, &mut self.given);
+        let (pending_reserves, reserved_count) =
+            (&mut self.pending_reserves, &mut self.reserved_count);
         let (credits, deletes) = (&mut self.credits, &mut self.deletes);
         let worked = self.worker.poll(context, |bytes| {
-            let Some((line, length)) = line(bytes) else {
+            let Some((line, length)) = split_line(bytes) else {
                 return Ok(None);
             };
             if let Some(rest) = line.strip_prefix(b"RESERVED ") {
                 let mut words = rest.split(|byte| *byte == b' ');
                 let id = words.next().unwrap_or_default();
-                let size = number(words.next().unwrap_or_default())? as usize;
+                let size = parse_number(words.next().unwrap_or_default())? as usize;
                 let Some(payload) = bytes.get(length..length + size) else {
                     return Ok(None);
                 };
                 if bytes.len() < length + size + 2 {
                     return Ok(None);
                 }
-                events.hand(payload, id)?;
-                (*asked, *given, *credits) = (*asked - 1, *given + 1, *credits - 1);
+                events.push_delivery(payload, id)?;
+                (*pending_reserves, *reserved_count, *credits) =
+                    (*pending_reserves - 1, *reserved_count + 1, *credits - 1);
                 return Ok(Some(length + size + 2));
             }
             match line {
-                b"TIMED_OUT" => *asked -= 1,
+                b"TIMED_OUT" => *pending_reserves -= 1,
                 b"DELETED" => {
                     let number = deletes.pop_front().context("nothing was to be deleted")?;
                     events.completed.push(number);
@@ -143,10 +140,10 @@ impl Broker for Beanstalkd {
             }
             Ok(Some(length))
         })?;
-        if self.asked == 0 {
+        if self.pending_reserves == 0 {
             // After a wait it asks for more at once.
-            self.given_before = if self.waits { 8 } else { self.given };
-            self.waits = false;
+            self.previous_reserved_count = if self.is_waiting { 8 } else { self.reserved_count };
+            self.is_waiting = false;
         }
         if produced.is_ready() || worked.is_ready() {
             return Poll::Ready(Ok(()));

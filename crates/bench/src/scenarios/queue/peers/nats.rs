@@ -10,18 +10,18 @@ use anyhow::{Context as _, Result, bail, ensure};
 use egret_bench_cli::Durability;
 
 use super::super::broker::{Broker, Events};
-use super::super::pipe::{Pipe, line, number};
+use super::super::pipe::{Pipe, parse_number, split_line};
 use crate::refusal;
 
 /// The version from which on it syncs before it acknowledges, where it is asked to.
-const SYNCS_FROM: (u64, u64) = (2, 10);
+const SYNC_VERSION_MIN: (u64, u64) = (2, 10);
 
 /// Refuses a durability that this version does not have.
-pub(super) fn check(durability: Durability, version: &str) -> Result<()> {
+pub(super) fn check_version(durability: Durability, version: &str) -> Result<()> {
     let digits = version.rsplit('v').next().unwrap_or_default();
     let mut parts = digits.split('.').map(|part| part.parse().unwrap_or(0));
-    let known = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
-    if durability == Durability::None || known >= SYNCS_FROM {
+    let parsed_version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    if durability == Durability::None || parsed_version >= SYNC_VERSION_MIN {
         return Ok(());
     }
     Err(refusal::usage(format!(
@@ -29,7 +29,7 @@ pub(super) fn check(durability: Durability, version: &str) -> Result<()> {
     )))
 }
 
-pub(super) fn arguments(
+pub(super) fn add_arguments(
     command: &mut Command,
     path: &Path,
     port: u16,
@@ -54,7 +54,7 @@ pub(super) fn arguments(
 pub(super) struct Nats {
     producer: Pipe,
     worker: Pipe,
-    made: u64,
+    next_task: u64,
     credits: u32,
     completions: u64,
 }
@@ -62,78 +62,68 @@ pub(super) struct Nats {
 const CONNECT: &str = "CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true,\"lang\":\"egret-bench\",\"version\":\"1\"}\r\n";
 
 /// The worker's subscriptions: to its tasks, and to answers to its acknowledgements.
-const TASKS: &[u8] = b"1";
-const ACKS: &[u8] = b"2";
+const TASK_SUBSCRIPTION: &[u8] = b"1";
+const ACK_SUBSCRIPTION: &[u8] = b"2";
 
-const STREAM: &str =
+const STREAM_CONFIG: &str =
     r#"{"name":"T","subjects":["t"],"retention":"workqueue","storage":"file","num_replicas":1}"#;
 
-const CONSUMER: &str = r#"{"stream_name":"T","config":{"durable_name":"C","ack_policy":"explicit","ack_wait":600000000000,"max_ack_pending":1000000,"max_waiting":100000}}"#;
+const CONSUMER_CONFIG: &str = r#"{"stream_name":"T","config":{"durable_name":"C","ack_policy":"explicit","ack_wait":600000000000,"max_ack_pending":1000000,"max_waiting":100000}}"#;
 
 impl Nats {
     pub(super) async fn open(port: u16) -> Result<Self> {
         let mut producer = Pipe::open(port).await?;
         let hello = format!("{CONNECT}SUB p.* 1\r\nPING\r\n");
-        until_pong(&mut producer, &hello).await?;
+        await_pong(&mut producer, &hello).await?;
         for (api, body) in [
-            ("$JS.API.STREAM.CREATE.T", STREAM),
-            ("$JS.API.CONSUMER.DURABLE.CREATE.T.C", CONSUMER),
+            ("$JS.API.STREAM.CREATE.T", STREAM_CONFIG),
+            ("$JS.API.CONSUMER.DURABLE.CREATE.T.C", CONSUMER_CONFIG),
         ] {
-            let ask = format!("PUB {api} p.0 {}\r\n{body}\r\n", body.len());
-            let take = |bytes: &[u8]| {
-                let Some((message, used)) = message(bytes)? else {
+            let request = format!("PUB {api} p.0 {}\r\n{body}\r\n", body.len());
+            let parse = |bytes: &[u8]| {
+                let Some((message, used)) = parse_message(bytes)? else {
                     return Ok(None);
                 };
                 let text = String::from_utf8_lossy(message.body).into_owned();
                 ensure!(!text.contains("\"error\""), "nats refused: {text}");
                 Ok(Some(used))
             };
-            producer.ask(ask.as_bytes(), take).await?;
+            producer.exchange(request.as_bytes(), parse).await?;
         }
         let mut worker = Pipe::open(port).await?;
         let hello = format!("{CONNECT}SUB w 1\r\nSUB a.* 2\r\nPING\r\n");
-        until_pong(&mut worker, &hello).await?;
-        Ok(Self {
-            producer,
-            worker,
-            made: 0,
-            credits: 0,
-            completions: 0,
-        })
+        await_pong(&mut worker, &hello).await?;
+        Ok(Self { producer, worker, next_task: 0, credits: 0, completions: 0 })
     }
 }
 
-async fn until_pong(pipe: &mut Pipe, ask: &str) -> Result<()> {
-    let mut heard = false;
-    let mut ask = ask.as_bytes();
-    while !heard {
-        let take = |bytes: &[u8]| {
-            let Some((line, used)) = line(bytes) else {
+async fn await_pong(pipe: &mut Pipe, command: &str) -> Result<()> {
+    let mut has_pong = false;
+    let mut ask = command.as_bytes();
+    while !has_pong {
+        let parse = |bytes: &[u8]| {
+            let Some((line, used)) = split_line(bytes) else {
                 return Ok(None);
             };
-            ensure!(
-                !line.starts_with(b"-ERR"),
-                "nats refused: {}",
-                String::from_utf8_lossy(line)
-            );
-            heard |= line == b"PONG";
+            ensure!(!line.starts_with(b"-ERR"), "nats refused: {}", String::from_utf8_lossy(line));
+            has_pong |= line == b"PONG";
             Ok(Some(used))
         };
-        pipe.ask(std::mem::take(&mut ask), take).await?;
+        pipe.exchange(std::mem::take(&mut ask), parse).await?;
     }
     Ok(())
 }
 
 impl Broker for Nats {
     fn enqueue(&mut self, payload: &[u8]) {
-        let head = format!("PUB t p.{} {}\r\n", self.made, payload.len());
-        self.made += 1;
+        let head = format!("PUB t p.{} {}\r\n", self.next_task, payload.len());
+        self.next_task += 1;
         self.producer.outbox.extend_from_slice(head.as_bytes());
         self.producer.outbox.extend_from_slice(payload);
         self.producer.outbox.extend_from_slice(b"\r\n");
     }
 
-    fn take(&mut self, credits: u32) {
+    fn add_credits(&mut self, credits: u32) {
         self.credits += credits;
     }
 
@@ -149,22 +139,19 @@ impl Broker for Nats {
         if self.credits > 0 {
             let body = format!("{{\"batch\":{},\"expires\":600000000000}}", self.credits);
             self.credits = 0;
-            let pull = format!(
-                "PUB $JS.API.CONSUMER.MSG.NEXT.T.C w {}\r\n{body}\r\n",
-                body.len()
-            );
+            let pull = format!("PUB $JS.API.CONSUMER.MSG.NEXT.T.C w {}\r\n{body}\r\n", body.len());
             self.worker.outbox.extend_from_slice(pull.as_bytes());
         }
-        let (mut pinged, mut worker_pinged) = (false, false);
+        let (mut has_ping, mut worker_has_ping) = (false, false);
         let produced = self.producer.poll(context, |bytes| {
-            let Some((message, used)) = message(bytes)? else {
+            let Some((message, used)) = parse_message(bytes)? else {
                 return Ok(None);
             };
-            pinged |= message.subject.is_empty() && message.body == PING;
+            has_ping |= message.subject.is_empty() && message.body == PING;
             if let Some(number) = message.subject.strip_prefix(b"p.") {
-                let number = self::number(number)?;
+                let number = self::parse_number(number)?;
                 if message.body.starts_with(b"{\"error\"") {
-                    events.refused.push((number, "refused".to_owned()))
+                    events.refused_enqueues.push((number, "refused".to_owned()))
                 } else {
                     events.enqueued.push(number)
                 }
@@ -172,26 +159,24 @@ impl Broker for Nats {
             Ok(Some(used))
         })?;
         let worked = self.worker.poll(context, |bytes| {
-            let Some((message, used)) = message(bytes)? else {
+            let Some((message, used)) = parse_message(bytes)? else {
                 return Ok(None);
             };
-            worker_pinged |= message.subject.is_empty() && message.body == PING;
+            worker_has_ping |= message.subject.is_empty() && message.body == PING;
             // A task comes under the subject it was made with, so the subscription tells.
             match message.subscription {
-                TASKS => events.hand(message.body, message.reply)?,
-                ACKS => {
+                TASK_SUBSCRIPTION => events.push_delivery(message.body, message.reply)?,
+                ACK_SUBSCRIPTION => {
                     let number = message.subject.strip_prefix(b"a.");
                     let number = number.context("an acknowledgement has no number")?;
-                    events.completed.push(self::number(number)?);
+                    events.completed.push(self::parse_number(number)?);
                 }
                 _ => {}
             }
             Ok(Some(used))
         })?;
-        for (pinged, pipe) in [
-            (pinged, &mut self.producer),
-            (worker_pinged, &mut self.worker),
-        ] {
+        for (pinged, pipe) in [(has_ping, &mut self.producer), (worker_has_ping, &mut self.worker)]
+        {
             if pinged {
                 pipe.outbox.extend_from_slice(b"PONG\r\n");
             }
@@ -215,21 +200,16 @@ struct NatsMessage<'a> {
 }
 
 /// A message and its length; `None` while it is not whole.
-fn message(bytes: &[u8]) -> Result<Option<(NatsMessage<'_>, usize)>> {
-    let Some((head, used)) = line(bytes) else {
+fn parse_message(bytes: &[u8]) -> Result<Option<(NatsMessage<'_>, usize)>> {
+    let Some((head, used)) = split_line(bytes) else {
         return Ok(None);
     };
     let Some(rest) = head.strip_prefix(b"MSG ") else {
         if head.starts_with(b"-ERR") || head.starts_with(b"HMSG") {
             bail!("nats answered {}", String::from_utf8_lossy(head));
         }
-        let nothing = NatsMessage {
-            subject: b"",
-            subscription: b"",
-            reply: b"",
-            body: head,
-        };
-        return Ok(Some((nothing, used)));
+        let control_line = NatsMessage { subject: b"", subscription: b"", reply: b"", body: head };
+        return Ok(Some((control_line, used)));
     };
     // Subject, subscription, where to reply if anywhere, size.
     let words: Vec<&[u8]> = rest.split(|byte| *byte == b' ').collect();
@@ -238,17 +218,12 @@ fn message(bytes: &[u8]) -> Result<Option<(NatsMessage<'_>, usize)>> {
         [subject, subscription, reply, size] => (subject, subscription, reply, size),
         _ => bail!("nats answered {}", String::from_utf8_lossy(head)),
     };
-    let size = number(size)? as usize;
+    let size = parse_number(size)? as usize;
     if bytes.len() < used + size + 2 {
         return Ok(None);
     }
     let body = &bytes[used..used + size];
-    let message = NatsMessage {
-        subject,
-        subscription,
-        reply,
-        body,
-    };
+    let message = NatsMessage { subject, subscription, reply, body };
     Ok(Some((message, used + size + 2)))
 }
 

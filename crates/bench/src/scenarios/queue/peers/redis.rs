@@ -12,18 +12,22 @@ use bytes::BytesMut;
 use egret_bench_cli::Durability;
 
 use super::super::broker::{Broker, Events};
-use super::super::pipe::{Pipe, line};
+use super::super::pipe::{Pipe, split_line};
 
-pub(super) fn arguments(command: &mut Command, path: &Path, port: u16, durability: Durability) {
+pub(super) fn add_arguments(command: &mut Command, path: &Path, port: u16, durability: Durability) {
     let fsync = match durability {
         Durability::Fsync => "always",
         Durability::Interval => "everysec",
         Durability::None => "no",
     };
-    command
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"])
-        .arg(path)
-        .args(["--save", "", "--appendonly", "yes", "--appendfsync", fsync]);
+    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"]).arg(path).args([
+        "--save",
+        "",
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        fsync,
+    ]);
 }
 
 /// A producer's connection and a worker's. The worker acknowledges and deletes what it has done and
@@ -31,14 +35,14 @@ pub(super) fn arguments(command: &mut Command, path: &Path, port: u16, durabilit
 pub(super) struct Redis {
     producer: Pipe,
     worker: Pipe,
-    made: u64,
+    next_task: u64,
     credits: u32,
-    asked: bool,
+    is_reading: bool,
     /// Ids to be acknowledged and deleted.
-    done: Vec<Vec<u8>>,
+    completed_ids: Vec<Vec<u8>>,
     completions: u64,
     /// What the replies on the worker's connection will be.
-    expected: VecDeque<ExpectedReply>,
+    expected_replies: VecDeque<ExpectedReply>,
 }
 
 enum ExpectedReply {
@@ -51,44 +55,39 @@ impl Redis {
     pub(super) async fn open(port: u16) -> Result<Self> {
         let mut worker = Pipe::open(port).await?;
         let mut group = BytesMut::new();
-        command(
-            &mut group,
-            &[b"XGROUP", b"CREATE", b"t", b"g", b"$", b"MKSTREAM"],
-        );
-        worker
-            .ask(&group, |bytes| Ok(reply(bytes)?.map(|(_, used)| used)))
-            .await?;
+        push_command(&mut group, &[b"XGROUP", b"CREATE", b"t", b"g", b"$", b"MKSTREAM"]);
+        worker.exchange(&group, |bytes| Ok(parse_reply(bytes)?.map(|(_, used)| used))).await?;
         Ok(Self {
             producer: Pipe::open(port).await?,
             worker,
-            made: 0,
+            next_task: 0,
             credits: 0,
-            asked: false,
-            done: Vec::new(),
+            is_reading: false,
+            completed_ids: Vec::new(),
             completions: 0,
-            expected: VecDeque::new(),
+            expected_replies: VecDeque::new(),
         })
     }
 
-    fn ask(&mut self) {
+    fn send_requests(&mut self) {
         // Behind a question that waits, nothing would be answered; and while one does, nothing is
         // held.
-        if self.asked {
+        if self.is_reading {
             return;
         }
-        if !self.done.is_empty() {
-            let ids = self.done.iter().map(Vec::as_slice);
+        if !self.completed_ids.is_empty() {
+            let ids = self.completed_ids.iter().map(Vec::as_slice);
             let count = ids.len() as u64;
             let (acknowledge, delete): ([&[u8]; 3], [&[u8]; 2]) =
                 ([b"XACK", b"t", b"g"], [b"XDEL", b"t"]);
             for verb in [&acknowledge[..], &delete[..]] {
                 let words: Vec<&[u8]> = verb.iter().copied().chain(ids.clone()).collect();
-                command(&mut self.worker.outbox, &words);
+                push_command(&mut self.worker.outbox, &words);
             }
-            self.expected.push_back(ExpectedReply::Acknowledged(count));
+            self.expected_replies.push_back(ExpectedReply::Acknowledged(count));
             let numbers = self.completions - count..self.completions;
-            self.expected.push_back(ExpectedReply::Deleted(numbers));
-            self.done.clear();
+            self.expected_replies.push_back(ExpectedReply::Deleted(numbers));
+            self.completed_ids.clear();
         }
         if self.credits > 0 {
             let count = self.credits.to_string();
@@ -105,50 +104,46 @@ impl Redis {
                 b"t",
                 b">",
             ];
-            command(&mut self.worker.outbox, &words);
-            self.expected.push_back(ExpectedReply::Tasks);
-            self.asked = true;
+            push_command(&mut self.worker.outbox, &words);
+            self.expected_replies.push_back(ExpectedReply::Tasks);
+            self.is_reading = true;
         }
     }
 }
 
 impl Broker for Redis {
     fn enqueue(&mut self, payload: &[u8]) {
-        command(
-            &mut self.producer.outbox,
-            &[b"XADD", b"t", b"*", b"p", payload],
-        );
+        push_command(&mut self.producer.outbox, &[b"XADD", b"t", b"*", b"p", payload]);
     }
 
-    fn take(&mut self, credits: u32) {
+    fn add_credits(&mut self, credits: u32) {
         self.credits += credits;
     }
 
     fn complete(&mut self, handle: &[u8]) {
-        self.done.push(handle.to_vec());
+        self.completed_ids.push(handle.to_vec());
         self.completions += 1;
     }
 
     fn poll(&mut self, context: &mut Context<'_>, events: &mut Events) -> Poll<Result<()>> {
-        self.ask();
-        let made = &mut self.made;
+        self.send_requests();
+        let next_task = &mut self.next_task;
         let produced = self.producer.poll(context, |bytes| {
-            let Some((_, used)) = reply(bytes)? else {
+            let Some((_, used)) = parse_reply(bytes)? else {
                 return Ok(None);
             };
-            events.enqueued.push(*made);
-            *made += 1;
+            events.enqueued.push(*next_task);
+            *next_task += 1;
             Ok(Some(used))
         })?;
-        let (expected, credits, asked) = (&mut self.expected, &mut self.credits, &mut self.asked);
+        let (expected_replies, credits, is_reading) =
+            (&mut self.expected_replies, &mut self.credits, &mut self.is_reading);
         let worked = self.worker.poll(context, |bytes| {
-            let Some((value, used)) = reply(bytes)? else {
+            let Some((value, used)) = parse_reply(bytes)? else {
                 return Ok(None);
             };
             match (
-                expected
-                    .pop_front()
-                    .context("redis sent a reply without a request")?,
+                expected_replies.pop_front().context("redis sent a reply without a request")?,
                 value,
             ) {
                 (ExpectedReply::Acknowledged(count), Reply::Number(done)) => {
@@ -158,8 +153,8 @@ impl Broker for Redis {
                     events.completed.extend(numbers)
                 }
                 (ExpectedReply::Tasks, value) => {
-                    *credits -= tasks(&value, events)?;
-                    *asked = false;
+                    *credits -= read_tasks(&value, events)?;
+                    *is_reading = false;
                 }
                 (_, other) => bail!("redis answered {other:?}"),
             }
@@ -173,7 +168,7 @@ impl Broker for Redis {
 }
 
 /// Reads `[[stream, [[id, [field, payload]], …]]]`.
-fn tasks(reply: &Reply<'_>, events: &mut Events) -> Result<u32> {
+fn read_tasks(reply: &Reply<'_>, events: &mut Events) -> Result<u32> {
     let Reply::Many(streams) = reply else {
         bail!("redis answered {reply:?}");
     };
@@ -193,14 +188,14 @@ fn tasks(reply: &Reply<'_>, events: &mut Events) -> Result<u32> {
             let [_, Reply::Text(payload)] = &fields[..] else {
                 continue;
             };
-            events.hand(payload, id)?;
+            events.push_delivery(payload, id)?;
             count += 1;
         }
     }
     Ok(count)
 }
 
-fn command(out: &mut BytesMut, words: &[&[u8]]) {
+fn push_command(out: &mut BytesMut, words: &[&[u8]]) {
     out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
     for word in words {
         out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
@@ -217,15 +212,14 @@ enum Reply<'a> {
 }
 
 /// A reply and its length; `None` while it is not whole.
-fn reply(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>> {
-    let Some((head, mut used)) = line(bytes) else {
+fn parse_reply(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>> {
+    let Some((head, mut used)) = split_line(bytes) else {
         return Ok(None);
     };
     let (kind, rest) = head.split_first().context("redis sent an empty line")?;
     let count = || -> Result<i64> {
         let text = std::str::from_utf8(rest)?;
-        text.parse()
-            .with_context(|| format!("redis sent the number `{text}`"))
+        text.parse().with_context(|| format!("redis sent the number `{text}`"))
     };
     let value = match kind {
         b'+' => Reply::Text(rest),
@@ -245,7 +239,7 @@ fn reply(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>> {
         b'*' => {
             let mut items = Vec::new();
             for _ in 0..count()? {
-                let Some((item, length)) = reply(&bytes[used..])? else {
+                let Some((item, length)) = parse_reply(&bytes[used..])? else {
                     return Ok(None);
                 };
                 items.push(item);

@@ -21,9 +21,9 @@ proptest! {
     #[test]
     fn a_task_reads_as_it_was_meant(payload in prop::collection::vec(any::<u8>(), 1..20_000), queue in "[a-z]{1,200}") {
         let mut out = BytesMut::new();
-        text(&mut out, 1, queue.as_bytes());
-        new_task(&mut out, &payload);
-        new_task(&mut out, &payload);
+        put_bytes_field(&mut out, 1, queue.as_bytes());
+        put_new_task(&mut out, &payload);
+        put_new_task(&mut out, &payload);
         let read = v1::ProduceRequest::decode(out.freeze()).unwrap();
         prop_assert_eq!(read.queue, queue);
         prop_assert_eq!(read.tasks.len(), 2);
@@ -36,9 +36,9 @@ proptest! {
     #[test]
     fn a_report_reads_as_it_was_meant(lease in prop::collection::vec(any::<u8>(), 1..300), count in 1..u32::MAX) {
         let mut out = BytesMut::new();
-        hello(&mut out, "mail", "somebody", 1_000);
-        credits(&mut out, count);
-        completed(&mut out, &lease, b"ok");
+        put_hello(&mut out, "mail", "somebody", 1_000);
+        put_credits(&mut out, count);
+        put_completed(&mut out, &lease, b"ok");
         let read = v1::WorkRequest::decode(out.freeze()).unwrap();
         let expected = v1::WorkRequest {
             hello: Some(v1::Hello {

@@ -18,10 +18,10 @@ fn who_is_far_ahead_waits_until_the_others_have_come() {
     let frontier = AckedSteps::new(2);
     frontier.advance(0, LEAD_MAX);
     // Not far enough to wait.
-    frontier.keep_together(LEAD_MAX, || panic!("nothing to wait for"));
+    frontier.await_others(LEAD_MAX, || panic!("nothing to wait for"));
     std::thread::scope(|scope| {
         let ahead = scope.spawn(|| {
-            frontier.keep_together(LEAD_MAX + 3, || false);
+            frontier.await_others(LEAD_MAX + 3, || false);
             frontier.acknowledged()
         });
         for step in 1..=3 {
@@ -34,8 +34,8 @@ fn who_is_far_ahead_waits_until_the_others_have_come() {
 #[test]
 fn nobody_waits_for_one_that_has_failed_or_after_the_end() {
     let frontier = AckedSteps::new(2);
-    frontier.keep_together(10 * LEAD_MAX, || true);
+    frontier.await_others(10 * LEAD_MAX, || true);
     frontier.abandon();
-    frontier.keep_together(10 * LEAD_MAX, || false);
+    frontier.await_others(10 * LEAD_MAX, || false);
     assert!(frontier.is_abandoned());
 }

@@ -8,15 +8,11 @@ use super::*;
 const ACKNOWLEDGED: u64 = 600;
 
 fn catalog() -> Catalog {
-    Catalog::new(Fleet {
-        seed: 5,
-        series: 3_000,
-        begin_ms: 1_795_000_020_000,
-    })
+    Catalog::new(Fleet { seed: 5, series: 3_000, begin_ms: 1_795_000_020_000 })
 }
 
 /// The answer that a server gives to a query, by what the fleet says.
-fn answered(query: &SeriesQuery, catalog: &Catalog) -> Value {
+fn answer_json(query: &SeriesQuery, catalog: &Catalog) -> Value {
     let element = |(labels, points): (Labels, Vec<(i64, f64)>)| {
         let points: Vec<Value> = points
             .into_iter()
@@ -27,21 +23,20 @@ fn answered(query: &SeriesQuery, catalog: &Catalog) -> Value {
             _ => json!({"metric": labels, "values": points}),
         }
     };
-    let result: Vec<Value> = query.expected(catalog).into_iter().map(element).collect();
+    let result: Vec<Value> = query.expected_series(catalog).into_iter().map(element).collect();
     json!({"status": "success", "data": {"resultType": "any", "result": result}})
 }
 
 /// What is wrong with the answer to a panel after `change`.
 fn check_changed(change: impl FnOnce(&mut Value)) -> String {
     let catalog = catalog();
-    let panel = super::super::kinds::KINDS
-        .iter()
-        .position(|kind| kind.name == "panel_memory_by_pod");
+    let panel =
+        super::super::kinds::KINDS.iter().position(|kind| kind.name == "panel_memory_by_pod");
     let query = SeriesQuery::of_kind(catalog.fleet(), panel.unwrap(), 4, ACKNOWLEDGED).unwrap();
-    let mut answer = answered(&query, &catalog);
+    let mut answer = answer_json(&query, &catalog);
     change(&mut answer);
     let body = serde_json::to_vec(&answer).unwrap();
-    match check(&query, &catalog, Vendor::Egret, &body) {
+    match check_answer(&query, &catalog, Vendor::Egret, &body) {
         Ok(()) => String::new(),
         Err(error) => format!("{error:#}"),
     }
@@ -56,13 +51,10 @@ fn right_answers_of_all_kinds_are_taken() {
     let catalog = catalog();
     for number in 0..200 {
         let query = SeriesQuery::choose(catalog.fleet(), number, ACKNOWLEDGED).unwrap();
-        let answer = answered(&query, &catalog);
+        let answer = answer_json(&query, &catalog);
         let body = serde_json::to_vec(&answer).unwrap();
-        check(&query, &catalog, Vendor::Egret, &body).unwrap();
-        assert_eq!(
-            count(&body),
-            answer["data"]["result"].as_array().unwrap().len()
-        );
+        check_answer(&query, &catalog, Vendor::Egret, &body).unwrap();
+        assert_eq!(count_series(&body), answer["data"]["result"].as_array().unwrap().len());
     }
 }
 

@@ -88,10 +88,7 @@ fn series() -> Vec<LabelPairs> {
 /// The head's lines and the body of a request.
 fn parts(template: &Template) -> (String, Vec<u8>) {
     let request = template.request();
-    let end = request
-        .windows(4)
-        .position(|four| four == b"\r\n\r\n")
-        .unwrap();
+    let end = request.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
     let head = String::from_utf8(request[..end].to_vec()).unwrap();
     let body = &request[end + 4..];
     assert!(head.contains(&format!("content-length: {}", body.len())));
@@ -99,39 +96,26 @@ fn parts(template: &Template) -> (String, Vec<u8>) {
     (head, body)
 }
 
-fn version_1_of(body: &[u8]) -> Read {
+fn decode_v1(body: &[u8]) -> Read {
     let request = Request1::decode(body).unwrap();
     let series = request.timeseries.into_iter().map(|series| {
-        let labels = series
-            .labels
-            .into_iter()
-            .map(|label| (label.name, label.value));
-        let [sample] = &series.samples[..] else {
-            panic!("one sample")
-        };
+        let labels = series.labels.into_iter().map(|label| (label.name, label.value));
+        let [sample] = &series.samples[..] else { panic!("one sample") };
         (labels.collect(), sample.value, sample.timestamp)
     });
     series.collect()
 }
 
-fn version_2_of(body: &[u8]) -> Read {
-    let Request2 {
-        symbols,
-        timeseries,
-    } = Request2::decode(body).unwrap();
+fn decode_v2(body: &[u8]) -> Read {
+    let Request2 { symbols, timeseries } = Request2::decode(body).unwrap();
     assert_eq!(symbols[0], "");
     let series = timeseries.into_iter().map(|series| {
         let text = |number: u32| symbols[number as usize].clone();
-        let labels = series
-            .labels_refs
-            .chunks(2)
-            .map(|two| (text(two[0]), text(two[1])));
+        let labels = series.labels_refs.chunks(2).map(|two| (text(two[0]), text(two[1])));
         let metadata = series.metadata.unwrap();
         assert_eq!((metadata.kind, metadata.unit_ref), (2, 0));
         assert_eq!(text(metadata.help_ref), "What node_load1 says.");
-        let [sample] = &series.samples[..] else {
-            panic!("one sample")
-        };
+        let [sample] = &series.samples[..] else { panic!("one sample") };
         (labels.collect(), sample.value, sample.timestamp)
     });
     series.collect()
@@ -145,23 +129,18 @@ fn check(protocol: Protocol, read: fn(&[u8]) -> Read) -> String {
     for round in 0..2_i64 {
         let sample = |place: usize| {
             let number = place as i64 + 1_000 * round;
-            (
-                number as f64 / 8.0 - 20.0,
-                1_795_000_000_000 + number * 15_000,
-            )
+            (number as f64 / 8.0 - 20.0, 1_795_000_000_000 + number * 15_000)
         };
         for place in 0..series.len() {
             let (value, time_ms) = sample(place);
-            template.set(place, value, time_ms);
+            template.set_sample(place, value, time_ms);
         }
         let (_, body) = parts(&template);
         let expected: Read = series
             .iter()
             .enumerate()
             .map(|(place, pairs)| {
-                let pairs = pairs
-                    .iter()
-                    .map(|(name, value)| ((*name).to_owned(), value.clone()));
+                let pairs = pairs.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
                 let (value, time_ms) = sample(place);
                 (pairs.collect(), value, time_ms)
             })
@@ -173,7 +152,7 @@ fn check(protocol: Protocol, read: fn(&[u8]) -> Read) -> String {
 
 #[test]
 fn version_1_is_read_as_it_was_meant() {
-    let head = check(Protocol::Rw1, version_1_of);
+    let head = check(Protocol::Rw1, decode_v1);
     assert!(head.starts_with("POST /api/v1/write HTTP/1.1\r\nhost: 127.0.0.1:9090\r\n"));
     assert!(head.contains("\r\nauthorization: Bearer secret\r\n"));
     assert!(head.contains("\r\nx-prometheus-remote-write-version: 0.1.0\r\n"));
@@ -181,34 +160,26 @@ fn version_1_is_read_as_it_was_meant() {
 
 #[test]
 fn version_2_is_read_as_it_was_meant() {
-    let head = check(Protocol::Rw2, version_2_of);
+    let head = check(Protocol::Rw2, decode_v2);
     assert!(head.contains("proto=io.prometheus.write.v2.Request\r\n"));
     assert!(head.contains("\r\nx-prometheus-remote-write-version: 2.0.0\r\n"));
 }
 
 #[test]
 fn a_body_is_about_as_long_as_senders_make_it() {
-    let fleet = Fleet {
-        seed: 1,
-        series: 10_000,
-        begin_ms: 1_795_000_020_000,
-    };
+    let fleet = Fleet { seed: 1, series: 10_000, begin_ms: 1_795_000_020_000 };
     let series: Vec<_> = (0..2_000).map(|series| fleet.labels(series)).collect();
     for protocol in [Protocol::Rw1, Protocol::Rw2] {
         let mut template = Template::new(&address(), protocol, &series);
         for place in 0..series.len() {
-            let value = fleet.shape(place as u32).at(100);
-            template.set(
-                place,
-                value,
-                fleet.step_ms(100) + fleet.shift_ms(place as u32),
-            );
+            let value = fleet.shape(place as u32).value_at(100);
+            template.set_sample(place, value, fleet.step_ms(100) + fleet.shift_ms(place as u32));
         }
         let raw = parts(&template).1;
         let theirs = snap::raw::Encoder::new().compress_vec(&raw).unwrap().len();
         let ours = template.request().len();
         // Senders find the same bytes in values and times, too; here these stand as they are.
-        let most = theirs + HOLE_BYTES * series.len();
+        let most = theirs + PLACEHOLDER_BYTES * series.len();
         assert!((theirs..most).contains(&ours), "{ours} against {theirs}");
     }
 }
@@ -216,5 +187,5 @@ fn a_body_is_about_as_long_as_senders_make_it() {
 #[test]
 #[should_panic(expected = "far from now")]
 fn a_time_that_would_not_fit_is_refused() {
-    Template::new(&address(), Protocol::Rw1, &series()).set(0, 1.0, 1_000);
+    Template::new(&address(), Protocol::Rw1, &series()).set_sample(0, 1.0, 1_000);
 }

@@ -6,30 +6,30 @@ use super::*;
 
 #[test]
 fn queries_are_written_as_promql() {
-    let all = Selector::of("requests_total")
-        .is("service", "search")
-        .but_not("code", "200");
-    let some = Selector::of("requests_total").one_of("service", vec!["a".into(), "b".into()]);
-    let one = Selector::of("up").is("job", "node");
+    let all = Selector::new("requests_total")
+        .with_label("service", "search")
+        .with_label_not("code", "200");
+    let some =
+        Selector::new("requests_total").with_label_in("service", vec!["a".into(), "b".into()]);
+    let one = Selector::new("up").with_label("job", "node");
     let queries = [
         all.clone()
-            .over(WindowFunction::Rate, 5)
+            .over_minutes(WindowFunction::Rate, 5)
             .sum_by(&["service", "code"])
-            .quantile_of_buckets(0.9),
-        some.over_before(WindowFunction::Increase, 60, 15)
-            .without(Aggregate::Avg, &["pod"]),
+            .histogram_quantile(0.9),
+        some.over_minutes_offset(WindowFunction::Increase, 60, 15)
+            .aggregate_without(Aggregate::Avg, &["pod"]),
+        one.clone().over_minutes_with(WindowFunction::Quantile, Some(0.5), 60),
         one.clone()
-            .over_with(WindowFunction::Quantile, Some(0.5), 60),
-        one.clone()
-            .last()
-            .with(Aggregate::Topk, 3.0, &[])
-            .than(ExprOperator::Greater, 0.5),
-        one.clone().last().and_then(
+            .latest()
+            .aggregate_with_parameter(Aggregate::Topk, 3.0, &[])
+            .compare_with(ExprOperator::Greater, 0.5),
+        one.clone().latest().binary(
             ExprOperator::Divide,
             Matching::OnGroupLeft(vec!["job"]),
-            all.over(WindowFunction::Rate, 5)
+            all.over_minutes(WindowFunction::Rate, 5)
                 .sum_by(&["job"])
-                .each_minute(WindowFunction::Max, 30),
+                .over_minute_steps(WindowFunction::Max, 30),
         ),
         Expr::Absent(one.clone()),
         Expr::Timestamp(one),
@@ -48,28 +48,28 @@ fn queries_are_written_as_promql() {
 
 #[test]
 fn a_query_reaches_as_far_back_as_its_longest_window() {
-    let rate = Selector::of("up").over(WindowFunction::Rate, 15);
-    assert_eq!(rate.reach_ms(), 15 * MINUTE_MS);
-    let before = Selector::of("up").over_before(WindowFunction::Rate, 5, 60);
-    assert_eq!(before.clone().sum_by(&[]).reach_ms(), 65 * MINUTE_MS);
+    let rate = Selector::new("up").over_minutes(WindowFunction::Rate, 15);
+    assert_eq!(rate.lookback_ms(), 15 * MINUTE_MS);
+    let before = Selector::new("up").over_minutes_offset(WindowFunction::Rate, 5, 60);
+    assert_eq!(before.clone().sum_by(&[]).lookback_ms(), 65 * MINUTE_MS);
     assert_eq!(
-        rate.clone().each_minute(WindowFunction::Avg, 30).reach_ms(),
+        rate.clone().over_minute_steps(WindowFunction::Avg, 30).lookback_ms(),
         46 * MINUTE_MS
     );
-    let both = rate.and_then(ExprOperator::Divide, Matching::Same, before);
-    assert_eq!(both.reach_ms(), 65 * MINUTE_MS);
+    let both = rate.binary(ExprOperator::Divide, Matching::SameLabels, before);
+    assert_eq!(both.lookback_ms(), 65 * MINUTE_MS);
 }
 
 #[test]
 fn only_what_depends_on_values_filters() {
-    let plain = Selector::of("up").last().sum_by(&["job"]);
-    assert!(!plain.clone().than(ExprOperator::Multiply, 100.0).filters());
+    let plain = Selector::new("up").latest().sum_by(&["job"]);
+    assert!(!plain.clone().compare_with(ExprOperator::Multiply, 100.0).can_filter());
     assert!(
         plain
             .clone()
-            .than(ExprOperator::Greater, 1.0)
-            .by(Aggregate::Count, &[])
-            .filters()
+            .compare_with(ExprOperator::Greater, 1.0)
+            .aggregate_by(Aggregate::Count, &[])
+            .can_filter()
     );
-    assert!(plain.with(Aggregate::Topk, 3.0, &[]).filters());
+    assert!(plain.aggregate_with_parameter(Aggregate::Topk, 3.0, &[]).can_filter());
 }

@@ -4,11 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::*;
 
-const FLEET: Fleet = Fleet {
-    seed: 1,
-    series: 10_000,
-    begin_ms: 1_795_000_020_000,
-};
+const FLEET: Fleet = Fleet { seed: 1, series: 10_000, begin_ms: 1_795_000_020_000 };
 
 fn label(labels: &LabelPairs, name: &str) -> String {
     let found = labels.iter().find(|(one, _)| *one == name);
@@ -17,15 +13,10 @@ fn label(labels: &LabelPairs, name: &str) -> String {
 
 #[test]
 fn no_two_series_are_the_same_and_labels_ascend() {
-    let all: HashSet<LabelPairs> = (0..FLEET.series)
-        .map(|series| FLEET.labels(series))
-        .collect();
+    let all: HashSet<LabelPairs> = (0..FLEET.series).map(|series| FLEET.labels(series)).collect();
     assert_eq!(all.len(), FLEET.series as usize);
     for labels in &all {
-        assert!(
-            labels.windows(2).all(|two| two[0].0 < two[1].0),
-            "{labels:?}"
-        );
+        assert!(labels.windows(2).all(|two| two[0].0 < two[1].0), "{labels:?}");
     }
     let names: BTreeSet<&str> = all.iter().flatten().map(|(name, _)| *name).collect();
     assert!(names.len() > 12, "{names:?}");
@@ -35,16 +26,17 @@ fn no_two_series_are_the_same_and_labels_ascend() {
 
 #[test]
 fn every_metric_of_a_pod_and_a_node_is_there() {
-    let of_pod: Vec<String> = (0..SERIES_PER_POD)
-        .map(|series| label(&FLEET.labels(series), "__name__"))
-        .collect();
+    let of_pod: Vec<String> =
+        (0..SERIES_PER_POD).map(|series| label(&FLEET.labels(series), "__name__")).collect();
     let count = |name: &str| of_pod.iter().filter(|one| *one == name).count();
-    assert_eq!([CPU, MEMORY, REQUESTS, BUCKET].map(count), [2, 2, 6, 22]);
-    assert_eq!([SUM, COUNT, PHASE].map(count), [2, 2, 3]);
+    assert_eq!(
+        [CPU_SECONDS, MEMORY_BYTES, REQUESTS_TOTAL, DURATION_BUCKET].map(count),
+        [2, 2, 6, 22]
+    );
+    assert_eq!([DURATION_SUM, DURATION_COUNT, POD_PHASE].map(count), [2, 2, 3]);
     let of_node = SERIES_PER_NODE - 4..SERIES_PER_NODE;
-    let of_node: Vec<String> = of_node
-        .map(|series| label(&FLEET.labels(series), "__name__"))
-        .collect();
+    let of_node: Vec<String> =
+        of_node.map(|series| label(&FLEET.labels(series), "__name__")).collect();
     assert_eq!(of_node, NODE_METRICS);
 }
 
@@ -54,16 +46,15 @@ fn a_histogram_fits_together() {
     let named = |name: &str| {
         let all = (0..SERIES_PER_POD).filter(of_method);
         let of_name = all.filter(|series| label(&FLEET.labels(*series), "__name__") == name);
-        of_name
-            .map(|series| FLEET.shape(series))
-            .collect::<Vec<_>>()
+        of_name.map(|series| FLEET.shape(series)).collect::<Vec<_>>()
     };
-    let (buckets, count, sum) = (named(BUCKET), named(COUNT)[0], named(SUM)[0]);
+    let (buckets, count, sum) =
+        (named(DURATION_BUCKET), named(DURATION_COUNT)[0], named(DURATION_SUM)[0]);
     for step in (0..3_000).step_by(7) {
-        let values: Vec<f64> = buckets.iter().map(|bucket| bucket.at(step)).collect();
+        let values: Vec<f64> = buckets.iter().map(|bucket| bucket.value_at(step)).collect();
         assert!(values.windows(2).all(|two| two[0] <= two[1]), "{values:?}");
-        assert_eq!(values.last(), Some(&count.at(step)));
-        assert!(sum.at(step) <= count.at(step) * 5.0);
+        assert_eq!(values.last(), Some(&count.value_at(step)));
+        assert!(sum.value_at(step) <= count.value_at(step) * 5.0);
     }
 }
 

@@ -11,10 +11,8 @@ fn there_are_enough_and_no_two_are_the_same() {
     let fleet = fleet();
     let place = LabelValues::new(&fleet, 1);
     let names: BTreeSet<_> = KINDS.iter().map(|kind| kind.name).collect();
-    let texts: BTreeSet<_> = KINDS
-        .iter()
-        .map(|kind| format!("{:?} {}", kind.form, kind.about(&place)))
-        .collect();
+    let texts: BTreeSet<_> =
+        KINDS.iter().map(|kind| format!("{:?} {}", kind.form, kind.expr_for(&place))).collect();
     assert!(KINDS.len() >= 48, "{} kinds", KINDS.len());
     assert_eq!((names.len(), texts.len()), (KINDS.len(), KINDS.len()));
 }
@@ -23,11 +21,7 @@ fn there_are_enough_and_no_two_are_the_same() {
 const ACKNOWLEDGED: u64 = 2 * 5_760;
 
 fn fleet() -> Fleet {
-    Fleet {
-        seed: 3,
-        series: 3_000,
-        begin_ms: 1_795_000_020_000,
-    }
+    Fleet { seed: 3, series: 3_000, begin_ms: 1_795_000_020_000 }
 }
 
 #[test]
@@ -39,11 +33,7 @@ fn every_kind_has_an_answer_wherever_it_is_asked() {
                 SeriesQuery::of_kind(catalog.fleet(), kind, mix(9, random), ACKNOWLEDGED).unwrap();
             let got = catalog.evaluate(&query.expr, query.moments.last_ms());
             assert!(!got.is_empty(), "{}: {}", known.name, query.expr);
-            assert!(
-                got.iter().all(|(_, value)| value.is_finite()),
-                "{}: {got:?}",
-                query.expr
-            );
+            assert!(got.iter().all(|(_, value)| value.is_finite()), "{}: {got:?}", query.expr);
         }
     }
 }

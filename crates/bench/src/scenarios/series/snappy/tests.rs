@@ -13,15 +13,13 @@ fn check(raw: &[u8], holes: &[Range<usize>]) -> usize {
     let mut compressed = compress(raw, holes);
     assert_eq!(decompressed(&compressed.bytes), raw);
     let mut raw = raw.to_vec();
-    for (number, (hole, at)) in holes.iter().zip(&compressed.holes).enumerate() {
-        let other: Vec<u8> = (0..hole.len())
-            .map(|byte| (byte * 7 + number) as u8)
-            .collect();
+    for (number, (hole, at)) in holes.iter().zip(&compressed.placeholders).enumerate() {
+        let other: Vec<u8> = (0..hole.len()).map(|byte| (byte * 7 + number) as u8).collect();
         raw[hole.clone()].copy_from_slice(&other);
         compressed.bytes[*at..*at + hole.len()].copy_from_slice(&other);
     }
     assert_eq!(decompressed(&compressed.bytes), raw);
-    assert_eq!(compressed.holes.len(), holes.len());
+    assert_eq!(compressed.placeholders.len(), holes.len());
     compressed.bytes.len()
 }
 
@@ -29,9 +27,8 @@ fn check(raw: &[u8], holes: &[Range<usize>]) -> usize {
 fn what_repeats_is_copied_and_holes_are_not() {
     let part = b"job=node,instance=10.0.0.1:9100,value=________;";
     let raw = part.repeat(1_000);
-    let holes: Vec<_> = (0..1_000)
-        .map(|number| number * part.len() + 38..number * part.len() + 46)
-        .collect();
+    let holes: Vec<_> =
+        (0..1_000).map(|number| number * part.len() + 38..number * part.len() + 46).collect();
     // Eight bytes of a hole, its tag, and a copy of the rest.
     assert!(check(&raw, &holes) < 15 * 1_000);
     assert_eq!(check(b"", &[]), 1);
@@ -42,9 +39,8 @@ fn what_repeats_is_copied_and_holes_are_not() {
 fn long_runs_and_long_literals() {
     check(&[7; 100_000], &[]);
     check(&[7; 100_000], &[10..20, 70_000..70_100]);
-    let random: Vec<u8> = (0..200_000_u64)
-        .map(|at| crate::scenarios::series::shape::mix(1, at) as u8)
-        .collect();
+    let random: Vec<u8> =
+        (0..200_000_u64).map(|at| crate::scenarios::series::shape::mix(1, at) as u8).collect();
     check(&random, std::slice::from_ref(&(100..199_000)));
 }
 

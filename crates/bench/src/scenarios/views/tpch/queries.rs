@@ -27,6 +27,6 @@ const QUERIES: [&str; 22] = [
 ];
 
 /// A query by its number, from 1 on.
-pub(super) fn query(number: u32, scale: f64) -> String {
+pub(super) fn query_text(number: u32, scale: f64) -> String {
     QUERIES[number as usize - 1].replace(":scale", &scale.to_string())
 }

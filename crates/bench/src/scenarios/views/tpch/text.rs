@@ -32,25 +32,16 @@ pub(super) const CONTAINERS: [&[&str]; 2] = [
 ];
 
 /// What customers deal in.
-pub(super) const SEGMENTS: [&str; 5] = [
-    "AUTOMOBILE",
-    "BUILDING",
-    "FURNITURE",
-    "MACHINERY",
-    "HOUSEHOLD",
-];
+pub(super) const SEGMENTS: [&str; 5] =
+    ["AUTOMOBILE", "BUILDING", "FURNITURE", "MACHINERY", "HOUSEHOLD"];
 
 /// How urgent orders are.
 pub(super) const PRIORITIES: [&str; 5] =
     ["1-URGENT", "2-HIGH", "3-MEDIUM", "4-NOT SPECIFIED", "5-LOW"];
 
 /// What is to be done with an item.
-pub(super) const INSTRUCTIONS: [&str; 4] = [
-    "DELIVER IN PERSON",
-    "COLLECT COD",
-    "NONE",
-    "TAKE BACK RETURN",
-];
+pub(super) const INSTRUCTIONS: [&str; 4] =
+    ["DELIVER IN PERSON", "COLLECT COD", "NONE", "TAKE BACK RETURN"];
 
 pub(super) const SHIP_MODES: [&str; 7] = ["REG AIR", "AIR", "RAIL", "SHIP", "TRUCK", "MAIL", "FOB"];
 
@@ -159,16 +150,16 @@ const PREPOSITIONS: Words = &[
     ("at", 10),
 ];
 
-const ENDS: Words = &[(".", 50), (";", 1), (":", 1), ("?", 1), ("!", 1), ("--", 1)];
+const SENTENCE_ENDS: Words = &[(".", 50), (";", 1), (":", 1), ("?", 1), ("!", 1), ("--", 1)];
 
 /// What a sentence is made of: `n` stands for things, `v` for what they do, `p` for where.
 const SENTENCES: Words = &[("nv", 3), ("nvp", 3), ("nvn", 3), ("npvn", 1), ("npvp", 1)];
 
 /// Things: `n` is a noun, `j` an adjective, `d` an adverb.
-const THINGS: Words = &[("n", 10), ("jn", 20), ("jjn", 10), ("djn", 50)];
+const NOUN_PHRASES: Words = &[("n", 10), ("jn", 20), ("jjn", 10), ("djn", 50)];
 
 /// What they do: `v` is a verb, `d` an adverb.
-const DEEDS: Words = &[("v", 30), ("vd", 40)];
+const VERB_PHRASES: Words = &[("v", 30), ("vd", 40)];
 
 /// Sentences that comments are cut from.
 pub(super) struct Pool(String);
@@ -177,64 +168,74 @@ impl Pool {
     pub(super) fn new(random: &mut Xoshiro256PlusPlus) -> Self {
         let mut pool = String::with_capacity(POOL_BYTES + 200);
         while pool.len() < POOL_BYTES {
-            sentence(&mut pool, random);
+            push_sentence(&mut pool, random);
         }
         Self(pool)
     }
 
     /// A piece of so many bytes, from `bytes_min` to `bytes_max`.
-    pub(super) fn piece(&self, random: &mut Xoshiro256PlusPlus, least: usize, most: usize) -> &str {
-        let bytes = random.random_range(least..=most);
+    pub(super) fn draw_piece(
+        &self,
+        random: &mut Xoshiro256PlusPlus,
+        bytes_min: usize,
+        bytes_max: usize,
+    ) -> &str {
+        let bytes = random.random_range(bytes_min..=bytes_max);
         let begin = random.random_range(0..self.0.len() - bytes);
         // All of it is ASCII.
         &self.0[begin..begin + bytes]
     }
 }
 
-fn sentence(into: &mut String, random: &mut Xoshiro256PlusPlus) {
-    for part in chosen(SENTENCES, random).chars() {
+fn push_sentence(buffer: &mut String, random: &mut Xoshiro256PlusPlus) {
+    for part in draw_word(SENTENCES, random).chars() {
         match part {
-            'n' => words(into, THINGS, NOUNS, random),
-            'v' => words(into, DEEDS, VERBS, random),
+            'n' => push_words(buffer, NOUN_PHRASES, NOUNS, random),
+            'v' => push_words(buffer, VERB_PHRASES, VERBS, random),
             _ => {
-                into.push_str(chosen(PREPOSITIONS, random));
-                into.push_str(" the ");
-                words(into, THINGS, NOUNS, random);
+                buffer.push_str(draw_word(PREPOSITIONS, random));
+                buffer.push_str(" the ");
+                push_words(buffer, NOUN_PHRASES, NOUNS, random);
             }
         }
     }
     // Right behind the last word.
-    into.pop();
-    into.push_str(chosen(ENDS, random));
-    into.push(' ');
+    buffer.pop();
+    buffer.push_str(draw_word(SENTENCE_ENDS, random));
+    buffer.push(' ');
 }
 
 /// Words by one of some patterns, each with a space behind it.
-fn words(into: &mut String, patterns: Words, main: Words, random: &mut Xoshiro256PlusPlus) {
-    let pattern = chosen(patterns, random);
-    for (place, letter) in pattern.chars().enumerate() {
-        let among = match letter {
+fn push_words(
+    buffer: &mut String,
+    patterns: Words,
+    main_words: Words,
+    random: &mut Xoshiro256PlusPlus,
+) {
+    let pattern = draw_word(patterns, random);
+    for (index, letter) in pattern.chars().enumerate() {
+        let candidates = match letter {
             'j' => ADJECTIVES,
             'd' => ADVERBS,
-            _ => main,
+            _ => main_words,
         };
-        into.push_str(chosen(among, random));
+        buffer.push_str(draw_word(candidates, random));
         // Two adjectives have a comma between them.
-        if letter == 'j' && pattern[place + 1..].starts_with('j') {
-            into.push(',');
+        if letter == 'j' && pattern[index + 1..].starts_with('j') {
+            buffer.push(',');
         }
-        into.push(' ');
+        buffer.push(' ');
     }
 }
 
-fn chosen(words: Words, random: &mut Xoshiro256PlusPlus) -> &'static str {
-    let all = words.iter().map(|(_, weight)| weight).sum();
-    let mut left = random.random_range(0..all);
+fn draw_word(words: Words, random: &mut Xoshiro256PlusPlus) -> &'static str {
+    let total_weight = words.iter().map(|(_, weight)| weight).sum();
+    let mut remaining = random.random_range(0..total_weight);
     for (word, weight) in words {
-        if left < *weight {
+        if remaining < *weight {
             return word;
         }
-        left -= weight;
+        remaining -= weight;
     }
     unreachable!("a number below the sum of all weights is below that of some")
 }

@@ -12,26 +12,26 @@ fn promised_bytes_are_looked_for_once_and_read_each_time() {
     // Below no mount point.
     let nowhere = Path::new("nowhere");
     let keep = || {
-        *promised.known.lock().unwrap() = Some(Promise {
+        *promised.cached.lock().unwrap() = Some(Promise {
             file_system: 1,
             file: Some(File::open(&path).unwrap()),
-            looked_at: Instant::now(),
+            looked_up_at: Instant::now(),
         });
     };
     let has_file = || {
-        let known = promised.known.lock().unwrap();
+        let known = promised.cached.lock().unwrap();
         known.as_ref().unwrap().file.is_some()
     };
     keep();
-    assert_eq!(promised.of(1, nowhere), 4096);
+    assert_eq!(promised.read_bytes(1, nowhere), 4096);
     write("8192\n");
-    assert_eq!(promised.of(1, nowhere), 8192);
+    assert_eq!(promised.read_bytes(1, nowhere), 8192);
     assert!(has_file());
     // Another file system, of which nothing is shown.
-    assert_eq!(promised.of(2, nowhere), 0);
+    assert_eq!(promised.read_bytes(2, nowhere), 0);
     assert!(!has_file());
     keep();
     write("");
-    assert_eq!(promised.of(1, nowhere), 0);
+    assert_eq!(promised.read_bytes(1, nowhere), 0);
     assert!(!has_file(), "it was looked for again");
 }

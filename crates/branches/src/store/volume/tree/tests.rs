@@ -26,12 +26,7 @@ impl Scene {
             fs::write(below.join("one"), text).unwrap();
             fs::write(below.join("two"), text).unwrap();
         }
-        Self {
-            _directory: directory,
-            source,
-            elsewhere,
-            copy,
-        }
+        Self { _directory: directory, source, elsewhere, copy }
     }
 
     /// Copies; before the first file of `base` is opened, `swap` is done.
@@ -56,9 +51,8 @@ fn replace_with_link(directory: &Path, target: &Path) {
 
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
@@ -68,9 +62,7 @@ fn nothing_is_written_through_a_link_that_replaces_a_directory_of_the_copy() {
     let scene = Scene::new();
     let victim = scene.elsewhere.join("victim");
     fs::create_dir(&victim).unwrap();
-    scene
-        .copy_while(|| replace_with_link(&scene.copy.join("base"), &victim))
-        .unwrap();
+    scene.copy_while(|| replace_with_link(&scene.copy.join("base"), &victim)).unwrap();
     assert_eq!(names(&victim), Vec::<String>::new());
     assert_eq!(names(&scene.copy.join("base.aside")), ["one", "two"]);
 }
@@ -78,9 +70,7 @@ fn nothing_is_written_through_a_link_that_replaces_a_directory_of_the_copy() {
 #[test]
 fn nothing_is_read_through_a_link_that_replaces_a_directory_of_the_source() {
     let scene = Scene::new();
-    scene
-        .copy_while(|| replace_with_link(&scene.source.join("base"), &scene.elsewhere))
-        .unwrap();
+    scene.copy_while(|| replace_with_link(&scene.source.join("base"), &scene.elsewhere)).unwrap();
     for name in ["one", "two"] {
         let copied = fs::read_to_string(scene.copy.join("base").join(name)).unwrap();
         assert_eq!(copied, "data");
@@ -91,11 +81,7 @@ fn nothing_is_read_through_a_link_that_replaces_a_directory_of_the_source() {
 fn the_copy_is_closed_to_others_until_it_is_complete() {
     let scene = Scene::new();
     fs::set_permissions(&scene.source, fs::Permissions::from_mode(0o750)).unwrap();
-    fs::set_permissions(
-        scene.source.join("base/one"),
-        fs::Permissions::from_mode(0o640),
-    )
-    .unwrap();
+    fs::set_permissions(scene.source.join("base/one"), fs::Permissions::from_mode(0o640)).unwrap();
     if rustix::process::geteuid().is_root() {
         for path in ["", "base", "base/one", "base/two"] {
             let path = scene.source.join(path);

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::core::definition::{Definitions, read};
+use crate::core::definition::{Definitions, parse};
 
 const FILE: &str = r#"{"collections": [
     {"collection": "airports", "identity": ["/faa"], "schema": {"type": "object",
@@ -18,23 +18,18 @@ const FILE: &str = r#"{"collections": [
 
 #[test]
 fn references_follow_wherever_they_are() {
-    let all = Definitions::default()
-        .with(read(FILE.as_bytes()).unwrap())
-        .unwrap();
+    let all = Definitions::default().with(parse(FILE.as_bytes()).unwrap()).unwrap();
     let collection =
-        |name: &str| Collection::of(&all, all.get(&name.parse().unwrap()).unwrap()).unwrap();
+        |name: &str| Collection::compile(&all, all.get(&name.parse().unwrap()).unwrap()).unwrap();
     let (airports, trips) = (collection("airports"), collection("trips"));
-    let identity = |faa: &str| {
-        airports.families()[0]
-            .identity(&json!({ "faa": faa }))
-            .unwrap()
-    };
+    let identity =
+        |faa: &str| airports.identity_scopes()[0].identity(&json!({ "faa": faa })).unwrap();
     let renamed = RenamedIdentities::from([(
-        airports.families()[0].alias(&identity("IDL")),
+        airports.identity_scopes()[0].alias(&identity("IDL")),
         identity("JFK"),
     )]);
     let body = json!({"trip": 1, "base": {"airport": "IDL"}, "stops": [{"airport": "LAX"}, {"airport": "IDL", "hours": 2}, {}]});
     let now = json!({"trip": 1, "base": {"airport": "JFK"}, "stops": [{"airport": "LAX"}, {"airport": "JFK", "hours": 2}, {}]});
-    assert_eq!(trips.renamed(&body, &renamed), Some(now.clone()));
-    assert_eq!(trips.renamed(&now, &renamed), None);
+    assert_eq!(trips.update_references(&body, &renamed), Some(now.clone()));
+    assert_eq!(trips.update_references(&now, &renamed), None);
 }

@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-use crate::commands::document::request::unusable;
+use crate::commands::document::request::file_failure;
 use crate::failure::Failure;
 
 /// Lines of a request.
-pub(super) const LINES: usize = 1_000;
+pub(super) const CHUNK_LINES_MAX: usize = 1_000;
 
 /// Bytes of a request, unless one line has more.
-const BYTES: usize = 2 << 20;
+const CHUNK_BYTES_MAX: usize = 2 << 20;
 
 /// Bytes of a line, at most.
 const LINE_BYTES_MAX: u64 = 64 << 20;
@@ -20,7 +20,7 @@ const LINE_BYTES_MAX: u64 = 64 << 20;
 pub(super) struct LineChunk {
     pub(super) text: Vec<u8>,
     /// The number of its first line in the file, from 1 on.
-    pub(super) first: u64,
+    pub(super) first_line: u64,
     pub(super) lines: u64,
     /// Where it ends in the file, in bytes.
     pub(super) end: u64,
@@ -33,7 +33,7 @@ pub(super) struct Lines<'a> {
     offset: u64,
     line: u64,
     /// The next line, which did not fit into the chunk before.
-    held: Vec<u8>,
+    next_line: Vec<u8>,
 }
 
 impl<'a> Lines<'a> {
@@ -41,38 +41,28 @@ impl<'a> Lines<'a> {
         let reader: Box<dyn BufRead + Send> = if path.as_os_str() == "-" {
             Box::new(BufReader::new(io::stdin()))
         } else {
-            let mut file = File::open(path).map_err(|error| unusable(path, &error))?;
+            let mut file = File::open(path).map_err(|error| file_failure(path, &error))?;
             // A pipe has but one place, its beginning.
             if offset > 0 {
                 io::Seek::seek(&mut file, io::SeekFrom::Start(offset))
-                    .map_err(|error| unusable(path, &error))?;
+                    .map_err(|error| file_failure(path, &error))?;
             }
             Box::new(BufReader::with_capacity(1 << 20, file))
         };
-        Ok(Self {
-            path,
-            reader,
-            offset,
-            line,
-            held: Vec::new(),
-        })
+        Ok(Self { path, reader, offset, line, next_line: Vec::new() })
     }
 
     pub(super) fn next(&mut self) -> Result<Option<LineChunk>, Failure> {
-        let mut chunk = LineChunk {
-            text: Vec::new(),
-            first: self.line + 1,
-            lines: 0,
-            end: 0,
-        };
-        while (chunk.lines as usize) < LINES {
-            self.read()?;
-            let is_full = chunk.lines > 0 && chunk.text.len() + self.held.len() > BYTES;
-            if self.held.is_empty() || is_full {
+        let mut chunk = LineChunk { text: Vec::new(), first_line: self.line + 1, lines: 0, end: 0 };
+        while (chunk.lines as usize) < CHUNK_LINES_MAX {
+            self.fill_next_line()?;
+            let is_full =
+                chunk.lines > 0 && chunk.text.len() + self.next_line.len() > CHUNK_BYTES_MAX;
+            if self.next_line.is_empty() || is_full {
                 break;
             }
-            self.offset += self.held.len() as u64;
-            chunk.text.append(&mut self.held);
+            self.offset += self.next_line.len() as u64;
+            chunk.text.append(&mut self.next_line);
             chunk.lines += 1;
         }
         self.line += chunk.lines;
@@ -81,14 +71,14 @@ impl<'a> Lines<'a> {
     }
 
     /// Reads the next line, if none is there yet. At the end there is none.
-    fn read(&mut self) -> Result<(), Failure> {
-        if !self.held.is_empty() {
+    fn fill_next_line(&mut self) -> Result<(), Failure> {
+        if !self.next_line.is_empty() {
             return Ok(());
         }
         let read =
-            io::Read::take(&mut self.reader, LINE_BYTES_MAX).read_until(b'\n', &mut self.held);
-        read.map_err(|error| unusable(self.path, &error))?;
-        if self.held.len() as u64 == LINE_BYTES_MAX && !self.held.ends_with(b"\n") {
+            io::Read::take(&mut self.reader, LINE_BYTES_MAX).read_until(b'\n', &mut self.next_line);
+        read.map_err(|error| file_failure(self.path, &error))?;
+        if self.next_line.len() as u64 == LINE_BYTES_MAX && !self.next_line.ends_with(b"\n") {
             Err(Failure::usage(format!(
                 "{}: a line has more than {} MiB",
                 self.path.display(),

@@ -15,7 +15,7 @@ use serde_json::{Value as Json, json};
 
 use crate::cli::ImportDocuments;
 use crate::commands::document::reasons::{DocumentProblem, Reasons};
-use crate::commands::document::request::unusable;
+use crate::commands::document::request::file_failure;
 use crate::failure::Failure;
 
 /// Identity of an import: what is imported, and to where. The progress of another import does not
@@ -68,40 +68,40 @@ enum ProgressRecord {
 /// State that an import resumes from.
 #[derive(Default)]
 pub(super) struct ResumeState {
-    pub(super) mark: Checkpoint,
+    pub(super) checkpoint: Checkpoint,
     pub(super) reasons: Reasons,
     /// Offset of the end of this checkpoint in the progress file, in bytes.
-    bytes: u64,
+    end_offset: u64,
 }
 
 /// What the progress file of an earlier run holds.
 pub(super) enum PriorProgress {
     Nothing,
     /// The progress of this import.
-    This(ResumeState),
+    SameImport(ResumeState),
     /// The progress of another import, with the difference in words.
-    Another(String),
+    OtherImport(String),
 }
 
 /// When records are written to the progress file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlushMode {
-    AtOnce,
+    Immediate,
     /// With the next record: until then a crash of PostgreSQL may lose what they count.
-    Later,
+    Deferred,
 }
 
 /// The progress file of an import.
 pub(super) struct ProgressFile {
     path: PathBuf,
-    source: ImportIdentity,
-    noted: FlushMode,
+    identity: ImportIdentity,
+    flush_mode: FlushMode,
     /// Open from the first write on.
     file: Option<File>,
     /// Why lines were refused since it was noted how far it is, as lines of the file.
     reasons: Vec<u8>,
     /// What is written later, as lines of the file.
-    later: Vec<u8>,
+    deferred: Vec<u8>,
 }
 
 impl ImportIdentity {
@@ -120,7 +120,7 @@ impl ImportIdentity {
     }
 
     /// The first difference to another import, in words.
-    fn change_since(&self, earlier: &Self) -> Option<String> {
+    fn describe_difference(&self, earlier: &Self) -> Option<String> {
         if earlier.server != self.server {
             return Some(format!("an import to {} was interrupted", earlier.server));
         }
@@ -132,9 +132,7 @@ impl ImportIdentity {
         }
         if earlier.collection != self.collection {
             let collection = &earlier.collection;
-            return Some(format!(
-                "an import to collection {collection} was interrupted"
-            ));
+            return Some(format!("an import to collection {collection} was interrupted"));
         }
         let is_same = earlier.file_bytes == self.file_bytes
             && earlier.file_changed_at == self.file_changed_at;
@@ -143,108 +141,98 @@ impl ImportIdentity {
 }
 
 impl ProgressFile {
-    pub(super) fn new(path: PathBuf, source: ImportIdentity, noted: FlushMode) -> Self {
-        Self {
-            path,
-            source,
-            noted,
-            file: None,
-            reasons: Vec::new(),
-            later: Vec::new(),
-        }
+    pub(super) fn new(path: PathBuf, identity: ImportIdentity, flush_mode: FlushMode) -> Self {
+        Self { path, identity, flush_mode, file: None, reasons: Vec::new(), deferred: Vec::new() }
     }
 
     /// Reads the progress file, if there is one.
     ///
     /// # Errors
     /// [`Failure`]: it cannot be read, or is no progress file of an import.
-    pub(super) fn earlier(&self) -> Result<PriorProgress, Failure> {
+    pub(super) fn read_prior(&self) -> Result<PriorProgress, Failure> {
         let text = match std::fs::read(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(PriorProgress::Nothing);
             }
-            Err(error) => return Err(unusable(&self.path, &error)),
+            Err(error) => return Err(file_failure(&self.path, &error)),
         };
         // A line without its end is not all of it.
-        let mut lines = text
-            .split_inclusive(|byte| *byte == b'\n')
-            .filter(|line| line.ends_with(b"\n"));
+        let mut lines =
+            text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
         let first = match lines.next() {
             Some(first) => first,
             None if text.is_empty() => return Ok(PriorProgress::Nothing),
             None => &text[..],
         };
-        let source: ImportIdentity = serde_json::from_slice(first).map_err(|_| {
+        let identity: ImportIdentity = serde_json::from_slice(first).map_err(|_| {
             let path = self.path.display();
-            Failure::usage(format!(
-                "{path}: this is not the progress file of an import"
-            ))
-            .with_hint("--anew starts at the first line and overwrites this file")
+            Failure::usage(format!("{path}: this is not the progress file of an import"))
+                .with_hint("--anew starts at the first line and overwrites this file")
         })?;
-        if let Some(what) = self.source.change_since(&source) {
-            return Ok(PriorProgress::Another(what));
+        if let Some(difference) = self.identity.describe_difference(&identity) {
+            return Ok(PriorProgress::OtherImport(difference));
         }
-        let mut left = None;
+        let mut last_checkpoint = None;
         let mut reasons = Reasons::default();
-        let (mut bytes, mut refused) = (first.len() as u64, Vec::new());
+        let (mut offset, mut refused) = (first.len() as u64, Vec::new());
         for line in lines {
-            bytes += line.len() as u64;
+            offset += line.len() as u64;
             match serde_json::from_slice(line) {
                 Ok(ProgressRecord::Refused(problem)) => refused.push(problem),
-                Ok(ProgressRecord::Reached(mark)) => {
+                Ok(ProgressRecord::Reached(checkpoint)) => {
                     refused.drain(..).for_each(|problem| reasons.add(&problem));
-                    left = Some((mark, bytes));
+                    last_checkpoint = Some((checkpoint, offset));
                 }
                 Err(_) => break,
             }
         }
-        Ok(match left {
-            Some((mark, bytes)) => PriorProgress::This(ResumeState {
-                mark,
+        Ok(match last_checkpoint {
+            Some((mark, bytes)) => PriorProgress::SameImport(ResumeState {
+                checkpoint: mark,
                 reasons,
-                bytes,
+                end_offset: bytes,
             }),
             None => PriorProgress::Nothing,
         })
     }
 
     /// What is noted from here on comes after what is there.
-    pub(super) fn go_on(&mut self, left: &ResumeState) -> Result<(), Failure> {
-        let opened = || {
+    pub(super) fn resume(&mut self, state: &ResumeState) -> Result<(), Failure> {
+        let reopen = || {
             let mut file = File::options().write(true).open(&self.path)?;
-            file.set_len(left.bytes)?;
-            file.seek(SeekFrom::Start(left.bytes))?;
+            file.set_len(state.end_offset)?;
+            file.seek(SeekFrom::Start(state.end_offset))?;
             Ok(file)
         };
-        let file = opened().map_err(|error| unusable(&self.path, &error))?;
+        let file = reopen().map_err(|error| file_failure(&self.path, &error))?;
         self.file = Some(file);
         Ok(())
     }
 
     /// A line is refused; that is noted with how far it is.
-    pub(super) fn refuse(&mut self, problem: &DocumentProblem) {
-        let note = json!({"refused": problem.reason()});
-        self.reasons.extend(line(&note));
+    pub(super) fn add_refusal(&mut self, problem: &DocumentProblem) {
+        let record = json!({"refused": problem.to_record()});
+        self.reasons.extend(record_line(&record));
     }
 
     /// Notes how far it is.
-    pub(super) fn note(&mut self, mark: &Checkpoint) -> Result<(), Failure> {
-        let written = self.write(mark);
-        written.map_err(|error| unusable(&self.path, &error))
+    pub(super) fn write_checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<(), Failure> {
+        let written = self.append(checkpoint);
+        written.map_err(|error| file_failure(&self.path, &error))
     }
 
-    fn write(&mut self, mark: &Checkpoint) -> io::Result<()> {
+    fn append(&mut self, checkpoint: &Checkpoint) -> io::Result<()> {
         let mut text = std::mem::take(&mut self.reasons);
-        text.extend(line(&json!({"reached": mark})));
-        if self.noted == FlushMode::Later {
-            std::mem::swap(&mut text, &mut self.later);
+        text.extend(record_line(&json!({"reached": checkpoint})));
+        if self.flush_mode == FlushMode::Deferred {
+            std::mem::swap(&mut text, &mut self.deferred);
         }
         if text.is_empty() {
             return Ok(());
         }
         if self.file.is_none() {
-            text.splice(..0, line(&json!(self.source)));
+            text.splice(..0, record_line(&json!(self.identity)));
         }
         let file = match &mut self.file {
             Some(file) => file,
@@ -254,14 +242,14 @@ impl ProgressFile {
     }
 
     /// Removes the progress file: its records do not hold any more.
-    pub(super) fn forget(&self) {
+    pub(super) fn remove(&self) {
         // Mostly nothing was.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-fn line(note: &Json) -> Vec<u8> {
-    format!("{note}\n").into_bytes()
+fn record_line(record: &Json) -> Vec<u8> {
+    format!("{record}\n").into_bytes()
 }
 
 #[cfg(test)]

@@ -17,14 +17,14 @@ const STDOUT_BYTES_MAX: usize = 4 << 20;
 const STDERR_BYTES_KEPT: usize = 4_000;
 
 /// How long a command has between SIGTERM and SIGKILL.
-const GRACE: Duration = Duration::from_secs(5);
+const TERMINATION_GRACE: Duration = Duration::from_secs(5);
 
 /// Exit status and output of a command that has ended.
 pub(super) struct ProcessOutput {
     pub(super) status: ExitStatus,
     pub(super) stdout: Vec<u8>,
     /// Whether there was more of it than [`STDOUT_BYTES_MAX`].
-    pub(super) is_cut: bool,
+    pub(super) is_truncated: bool,
     /// The end of standard error.
     pub(super) stderr: Vec<u8>,
 }
@@ -33,12 +33,12 @@ impl ProcessOutput {
     /// Why the attempt failed; `None` where it did not.
     pub(super) fn failure(&self) -> Option<String> {
         if self.status.success() {
-            return self.is_cut.then(|| {
+            return self.is_truncated.then(|| {
                 format!("the result is longer than {STDOUT_BYTES_MAX} bytes of standard output")
             });
         }
-        let said = String::from_utf8_lossy(&self.stderr);
-        Some(match said.trim() {
+        let stderr = String::from_utf8_lossy(&self.stderr);
+        Some(match stderr.trim() {
             "" => self.status.to_string(),
             said => said.to_owned(),
         })
@@ -56,9 +56,8 @@ impl ChildProcess {
         command: &[OsString],
         environment: Vec<(&'static str, String)>,
     ) -> io::Result<Self> {
-        let (program, arguments) = command
-            .split_first()
-            .expect("the command line asks for a command");
+        let (program, arguments) =
+            command.split_first().expect("the command line asks for a command");
         let child = Command::new(program)
             .args(arguments)
             .envs(environment)
@@ -69,10 +68,7 @@ impl ChildProcess {
             .kill_on_drop(true)
             .spawn()?;
         let id = child.id().and_then(|id| i32::try_from(id).ok());
-        Ok(Self {
-            group: id.and_then(Pid::from_raw),
-            child,
-        })
+        Ok(Self { group: id.and_then(Pid::from_raw), child })
     }
 
     pub(super) fn group(&self) -> Option<Pid> {
@@ -82,7 +78,7 @@ impl ChildProcess {
     /// Gives it the payload and listens until it has ended.
     pub(super) async fn run(mut self, payload: Vec<u8>) -> io::Result<ProcessOutput> {
         let mut stdin = self.child.stdin.take();
-        let feed = async {
+        let write_stdin = async {
             if let Some(stdin) = &mut stdin {
                 // A command need not read what it is given.
                 let _ = stdin.write_all(&payload).await;
@@ -90,44 +86,45 @@ impl ChildProcess {
             drop(stdin.take());
         };
         let (stdout, stderr) = (self.child.stdout.take(), self.child.stderr.take());
-        let (mut result, mut is_cut, mut reason) = (Vec::new(), false, Vec::new());
-        let hear_result = drain(stdout, |bytes| {
-            let room = STDOUT_BYTES_MAX - result.len();
+        let (mut stdout_bytes, mut is_cut, mut stderr_tail) = (Vec::new(), false, Vec::new());
+        let read_stdout = drain(stdout, |bytes| {
+            let room = STDOUT_BYTES_MAX - stdout_bytes.len();
             is_cut |= bytes.len() > room;
-            result.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            stdout_bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
         });
-        let hear_reason = drain(stderr, |bytes| {
+        let read_stderr = drain(stderr, |bytes| {
             // For the terminal of the worker; if it cannot be written there, nothing can be done.
             let _ = io::stderr().write_all(bytes);
-            reason.extend_from_slice(bytes);
-            let surplus = reason.len().saturating_sub(STDERR_BYTES_KEPT);
-            reason.drain(..surplus);
+            stderr_tail.extend_from_slice(bytes);
+            let surplus = stderr_tail.len().saturating_sub(STDERR_BYTES_KEPT);
+            stderr_tail.drain(..surplus);
         });
-        let ((), (), (), status) = tokio::join!(feed, hear_result, hear_reason, self.child.wait());
+        let ((), (), (), status) =
+            tokio::join!(write_stdin, read_stdout, read_stderr, self.child.wait());
         Ok(ProcessOutput {
             status: status?,
-            stdout: result,
-            is_cut,
-            stderr: reason,
+            stdout: stdout_bytes,
+            is_truncated: is_cut,
+            stderr: stderr_tail,
         })
     }
 }
 
-async fn drain(from: Option<impl AsyncRead + Unpin>, mut hear: impl FnMut(&[u8])) {
+async fn drain(from: Option<impl AsyncRead + Unpin>, mut on_bytes: impl FnMut(&[u8])) {
     let Some(mut from) = from else {
         return;
     };
     let mut buffer = vec![0; 16 << 10];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        hear(&buffer[..read]);
+        on_bytes(&buffer[..read]);
     }
 }
 
 /// Ends a command and everything that it has started: politely first.
-pub(super) async fn end<T>(group: Option<Pid>, running: impl Future<Output = T>) -> T {
+pub(super) async fn terminate<T>(group: Option<Pid>, running: impl Future<Output = T>) -> T {
     let mut running = std::pin::pin!(running);
     signal(group, Signal::TERM);
-    match tokio::time::timeout(GRACE, &mut running).await {
+    match tokio::time::timeout(TERMINATION_GRACE, &mut running).await {
         Ok(ended) => ended,
         Err(_) => {
             signal(group, Signal::KILL);

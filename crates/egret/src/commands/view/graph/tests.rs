@@ -161,30 +161,17 @@ fn databases_are_apart() {
         public.t       table
           public.a     auto   5s        active  0ms"#]],
     );
-    check(
-        &[],
-        expect!["VIEW  MODE  SCHEDULE  STATE  LAG  WAITING  ALSO READS"],
-    );
+    check(&[], expect!["VIEW  MODE  SCHEDULE  STATE  LAG  WAITING  ALSO READS"]);
 }
 
 #[test]
 fn programs_are_told_nodes_and_edges() {
     let all = views(&DIAMOND);
-    let answer = serde_json::to_value(answer(&all)).expect("it is JSON");
+    let answer = serde_json::to_value(to_report(&all)).expect("it is JSON");
     let named = |node: &serde_json::Value| format!("{} {}", node["kind"], node["name"]);
-    let nodes: Vec<String> = answer["nodes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(named)
-        .collect();
+    let nodes: Vec<String> = answer["nodes"].as_array().unwrap().iter().map(named).collect();
     let read = |edge: &serde_json::Value| format!("{} -> {}", edge["from"], edge["to"]);
-    let edges: Vec<String> = answer["edges"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(read)
-        .collect();
+    let edges: Vec<String> = answer["edges"].as_array().unwrap().iter().map(read).collect();
     let first = serde_json::to_string_pretty(&answer["nodes"][0]).unwrap();
     let shown = [nodes.join("\n"), edges.join("\n"), first].join("\n\n");
     expect![[r#"

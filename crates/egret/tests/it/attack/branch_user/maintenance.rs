@@ -115,14 +115,8 @@ fn victim(place: &Place) -> PathBuf {
 
 /// Leaves in a data directory what a server never makes, as code of a superuser could.
 fn plant(data: &Path, victim: &Path) {
-    rustix::fs::mknodat(
-        CWD,
-        data.join("pipe"),
-        FileType::Fifo,
-        Mode::from_raw_mode(0o666),
-        0,
-    )
-    .unwrap();
+    rustix::fs::mknodat(CWD, data.join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o666), 0)
+        .unwrap();
     rustix::fs::mknodat(
         CWD,
         data.join("device"),
@@ -180,12 +174,7 @@ fn files_that_a_superuser_leaves_behind_lead_egret_nowhere() {
         if status["volume"]["driver"] == "copy" {
             assert!(!child.join("pipe").exists());
         } else {
-            assert!(
-                fs::metadata(child.join("pipe"))
-                    .unwrap()
-                    .file_type()
-                    .is_fifo()
-            );
+            assert!(fs::metadata(child.join("pipe")).unwrap().file_type().is_fifo());
         }
         // Links are refused by name where they would be copied, and not followed where they are
         // removed.

@@ -8,10 +8,8 @@ use super::{ask, assert_refused, hostile};
 use crate::place::{Place, Server};
 
 /// Without root a branch has no root file system of its own: what is outside is there and closed.
-const OUTSIDE: [(&str, &str); 2] = [
-    ("58P01", "No such file or directory"),
-    ("42501", "Permission denied"),
-];
+const OUTSIDE: [(&str, &str); 2] =
+    [("58P01", "No such file or directory"), ("42501", "Permission denied")];
 
 fn assert_outside(url: &str, sql: &str) {
     let is_root = rustix::process::geteuid().is_root();
@@ -32,16 +30,12 @@ fn a_superuser_of_a_branch_reads_no_file_and_runs_no_program() {
     ask(&url, "CREATE TABLE lines (line text)").unwrap();
     let data = place.data_dir();
     let neighbour = place.json(&["branch", "create", "neighbour"]);
-    let id = neighbour["branch"]["id"]
-        .as_str()
-        .or(neighbour["id"].as_str());
+    let id = neighbour["branch"]["id"].as_str().or(neighbour["id"].as_str());
     let neighbour = id.expect("an id").replace('-', "");
     for file in [
         data.join("volume/source/PG_VERSION"),
         data.join("volume/source/global/pg_control"),
-        data.join("volume/branches")
-            .join(&neighbour)
-            .join("PG_VERSION"),
+        data.join("volume/branches").join(&neighbour).join("PG_VERSION"),
         data.join("state.db"),
         data.join("admin.token"),
         data.join("superuser.password"),
@@ -60,20 +54,12 @@ fn a_superuser_of_a_branch_reads_no_file_and_runs_no_program() {
         let list = format!("SELECT pg_ls_dir('{directory}')");
         assert_refused(&url, &list, "42501", "Permission denied");
     }
-    for copy in [
-        "COPY lines TO PROGRAM 'id'",
-        "COPY lines FROM PROGRAM '/bin/sh -c id'",
-    ] {
+    for copy in ["COPY lines TO PROGRAM 'id'", "COPY lines FROM PROGRAM '/bin/sh -c id'"] {
         assert_refused(&url, copy, "53200", "could not execute command");
     }
     for location in ["/tmp".to_owned(), data.join("volume").display().to_string()] {
         let create = format!("CREATE TABLESPACE t LOCATION '{location}'");
-        assert_refused(
-            &url,
-            &create,
-            "42501",
-            "could not set permissions on directory",
-        );
+        assert_refused(&url, &create, "42501", "could not set permissions on directory");
     }
     server.stop(Signal::TERM);
 }
@@ -87,10 +73,7 @@ fn a_superuser_of_a_branch_loads_and_fills_nothing() {
         format!("SELECT lo_from_bytea(4242, pg_read_binary_file('{libraries}/plpgsql.so'))");
     ask(&url, &import).unwrap();
     let setting = |name: &str| ask(&url, &format!("SHOW {name}")).unwrap();
-    let (own, sockets) = (
-        setting("data_directory"),
-        setting("unix_socket_directories"),
-    );
+    let (own, sockets) = (setting("data_directory"), setting("unix_socket_directories"));
     for directory in [&own, &sockets] {
         ask(&url, &format!("SELECT lo_export(4242, '{directory}/x.so')")).unwrap();
         // The SQLSTATE is that of whichever system call failed last.
@@ -100,13 +83,10 @@ fn a_superuser_of_a_branch_loads_and_fills_nothing() {
     for directory in ["/tmp", "/dev/shm", "", &libraries] {
         let export = format!("SELECT lo_export(4242, '{directory}/x.so')");
         let error = ask(&url, &export).unwrap_err();
-        let is_expected = [
-            "Read-only file system",
-            "No such file or directory",
-            "Permission denied",
-        ]
-        .iter()
-        .any(|words| error.contains(words));
+        let is_expected =
+            ["Read-only file system", "No such file or directory", "Permission denied"]
+                .iter()
+                .any(|words| error.contains(words));
         assert!(is_expected, "{export}: {error}");
     }
     let fill = format!(
@@ -140,18 +120,10 @@ fn a_superuser_of_a_branch_connects_to_nothing_and_ends_no_process_of_others() {
         let connect = format!("SELECT dblink_connect('{dsn}')");
         assert_refused(&url, &connect, "08001", "could not establish connection");
         let subscribe = format!("CREATE SUBSCRIPTION s CONNECTION '{dsn}' PUBLICATION p");
-        assert_refused(
-            &url,
-            &subscribe,
-            "08006",
-            "could not connect to the publisher",
-        );
+        assert_refused(&url, &subscribe, "08006", "could not connect to the publisher");
     }
     let sessions = place
-        .psql(
-            &place.source("postgres"),
-            "SELECT string_agg(pid::text, ' ') FROM pg_stat_activity",
-        )
+        .psql(&place.source("postgres"), "SELECT string_agg(pid::text, ' ') FROM pg_stat_activity")
         .unwrap();
     let others = sessions.split(' ').map(str::to_owned);
     for pid in others.chain([server.pid().to_string(), "1".to_owned()]) {
@@ -164,14 +136,7 @@ fn a_superuser_of_a_branch_connects_to_nothing_and_ends_no_process_of_others() {
     let all =
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()";
     ask(&url, all).unwrap();
-    place.json(&[
-        "branch",
-        "query",
-        "admin",
-        "SELECT 1",
-        "--database",
-        "postgres",
-    ]);
+    place.json(&["branch", "query", "admin", "SELECT 1", "--database", "postgres"]);
     place.psql(&place.source("postgres"), "SELECT 1").unwrap();
     server.stop(Signal::TERM);
 }

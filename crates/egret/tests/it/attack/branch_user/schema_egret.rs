@@ -41,9 +41,7 @@ impl Tenant<'_> {
 
 /// Egret with documents of two tenants, a webhook of each, rows of an outbox, and a failed view.
 fn fill(place: &Place) {
-    let made = place.json(&[
-        "token", "create", "other", "--tenant", "other", "--scope", "admin",
-    ]);
+    let made = place.json(&["token", "create", "other", "--tenant", "other", "--scope", "admin"]);
     let other = made["token"].as_str().unwrap().to_owned();
     let tenants = [place.admin_token(), other].map(|token| Tenant { place, token });
     let collection = json!({"collections": [{"collection": "notes", "identity": ["/n"], "history": {"versions": 3},
@@ -88,20 +86,12 @@ fn a_branch_holds_nothing_that_schema_egret_keeps_for_others() {
     assert!(ask(&source, EVERYTHING).unwrap().contains(SECRET));
 
     place.json(&["branch", "create", "plain"]);
-    for url in [
-        place.connection_string("plain", "postgres"),
-        hostile(&place, "admin"),
-    ] {
+    for url in [place.connection_string("plain", "postgres"), hostile(&place, "admin")] {
         assert_eq!(ask(&url, NOTES).unwrap(), "40");
         let everything = ask(&url, EVERYTHING).unwrap();
         assert!(everything.contains("ours"), "{everything}");
         assert!(!everything.contains(SECRET), "{everything}");
-        for table in [
-            "outbox",
-            "outbox_rejected",
-            "document_subscription",
-            "document_request",
-        ] {
+        for table in ["outbox", "outbox_rejected", "document_subscription", "document_request"] {
             let rows = ask(&url, &format!("SELECT count(*) FROM egret.{table}"));
             assert_eq!(rows.unwrap(), "0", "{table}");
         }

@@ -5,16 +5,9 @@ use super::*;
 #[test]
 fn what_was_written_is_read() {
     for (state, partition, from) in [(0, 0, 0), (6, 3, 17), (1, 4_095, u64::MAX)] {
-        let cursor = Cursor {
-            state,
-            partition,
-            from,
-        };
-        let read = Cursor::read(&cursor.write(), &TaskState::ALL).unwrap();
-        assert_eq!(
-            (read.state, read.partition, read.from),
-            (state, partition, from)
-        );
+        let cursor = Cursor { state, partition, from };
+        let read = Cursor::parse(&cursor.to_text(), &TaskState::ALL).unwrap();
+        assert_eq!((read.state, read.partition, read.from), (state, partition, from));
     }
 }
 
@@ -33,7 +26,7 @@ fn what_is_none_is_refused() {
         "0-0-1-1",
     ];
     for text in texts {
-        let read = Cursor::read(text, &TaskState::ALL);
+        let read = Cursor::parse(text, &TaskState::ALL);
         assert!(matches!(read, Err(QueueError::Invalid { .. })), "{text}");
     }
 }

@@ -6,14 +6,14 @@ use super::*;
 /// left alone for as long as any test takes.
 fn with_held_role() -> HoldTable {
     let mut holds = HoldTable::new("shop");
-    for number in 0..=MISSING_HELD_MAX {
+    for number in 0..=MISSING_QUEUES_HELD_MAX {
         let row = OutboxRow {
             queue: format!("new-{number}"),
             enqueued_by: "greedy".to_owned(),
             ..OutboxRow::default()
         };
         let verdict = holds.hold(&row, Presence::Missing, &QueueError::Stopping);
-        assert_eq!(verdict, RowDecision::Waits);
+        assert_eq!(verdict, RowDecision::Waiting);
     }
     let role = holds.by_role.get_mut("greedy").unwrap();
     role.until += Duration::from_secs(3_600);
@@ -27,21 +27,21 @@ fn existing() -> Vec<String> {
 #[test]
 fn of_a_role_that_is_held_only_queues_that_exist_are_looked_at() {
     let mut holds = with_held_role();
-    let held = holds.held(1_000, 1, existing);
+    let held = holds.held_rows(1_000, 1, existing);
     assert_eq!((held.roles.len(), &*held.roles[0]), (1, "greedy"));
     assert_eq!(held.existing, ["mail"]);
     // Those of the role that do not exist are not looked at either when the pause of each is over.
     for hold in holds.by_queue.values_mut() {
         hold.pause.until = Instant::now();
     }
-    let held = holds.held(1_000, 1, existing);
+    let held = holds.held_rows(1_000, 1, existing);
     assert!(held.queues.is_empty());
     // That nothing else has rows says nothing of them.
-    holds.keep(&held);
-    assert_eq!(holds.len(), MISSING_HELD_MAX);
+    holds.retain_held(&held);
+    assert_eq!(holds.len(), MISSING_QUEUES_HELD_MAX);
     assert!(holds.waiting_role().is_some());
     // Nor is anything of them to be tried before the role is.
-    assert_eq!(holds.next_trial(), Some(holds.by_role["greedy"].until));
+    assert_eq!(holds.next_retry_at(), Some(holds.by_role["greedy"].until));
 }
 
 #[test]
@@ -49,12 +49,10 @@ fn a_role_that_is_tried_again_and_has_no_rows_is_forgotten_with_its_queues() {
     let mut holds = with_held_role();
     let now = Instant::now();
     let pauses = holds.by_queue.values_mut().map(|hold| &mut hold.pause);
-    pauses
-        .chain(holds.by_role.values_mut())
-        .for_each(|pause| pause.until = now);
-    let held = holds.held(1_000, 1, existing);
+    pauses.chain(holds.by_role.values_mut()).for_each(|pause| pause.until = now);
+    let held = holds.held_rows(1_000, 1, existing);
     assert!(held.roles.is_empty() && held.existing.is_empty());
-    holds.keep(&held);
+    holds.retain_held(&held);
     assert_eq!(holds.len(), 0);
     assert_eq!(holds.waiting_role(), None);
 }
@@ -68,11 +66,8 @@ fn each_role_is_looked_at_for_all_queues_that_exist_and_a_batch_of_others() {
         role_queues_max,
         ..HeldRows::default()
     };
-    assert_eq!(holds.held(1_000, 5, existing), expected(1_005, &[]));
-    let row = OutboxRow {
-        queue: "new".to_owned(),
-        ..OutboxRow::default()
-    };
+    assert_eq!(holds.held_rows(1_000, 5, existing), expected(1_005, &[]));
+    let row = OutboxRow { queue: "new".to_owned(), ..OutboxRow::default() };
     holds.hold(&row, Presence::Missing, &QueueError::Stopping);
-    assert_eq!(holds.held(1_000, 5, existing), expected(1_006, &["new"]));
+    assert_eq!(holds.held_rows(1_000, 5, existing), expected(1_006, &["new"]));
 }

@@ -37,7 +37,7 @@ fn losses(durability: Durability, is_asked: bool) -> usize {
         // Dropping it first would sync what is not durable.
         disk.lose_power(&mut SplitMix64::new(*seed));
         drop(driven);
-        open().state().queue_with(1).is_none()
+        open().state().queue_by_id(1).is_none()
     };
     (0..50).filter(lost).count()
 }
@@ -63,23 +63,23 @@ impl Counter {
 }
 
 impl ProduceSink for Counter {
-    fn outcomes(&self, outcomes: &[(u64, Result<EnqueueReceipt, QueueError>)]) {
+    fn deliver_receipts(&self, outcomes: &[(u64, Result<EnqueueReceipt, QueueError>)]) {
         assert!(outcomes.iter().all(|(_, outcome)| outcome.is_ok()));
     }
 }
 
 impl ReportSink for Counter {
-    fn reported(&self, _: &[(u64, Result<(), QueueError>)]) {}
+    fn deliver_outcomes(&self, _: &[(u64, Result<(), QueueError>)]) {}
 }
 
 impl WorkSink for Counter {
-    fn assigned(&self, tasks: &mut dyn Iterator<Item = TaskAssignment<'_>>) {
+    fn deliver_tasks(&self, tasks: &mut dyn Iterator<Item = TaskAssignment<'_>>) {
         self.0.fetch_add(tasks.count(), Ordering::Relaxed);
     }
 
-    fn lost(&self, _: TaskId, _: Lease, _: AttemptEnd) {}
+    fn notify_lost_lease(&self, _: TaskId, _: Lease, _: AttemptEnd) {}
 
-    fn ended(&self, _: QueueError) {}
+    fn notify_end(&self, _: QueueError) {}
 }
 
 const OLD: u32 = 1;
@@ -112,14 +112,10 @@ fn with_old_tasks() -> (SimulatedDisk, DrivenPartition) {
 }
 
 fn enqueue(driven: &mut DrivenPartition, queue: u32, count: usize) {
-    let task = Enqueue {
-        queue,
-        content: &[0; 8 << 10],
-        ..Enqueue::default()
-    };
+    let task = Enqueue { queue, content: &[0; 8 << 10], ..Enqueue::default() };
     let tasks = vec![(0, task); count];
     driven.enqueue(&tasks, Arc::new(Counter::default()));
-    driven.turn().unwrap();
+    driven.run_turn().unwrap();
 }
 
 #[test]
@@ -127,15 +123,15 @@ fn a_worker_whose_tasks_are_on_disk_does_not_hold_up_another() {
     let (_, mut driven) = with_old_tasks();
     enqueue(&mut driven, NEW, 2);
     let (old, new) = (Arc::new(Counter::default()), Arc::new(Counter::default()));
-    let slow = driven.attach(OLD, 60_000, old.clone());
-    let quick = driven.attach(NEW, 60_000, new.clone());
+    let slow = driven.new_worker(OLD, 60_000, old.clone());
+    let quick = driven.new_worker(NEW, 60_000, new.clone());
     driven.add_credits(&slow, 500);
     driven.add_credits(&quick, 2);
     let fetched = |driven: &DrivenPartition| driven.partition.reader.fetched_bytes();
     let mut turns = 0;
     loop {
         let (had, before) = (old.count(), fetched(&driven));
-        driven.turn().unwrap();
+        driven.run_turn().unwrap();
         turns += 1;
         assert_eq!(new.count(), 2);
         assert!(old.count() > had);
@@ -155,15 +151,13 @@ fn a_worker_whose_tasks_are_on_disk_does_not_hold_up_another() {
 fn many_workers_whose_tasks_are_on_disk_share_what_a_turn_fetches() {
     let (_, mut driven) = with_old_tasks();
     let old = Arc::new(Counter::default());
-    let workers: Vec<_> = (0..50)
-        .map(|_| driven.attach(OLD, 60_000, old.clone()))
-        .collect();
+    let workers: Vec<_> = (0..50).map(|_| driven.new_worker(OLD, 60_000, old.clone())).collect();
     for worker in &workers {
         driven.add_credits(worker, 10);
     }
     loop {
         let (had, before) = (old.count(), driven.partition.reader.fetched_bytes());
-        driven.turn().unwrap();
+        driven.run_turn().unwrap();
         assert!(old.count() > had);
         let cost = driven.partition.reader.fetched_bytes() - before;
         assert!(cost < 4 << 20, "{cost} bytes were fetched in a turn");
@@ -178,29 +172,29 @@ fn many_workers_whose_tasks_are_on_disk_share_what_a_turn_fetches() {
 fn a_worker_that_has_no_room_any_more_gets_nothing_after_it_was_told() {
     let (_, mut driven) = with_old_tasks();
     let got = Arc::new(Counter::default());
-    let worker = driven.attach(OLD, 60_000, got.clone());
+    let worker = driven.new_worker(OLD, 60_000, got.clone());
     driven.add_credits(&worker, 500);
-    driven.turn().unwrap();
+    driven.run_turn().unwrap();
     assert!(driven.partition.dispatcher.has_more());
     let told = Arc::new(AtomicUsize::new(0));
     let heard = told.clone();
     let answer = Box::new(move |_| heard.store(1, Ordering::Relaxed));
     worker.0.drain();
     driven.push(Submission::Drain(worker.0.clone(), answer));
-    driven.turn().unwrap();
+    driven.run_turn().unwrap();
     assert_eq!(told.load(Ordering::Relaxed), 1);
     let had = got.count();
     assert!((1..500).contains(&had), "{had}");
     for _ in 0..10 {
-        driven.turn().unwrap();
+        driven.run_turn().unwrap();
     }
     assert_eq!(got.count(), had);
     // What was taken back is for another one.
     let rest = Arc::new(Counter::default());
-    let other = driven.attach(OLD, 60_000, rest.clone());
+    let other = driven.new_worker(OLD, 60_000, rest.clone());
     driven.add_credits(&other, 500);
     while {
-        driven.turn().unwrap();
+        driven.run_turn().unwrap();
         driven.partition.dispatcher.has_more()
     } {}
     assert_eq!(rest.count(), 500 - had);
@@ -210,17 +204,17 @@ fn a_worker_that_has_no_room_any_more_gets_nothing_after_it_was_told() {
 fn what_cannot_be_read_for_want_of_files_is_pushed_when_it_can_be() {
     let (disk, mut driven) = with_old_tasks();
     let got = Arc::new(Counter::default());
-    let worker = driven.attach(OLD, 60_000, got.clone());
+    let worker = driven.new_worker(OLD, 60_000, got.clone());
     disk.limit_open_files(0);
     driven.add_credits(&worker, 400);
     for _ in 0..10 {
-        driven.turn().unwrap();
+        driven.run_turn().unwrap();
     }
     let had = got.count();
     assert!(had < 400, "{had}");
     disk.limit_open_files(usize::MAX);
     while {
-        driven.turn().unwrap();
+        driven.run_turn().unwrap();
         driven.partition.dispatcher.has_more()
     } {}
     assert_eq!(got.count(), 400);

@@ -7,17 +7,14 @@ const HOURLY: &str = "0 * * * *";
 /// A tenant that may have so many tasks, and has them; their numbers begin with one.
 fn full(tasks: u64) -> Rig {
     let mut rig = Rig::new();
-    rig.room.share = TenantShare::new(Limit::new("all", 100), Limit::new("one", tasks));
+    rig.budget.share = TenantShare::new(Limit::new("all", 100), Limit::new("one", tasks));
     (0..tasks).for_each(|_| enqueue(&mut rig, QUEUE));
     rig.turn(NOW_MS);
     rig
 }
 
 fn enqueue(rig: &mut Rig, queue: u32) {
-    let task = Enqueue {
-        queue,
-        ..Enqueue::default()
-    };
+    let task = Enqueue { queue, ..Enqueue::default() };
     rig.state.enqueue(0, &task).unwrap();
 }
 
@@ -42,12 +39,9 @@ fn no_more_than_a_thousand_ticks_are_made_up_for_piece_by_piece() {
             made += rig.turn(now_ms).0;
             rig.next_ms("a") > now_ms
         });
-        assert!(
-            has_caught_up,
-            "{made} tasks, with room for {room} at a time"
-        );
+        assert!(has_caught_up, "{made} tasks, with room for {room} at a time");
         assert_eq!(made, MISSED_MAX as usize);
-        assert!(rig.ticks.backlogs.is_empty());
+        assert!(rig.schedule_runner.backlogs.is_empty());
     }
 }
 
@@ -71,12 +65,7 @@ fn a_tick_that_waits_goes_before_those_that_come_later() {
 #[test]
 fn what_is_made_up_for_leaves_room_for_other_schedules_that_wait() {
     let mut rig = full(2);
-    rig.put(
-        "often",
-        "* * * * * *",
-        MissedTickPolicy::All,
-        NOW_MS + 1_000,
-    );
+    rig.put("often", "* * * * * *", MissedTickPolicy::All, NOW_MS + 1_000);
     rig.put("hourly", HOURLY, MissedTickPolicy::Skip, NOW_MS + 2_000);
     assert_eq!(rig.turn(NOW_MS + 1_000).0, 0);
     assert_eq!(rig.turn(NOW_MS + 2_000).0, 0);
@@ -92,8 +81,8 @@ fn a_task_that_counts_for_two_is_not_passed_over_by_those_of_its_tenant() {
     let mut rig = full(3);
     put_large(&mut rig, NOW_MS + 1_000);
     rig.put("small", HOURLY, MissedTickPolicy::Skip, NOW_MS + 2_000);
-    let hourly = described(HOURLY, MissedTickPolicy::Skip);
-    rig.put_of("other", OTHER_QUEUE, "small", &hourly, NOW_MS + 2_000);
+    let hourly = encode_description(HOURLY, MissedTickPolicy::Skip);
+    rig.put_for_tenant("other", OTHER_QUEUE, "small", &hourly, NOW_MS + 2_000);
     assert_eq!(rig.turn(NOW_MS + 1_000).0, 0);
     // There is room for the small one, which waits behind the large one; the other tenant's does
     // not.
@@ -114,11 +103,11 @@ fn a_task_that_counts_for_two_holds_up_no_other_tenant_where_there_is_room_for_o
     rig.state.delete(1).unwrap();
     enqueue(&mut rig, OTHER_QUEUE);
     // Three of the four tasks that may be.
-    rig.room.share = TenantShare::new(Limit::new("all", 4), Limit::new("one", 3));
-    rig.room.tasks = 1;
+    rig.budget.share = TenantShare::new(Limit::new("all", 4), Limit::new("one", 3));
+    rig.budget.tasks = 1;
     put_large(&mut rig, NOW_MS + 1_000);
-    let hourly = described(HOURLY, MissedTickPolicy::Skip);
-    rig.put_of("other", OTHER_QUEUE, "small", &hourly, NOW_MS + 2_000);
+    let hourly = encode_description(HOURLY, MissedTickPolicy::Skip);
+    rig.put_for_tenant("other", OTHER_QUEUE, "small", &hourly, NOW_MS + 2_000);
     assert_eq!(rig.turn(NOW_MS + 2_000).0, 1);
     assert_eq!(rig.next_ms("large"), NOW_MS + 1_000);
 }

@@ -2,7 +2,7 @@
 
 use egret_metrics_model::{TimeMs, TimeSpan};
 
-use super::{SeriesChunks, between, histogram_bytes};
+use super::{SeriesChunks, histogram_bytes, slice_between};
 use crate::core::chunk::Chunk;
 
 /// What a series takes in some span of time. A chunk that may reach into the span counts as a
@@ -30,60 +30,52 @@ impl SeriesChunks {
     /// Whether there are samples from `start` to `end`, both included.
     pub(crate) fn has_samples(&self, start: TimeMs, end: TimeMs) -> bool {
         let is_within = |time_ms: TimeMs| (start..=end).contains(&time_ms);
-        let rare = self.rare();
-        let chunks = self.chunks.iter().chain(&rare.late_chunks);
-        let late = rare.late.iter().map(|(time_ms, _)| *time_ms);
-        let histograms = rare.histograms.iter().map(|(time_ms, _)| *time_ms);
-        let mut known = chunks.map(Chunk::first_ms).chain(late).chain(histograms);
-        if known.any(is_within) {
+        let out_of_order = self.out_of_order();
+        let chunks = self.chunks.iter().chain(&out_of_order.late_chunks);
+        let late = out_of_order.late_samples.iter().map(|(time_ms, _)| *time_ms);
+        let histograms = out_of_order.histograms.iter().map(|(time_ms, _)| *time_ms);
+        let mut known_times = chunks.map(Chunk::first_ms).chain(late).chain(histograms);
+        if known_times.any(is_within) {
             return true;
         }
         // None begins in the span: the one that begins before may reach into it, and those that
         // came late.
-        let before = self
-            .chunks
-            .partition_point(|chunk| chunk.first_ms() < start);
-        let last_before = before.checked_sub(1).map(|at| &self.chunks[at]);
-        let late = rare
-            .late_chunks
-            .iter()
-            .filter(|chunk| chunk.first_ms() < start);
-        let mut reaching = last_before.into_iter().chain(late);
-        reaching.any(|chunk| chunk.samples().any(|(time_ms, _)| is_within(time_ms)))
+        let chunks_before = self.chunks.partition_point(|chunk| chunk.first_ms() < start);
+        let last_chunk_before = chunks_before.checked_sub(1).map(|at| &self.chunks[at]);
+        let late = out_of_order.late_chunks.iter().filter(|chunk| chunk.first_ms() < start);
+        let mut overlapping_chunks = last_chunk_before.into_iter().chain(late);
+        overlapping_chunks.any(|chunk| chunk.samples().any(|(time_ms, _)| is_within(time_ms)))
     }
 
     /// What it takes from first to last time.
     pub fn figures(&self, span: TimeSpan) -> HeadFigures {
         let TimeSpan { start, end } = span;
-        let rare = self.rare();
+        let out_of_order = self.out_of_order();
         let mut figures = HeadFigures {
             span: self.span(),
-            chunks: (self.chunks.len() + rare.late_chunks.len()) as u64,
+            chunks: (self.chunks.len() + out_of_order.late_chunks.len()) as u64,
             ..HeadFigures::default()
         };
-        for (at, chunk) in self.chunks.iter().enumerate() {
-            let next = self.chunks.get(at + 1);
-            let ends_before = next.is_some_and(|next| next.first_ms() <= start);
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            let next_chunk = self.chunks.get(index + 1);
+            let ends_before = next_chunk.is_some_and(|next| next.first_ms() <= start);
             if chunk.first_ms() <= end && !ends_before {
-                let flushed = if at == 0 { self.flushed } else { 0 };
+                let flushed = if index == 0 { self.flushed_samples } else { 0 };
                 figures.add(chunk.len() - flushed, chunk.size_bytes());
             }
         }
-        for chunk in &rare.late_chunks {
+        for chunk in &out_of_order.late_chunks {
             if chunk.first_ms() <= end {
                 figures.add(chunk.len(), chunk.size_bytes());
             }
         }
-        for sample in between(&rare.late, start, end) {
+        for sample in slice_between(&out_of_order.late_samples, start, end) {
             figures.add(1, size_of_val(sample));
         }
-        for (_, histogram) in between(&rare.histograms, start, end) {
+        for (_, histogram) in slice_between(&out_of_order.histograms, start, end) {
             figures.add(1, histogram_bytes(histogram));
         }
-        if figures
-            .span
-            .is_none_or(|own| own.start > end || own.end < start)
-        {
+        if figures.span.is_none_or(|own| own.start > end || own.end < start) {
             (figures.samples, figures.bytes) = (0, 0);
         }
         figures

@@ -22,9 +22,7 @@ fn show(group: &GroupSpec) -> String {
             RuleKind::Recording { labels } => format!("{labels:?}"),
             RuleKind::Alerting(alert) => {
                 let texts = |texts: &[(Box<str>, TemplateText)]| {
-                    let pairs = texts
-                        .iter()
-                        .map(|(name, text)| format!("{name}={}", text.source));
+                    let pairs = texts.iter().map(|(name, text)| format!("{name}={}", text.source));
                     pairs.collect::<Vec<_>>().join(", ")
                 };
                 format!(

@@ -23,11 +23,8 @@ fn status() -> RulesStatus {
     let groups = parse("f", FILE)
         .expect("a good file")
         .into_iter()
-        .map(|spec| RuleGroup::new(spec, 60_000, GroupStart::Anew).status());
-    RulesStatus {
-        groups: groups.collect(),
-        group_next_token: None,
-    }
+        .map(|spec| RuleGroup::new(spec, 60_000, GroupStart::Fresh).status());
+    RulesStatus { groups: groups.collect(), group_next_token: None }
 }
 
 /// The names of what is selected, and where to go on.
@@ -64,10 +61,7 @@ fn rules_are_selected() {
     let files = vec!["g".to_owned()];
     assert_eq!(names(RuleFilter { files, ..all() }), "");
     let named = vec!["one".to_owned(), "Four".to_owned()];
-    let named = RuleFilter {
-        names: named,
-        ..all()
-    };
+    let named = RuleFilter { names: named, ..all() };
     assert_eq!(names(named), "a(one) c(Four)");
     let selectors = vec![parse_selector("{team=~\"x|z\"}").expect("a selector")];
     assert_eq!(names(RuleFilter { selectors, ..all() }), "a(one)");
@@ -75,11 +69,8 @@ fn rules_are_selected() {
 
 #[test]
 fn groups_come_page_by_page() {
-    let mut filter = RuleFilter {
-        kind: Some(RuleType::Alert),
-        groups_max: Some(1),
-        ..RuleFilter::default()
-    };
+    let mut filter =
+        RuleFilter { kind: Some(RuleType::Alert), groups_max: Some(1), ..RuleFilter::default() };
     let (first, next) = select(&filter).expect("the first page");
     assert_eq!(first, "a(Two)");
     filter.next = next;
@@ -92,19 +83,10 @@ fn groups_come_page_by_page() {
 
 #[test]
 fn alerts_may_be_left_out() {
-    let filter = RuleFilter {
-        excludes_alerts: true,
-        ..RuleFilter::default()
-    };
+    let filter = RuleFilter { excludes_alerts: true, ..RuleFilter::default() };
     let selected = status().select(&filter).expect("all of them");
     let json = serde_json::to_value(&selected).expect("JSON");
-    assert_eq!(
-        json["groups"][0]["rules"][1]["alerts"],
-        serde_json::Value::Null
-    );
+    assert_eq!(json["groups"][0]["rules"][1]["alerts"], serde_json::Value::Null);
     let json = serde_json::to_value(status()).expect("JSON");
-    assert_eq!(
-        json["groups"][0]["rules"][1]["alerts"],
-        serde_json::json!([])
-    );
+    assert_eq!(json["groups"][0]["rules"][1]["alerts"], serde_json::json!([]));
 }

@@ -7,7 +7,7 @@ mod world;
 use egret_metrics_model::is_stale;
 use expect_test::{Expect, expect};
 
-use self::world::{GroupFixture, InjectedFailures, external_labels, read, telling};
+use self::world::{GroupFixture, InjectedFailures, external_labels, notify_options, parse_group};
 use super::super::{NotificationLog, alertmanager_body, task_body, webhook_body};
 use super::*;
 
@@ -145,12 +145,8 @@ fn a_restart_while_pending_goes_on_with_the_time_that_is_left() {
 /// Series of the name `ALERTS_FOR_STATE` may come from any client that may write samples.
 #[test]
 fn a_written_time_that_is_to_come_or_out_of_range_holds_no_alert_back() {
-    let series = [
-        ("__name__", "ALERTS_FOR_STATE"),
-        ("alertname", "Down"),
-        ("i", "a"),
-        ("severity", "page"),
-    ];
+    let series =
+        [("__name__", "ALERTS_FOR_STATE"), ("alertname", "Down"), ("i", "a"), ("severity", "page")];
     // The second is after the sample that says it, and before the evaluation that reads it.
     for since in [1e12, 30.0, f64::MAX, f64::MIN] {
         let mut world = GroupFixture::new(&DOWN.replace("for: 2m", "for: 20m"));
@@ -209,16 +205,11 @@ fn errors_are_said_and_nothing_ends_by_them() {
     world.set(&UP, 1.0);
     world.set(&[("__name__", "up"), ("i", "b")], 1.0);
     let after = world.show();
-    let errors = world
-        .group
-        .status()
-        .rules
-        .into_iter()
-        .map(|rule| match rule {
-            RuleStatus::Recording { last_error, .. } | RuleStatus::Alerting { last_error, .. } => {
-                last_error + "\n"
-            }
-        });
+    let errors = world.group.status().rules.into_iter().map(|rule| match rule {
+        RuleStatus::Recording { last_error, .. } | RuleStatus::Alerting { last_error, .. } => {
+            last_error + "\n"
+        }
+    });
     expect![[r#"
         0m Ok Ok firing(1) | ALERTS{alertname="A", alertstate="firing", i="a"} 1 | ALERTS_FOR_STATE{alertname="A", i="a"} 0 | job:twice{i="same"} 1 | job:up{i="a"} 1 ! firing a 0..4
         1m Err Err inactive(0) | ALERTS{alertname="A", alertstate="firing", i="a"} 1 | ALERTS_FOR_STATE{alertname="A", i="a"} 0 | job:twice{i="same"} 1 | job:up{i="a"} 1
@@ -233,15 +224,12 @@ fn what_is_not_told_or_written_is_due_again() {
     let text = DOWN.replace("for: 2m, ", "");
     let mut world = GroupFixture::new(&text);
     world.set(&UP, 0.0);
-    world.fails = InjectedFailures {
-        append: true,
-        tell: true,
-    };
+    world.failures = InjectedFailures { append: true, notify: true };
     let first = world.show();
     let status = serde_json::to_value(world.group.status()).expect("JSON");
     assert_eq!(status["rules"][0]["health"], "err");
     assert_eq!(status["rules"][0]["lastError"], "disk full");
-    world.fails = InjectedFailures::default();
+    world.failures = InjectedFailures::default();
     world.now += 1_000;
     let second = world.show();
     world.now += 1_000;
@@ -261,16 +249,16 @@ fn a_reload_goes_on_where_it_was() {
     let mut out = world.show();
     world.now += MINUTE;
     let changed = "groups: [{name: g, rules: [{alert: Down, expr: 'up < 1', for: 1h}, {record: 'job:b', expr: up * 2}]}]";
-    let mut group = RuleGroup::new(read(changed), MINUTE, GroupStart::Anew);
+    let mut group = RuleGroup::new(parse_group(changed), MINUTE, GroupStart::Fresh);
     std::mem::swap(&mut group, &mut world.group);
     let labels = external_labels();
-    let notices = world.group.adopt(group, world.now, telling(&labels));
+    let notices = world.group.adopt(group, world.now, notify_options(&labels));
     assert_eq!(notices, [], "the alert is still that of a rule");
     world.set(&UP, 0.0);
     out += &world.show();
-    let group = RuleGroup::new(read(text), MINUTE, GroupStart::Anew);
+    let group = RuleGroup::new(parse_group(text), MINUTE, GroupStart::Fresh);
     let retired = std::mem::replace(&mut world.group, group);
-    let retired = retired.retire(world.now + 1, telling(&labels));
+    let retired = retired.retire(world.now + 1, notify_options(&labels));
     let ended = retired.samples.iter().map(|sample| {
         assert!(is_stale(sample.value));
         format!("{} ends at {}\n", sample.labels, sample.time_ms)
@@ -291,19 +279,19 @@ fn alerts_end_with_their_rule() {
     let mut world = GroupFixture::new(text);
     let labels = external_labels();
     world.set(&UP, 0.0);
-    world.pass();
-    let before = world.told.clone();
+    world.evaluate();
+    let before = world.notified_keys.clone();
     world.now += MINUTE;
     let changed = "groups: [{name: g, rules: [{alert: Low, expr: 'up < 1'}]}]";
-    let group = RuleGroup::new(read(changed), MINUTE, GroupStart::Anew);
+    let group = RuleGroup::new(parse_group(changed), MINUTE, GroupStart::Fresh);
     let old = std::mem::replace(&mut world.group, group);
-    let mut ended = world.group.adopt(old, world.now, telling(&labels));
+    let mut ended = world.group.adopt(old, world.now, notify_options(&labels));
     // The one that stays is not told again, until it goes too.
-    assert_eq!(world.pass(), []);
-    let group = RuleGroup::new(read(text), MINUTE, GroupStart::Anew);
+    assert_eq!(world.evaluate(), []);
+    let group = RuleGroup::new(parse_group(text), MINUTE, GroupStart::Fresh);
     let old = std::mem::replace(&mut world.group, group);
-    ended.extend(old.retire(world.now + 1, telling(&labels)).notices);
-    let said: Vec<_> = ended
+    ended.extend(old.retire(world.now + 1, notify_options(&labels)).notices);
+    let summaries: Vec<_> = ended
         .iter()
         .map(|notice| {
             let name = notice.labels.get("alertname");
@@ -311,10 +299,10 @@ fn alerts_end_with_their_rule() {
         })
         .collect();
     let expected = [("Down", true, 0, MINUTE), ("Low", true, 0, MINUTE + 1)];
-    assert_eq!(said, expected);
+    assert_eq!(summaries, expected);
     for notice in &ended {
-        let occasion = world.ledger.occasion(notice).expect("it is news");
-        let key = occasion.key.replace("resolved", "firing");
+        let notification_key = world.notification_log.due_key(notice).expect("it is news");
+        let key = notification_key.key.replace("resolved", "firing");
         assert!(before.contains_key(&key), "{key} of {before:?}");
     }
 }
@@ -323,22 +311,19 @@ const FULL: &str = "groups: [{name: g, interval: 30s, rules: [{record: 'job:up',
     {alert: Down, expr: 'up == 0', for: 0s, labels: {severity: page}, annotations: {summary: '{{ $labels.i }} {{ $value }}'}}]}]";
 
 /// A rule that fires and one that records, evaluated once, with what is to be told.
-fn full() -> (super::super::RulesStatus, Vec<AlertNotification>) {
+fn evaluate_full() -> (super::super::RulesStatus, Vec<AlertNotification>) {
     let mut world = GroupFixture::new(FULL);
     world.now = 1_000_000;
     world.set(&UP, 0.0);
-    let notices = world.pass();
+    let notices = world.evaluate();
     let groups = vec![world.group.status()];
-    let status = super::super::RulesStatus {
-        groups,
-        group_next_token: None,
-    };
+    let status = super::super::RulesStatus { groups, group_next_token: None };
     (status, notices)
 }
 
 #[test]
 fn what_the_api_says_of_rules() {
-    let (status, _) = full();
+    let (status, _) = evaluate_full();
     let rules = serde_json::to_value(&status).expect("JSON")["groups"][0]["rules"].clone();
     let mut out = format!("{}\n{}\n", rules[0], rules[1]);
     let mut group = status.groups[0].clone();
@@ -352,14 +337,14 @@ fn what_the_api_says_of_rules() {
 
 #[test]
 fn what_the_api_says_of_alerts() {
-    let (status, _) = full();
+    let (status, _) = evaluate_full();
     expect![[r#"{"alerts":[{"labels":{"alertname":"Down","i":"a","severity":"page"},"annotations":{"summary":"a 0"},"state":"firing","activeAt":"1970-01-01T00:16:40.000000Z","value":"0e+00"}]}"#]]
     .assert_eq(&serde_json::to_string(&status.alerts()).expect("JSON"));
 }
 
 #[test]
 fn what_receivers_are_sent() {
-    let (_, notices) = full();
+    let (_, notices) = evaluate_full();
     let notices: Vec<&AlertNotification> = notices.iter().collect();
     let out = [
         task_body(notices[0]),
@@ -375,7 +360,7 @@ fn what_receivers_are_sent() {
 #[test]
 fn a_ledger_tells_once_and_again_after_a_while() {
     let notice = |at: i64, is_resolved| AlertNotification {
-        fingerprint: Fingerprint::of(&Labels::new([("alertname", "A")])),
+        fingerprint: Fingerprint::from_labels(&Labels::new([("alertname", "A")])),
         own_labels: Labels::default(),
         labels: Labels::default(),
         annotations: Labels::default(),
@@ -383,22 +368,16 @@ fn a_ledger_tells_once_and_again_after_a_while() {
         starts_at: at,
         ends_at: at,
         is_resolved,
-        at,
+        made_at: at,
         generator_url: "".into(),
     };
-    let mut ledger = NotificationLog::new(Some(60_000));
+    let mut notification_log = NotificationLog::new(Some(60_000));
     let mut out = String::new();
-    for (at, is_resolved) in [
-        (10, false),
-        (20, false),
-        (70, false),
-        (80, true),
-        (200, true),
-    ] {
+    for (at, is_resolved) in [(10, false), (20, false), (70, false), (80, true), (200, true)] {
         let notice = notice(at * 1_000, is_resolved);
-        if let Some(occasion) = ledger.occasion(&notice) {
-            out += &format!("{at} {}\n", occasion.key);
-            ledger.told(&notice, occasion);
+        if let Some(notification_key) = notification_log.due_key(&notice) {
+            out += &format!("{at} {}\n", notification_key.key);
+            notification_log.record_delivered(&notice, notification_key);
         }
     }
     expect![[r#"

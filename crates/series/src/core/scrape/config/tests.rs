@@ -3,7 +3,7 @@
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::core::scrape::find;
+use crate::core::scrape::find_targets;
 
 fn check(text: &str, expected: Expect) {
     let shown = match parse("scrape.yml", text, ScrapeDefaults::default()) {
@@ -14,7 +14,7 @@ fn check(text: &str, expected: Expect) {
 }
 
 fn show(config: &ScrapeConfig) -> String {
-    let targets = find(config, config.statics.iter().map(|group| (None, group)));
+    let targets = find_targets(config, config.static_groups.iter().map(|group| (None, group)));
     let mut out = format!(
         "{} every {} within {} of {} bytes, {:?}\n",
         config.job_name,
@@ -149,10 +149,7 @@ fn jobs_need_names_of_their_own() {
         "scrape_configs:\n  - job_name: a\n  - job_name: a\n",
         expect![[r#"scrape.yml: 3:5: job_name "a" is used by another job too"#]],
     );
-    check(
-        "scrape_configs:\n  - job_name: ''\n",
-        expect!["scrape.yml: 2:5: job_name is empty"],
-    );
+    check("scrape_configs:\n  - job_name: ''\n", expect!["scrape.yml: 2:5: job_name is empty"]);
     check(
         "scrape_configs:\n  - scheme: http\n",
         expect!["scrape.yml: 2:5: missing field `job_name`"],
@@ -173,9 +170,6 @@ fn lists_of_targets_are_json_or_yaml() {
 #[test]
 fn a_secret_is_not_shown() {
     let text = "scrape_configs: [{job_name: a, basic_auth: {username: u, password: hunter2}}]";
-    let shown = format!(
-        "{:?}",
-        parse("f", text, ScrapeDefaults::default()).expect("a job")
-    );
+    let shown = format!("{:?}", parse("f", text, ScrapeDefaults::default()).expect("a job"));
     assert!(!shown.contains("hunter2"), "{shown}");
 }

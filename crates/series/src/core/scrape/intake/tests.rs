@@ -3,17 +3,15 @@
 use egret_metrics_model::is_stale;
 use expect_test::{Expect, expect};
 
-use super::super::{ScrapeDefaults, find, parse};
+use super::super::{ScrapeDefaults, find_targets, parse};
 use super::*;
 
 /// Scrapes of a job whose file has these lines besides its name; `!` is a scrape that fails.
 fn check(job: &str, pages: &[&str], expected: Expect) {
     let text =
         format!("scrape_configs: [{{job_name: j, static_configs: [{{targets: ['a:1']}}], {job}}}]");
-    let config = parse("f", &text, ScrapeDefaults::default())
-        .expect("a job")
-        .remove(0);
-    let target = find(&config, config.statics.iter().map(|group| (None, group)))
+    let config = parse("f", &text, ScrapeDefaults::default()).expect("a job").remove(0);
+    let target = find_targets(&config, config.static_groups.iter().map(|group| (None, group)))
         .active
         .remove(0);
     let mut intake = Intake::new(&target);
@@ -30,7 +28,7 @@ fn check(job: &str, pages: &[&str], expected: Expect) {
                 },
             }),
         };
-        let taken = intake.take(
+        let taken = intake.take_page(
             &config,
             page,
             at as i64 * 1_000,
@@ -41,7 +39,7 @@ fn check(job: &str, pages: &[&str], expected: Expect) {
         out += &show(&[taken.samples, taken.report].concat());
     }
     out += "end\n";
-    out += &show(&intake.end(pages.len() as i64 * 1_000));
+    out += &show(&intake.end_all(pages.len() as i64 * 1_000));
     expected.assert_eq(&out);
 }
 
@@ -49,13 +47,10 @@ fn show(samples: &[NewSample]) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut report: Vec<String> = Vec::new();
     for sample in samples {
-        let value = if is_stale(sample.value) {
-            "ends".to_owned()
-        } else {
-            sample.value.to_string()
-        };
+        let value =
+            if is_stale(sample.value) { "ends".to_owned() } else { sample.value.to_string() };
         let metric = sample.labels.metric();
-        if REPORT.contains(&metric) {
+        if REPORT_METRICS.contains(&metric) {
             report.push(format!("{metric}={value}@{}", sample.time_ms))
         } else {
             lines.push(format!("  {} {value} @{}\n", sample.labels, sample.time_ms))
@@ -175,11 +170,7 @@ fn samples_are_relabelled() {
     check(
         "metric_relabel_configs: [{source_labels: [__name__], regex: 'go_.*', action: drop}, \
          {regex: 'x', action: labeldrop}]",
-        &[
-            "go_a 1\nb{x=\"1\"} 2\nb{x=\"2\"} 3\n",
-            "b{x=\"1\"} 2\n",
-            "c 1\n",
-        ],
+        &["go_a 1\nb{x=\"1\"} 2\nb{x=\"2\"} 3\n", "b{x=\"1\"} 2\n", "c 1\n"],
         expect![[r#"
             0: None
               b{instance="a:1", job="j"} 2 @0
@@ -344,32 +335,20 @@ fn nothing_known_is_kept_of_what_is_gone() {
     )
     .expect("a job")
     .remove(0);
-    let target = find(&config, config.statics.iter().map(|group| (None, group)))
+    let target = find_targets(&config, config.static_groups.iter().map(|group| (None, group)))
         .active
         .remove(0);
     let mut intake = Intake::new(&target);
     for round in 0..100 {
         let text = format!("m{{round=\"{round}\"}} 1\n");
-        let page = ScrapePage {
-            text: &text,
-            format: TextFormat::Prometheus,
-        };
-        intake.take(&config, Ok(page), round, Duration::ZERO, &mut |_| {});
+        let page = ScrapePage { text: &text, format: TextFormat::Prometheus };
+        intake.take_page(&config, Ok(page), round, Duration::ZERO, &mut |_| {});
     }
-    assert_eq!(intake.known.len(), 1);
+    assert_eq!(intake.series.len(), 1);
     for round in 0..100 {
         let text = format!("m{{fails=\"{round}\"}} 1\nbad\n");
-        let page = ScrapePage {
-            text: &text,
-            format: TextFormat::Prometheus,
-        };
-        intake.take(
-            &config,
-            Ok(page),
-            1_000 + round,
-            Duration::ZERO,
-            &mut |_| {},
-        );
+        let page = ScrapePage { text: &text, format: TextFormat::Prometheus };
+        intake.take_page(&config, Ok(page), 1_000 + round, Duration::ZERO, &mut |_| {});
     }
-    assert!(intake.known.len() <= 2);
+    assert!(intake.series.len() <= 2);
 }

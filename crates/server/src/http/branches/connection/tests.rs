@@ -10,12 +10,9 @@ fn check(address: &str, host_header: Option<&str>, database: &str, expected: Exp
     if let Some(text) = host_header {
         headers.insert(header::HOST, text.parse().unwrap());
     }
-    let host = host(address, &Uri::from_static("/v1"), &headers);
-    let credentials = Credentials {
-        user: "egret_branch".to_owned(),
-        password: "a-b_c".to_owned(),
-    };
-    let connection = connection(host, address.port(), database.to_owned(), credentials);
+    let host = public_host(address, &Uri::from_static("/v1"), &headers);
+    let credentials = Credentials { user: "egret_branch".to_owned(), password: "a-b_c".to_owned() };
+    let connection = build_connection(host, address.port(), database.to_owned(), credentials);
     expected.assert_eq(&format!("{} {}", connection.host, connection.url));
 }
 

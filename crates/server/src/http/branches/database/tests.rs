@@ -6,7 +6,7 @@ use super::*;
 
 fn check(databases: &[&str], expected: Expect) {
     let databases = databases.iter().map(|name| (*name).to_owned()).collect();
-    let chosen = only_one(databases).unwrap_or_else(|error| error.to_string());
+    let chosen = only_database(databases).unwrap_or_else(|error| error.to_string());
     expected.assert_eq(&chosen);
 }
 

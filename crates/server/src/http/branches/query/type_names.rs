@@ -101,16 +101,14 @@ const NAMES: [(u32, &str); 93] = [
 ];
 
 /// The name of a type.
-pub(super) fn of(oid: u32) -> Option<&'static str> {
+pub(super) fn type_name(oid: u32) -> Option<&'static str> {
     let index = NAMES.binary_search_by_key(&oid, |(oid, _)| *oid).ok()?;
     Some(NAMES[index].1)
 }
 
 /// The oid of a type, for tests that speak of types by name.
 #[cfg(test)]
-pub(super) fn oid_of(name: &str) -> u32 {
+pub(super) fn type_oid(name: &str) -> u32 {
     let found = NAMES.iter().find(|(_, known)| *known == name);
-    found
-        .unwrap_or_else(|| panic!("{name} is not in the table"))
-        .0
+    found.unwrap_or_else(|| panic!("{name} is not in the table")).0
 }

@@ -9,15 +9,10 @@ use expect_test::{Expect, expect};
 use super::{CHUNK_BYTES, ResponseEncoder};
 
 fn answer(result: QueryResult) -> Answer {
-    Answer {
-        result,
-        warnings: Vec::new(),
-        infos: Vec::new(),
-        is_ordered: false,
-    }
+    Answer { result, warnings: Vec::new(), infos: Vec::new(), is_ordered: false }
 }
 
-fn written(answer: Answer, limit: usize) -> (String, usize) {
+fn render(answer: Answer, limit: usize) -> (String, usize) {
     let chunks: Vec<_> = ResponseEncoder::new(answer, limit).collect();
     let text = String::from_utf8(chunks.concat()).unwrap();
     serde_json::from_str::<serde_json::Value>(&text).expect("it is JSON");
@@ -25,7 +20,7 @@ fn written(answer: Answer, limit: usize) -> (String, usize) {
 }
 
 fn check(answer: Answer, limit: usize, expected: &Expect) {
-    expected.assert_eq(&written(answer, limit).0);
+    expected.assert_eq(&render(answer, limit).0);
 }
 
 fn sample(name: &str, value: f64) -> InstantSample {
@@ -38,10 +33,7 @@ fn sample(name: &str, value: f64) -> InstantSample {
 
 #[test]
 fn vectors() {
-    let mut two = answer(QueryResult::Vector(vec![
-        sample("up", 1.0),
-        sample("down", f64::NAN),
-    ]));
+    let mut two = answer(QueryResult::Vector(vec![sample("up", 1.0), sample("down", f64::NAN)]));
     two.infos.push("PromQL info: x".to_owned());
     check(
         two.clone(),
@@ -119,14 +111,9 @@ fn ranges_and_histograms() {
 
 #[test]
 fn a_large_answer_comes_in_pieces() {
-    let samples: Vec<_> = (0..10_000)
-        .map(|n| sample(&format!("m{n}"), f64::from(n)))
-        .collect();
+    let samples: Vec<_> = (0..10_000).map(|n| sample(&format!("m{n}"), f64::from(n))).collect();
     let count = samples.len();
-    let (text, chunks) = written(answer(QueryResult::Vector(samples)), usize::MAX);
-    assert!(
-        chunks > text.len() / CHUNK_BYTES / 2 && chunks > 5,
-        "{chunks}"
-    );
+    let (text, chunks) = render(answer(QueryResult::Vector(samples)), usize::MAX);
+    assert!(chunks > text.len() / CHUNK_BYTES / 2 && chunks > 5, "{chunks}");
     assert_eq!(text.matches("\"metric\"").count(), count);
 }

@@ -10,7 +10,7 @@ use egret_series::SeriesConfig;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::{Decoder, Encoding, LARGE_BYTES, LARGE_GZIP_BYTES, read_whole, taken_in};
+use super::{Decoder, Encoding, LARGE_BYTES, LARGE_GZIP_BYTES, process_body, read_decompressed};
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
@@ -25,32 +25,19 @@ fn request(body: Vec<u8>, encoding: &str) -> Request {
 
 #[tokio::test]
 async fn a_body_may_not_become_too_large() {
-    let config = SeriesConfig {
-        decoded_bytes_max: ByteSize(1_000),
-        ..SeriesConfig::default()
-    };
+    let config = SeriesConfig { decoded_bytes_max: ByteSize(1_000), ..SeriesConfig::default() };
     let fits = gzip(&[7; 1_000]);
     assert_eq!(
-        read_whole(request(fits.clone(), "gzip"), &config)
-            .await
-            .unwrap(),
+        read_decompressed(request(fits.clone(), "gzip"), &config).await.unwrap(),
         [7; 1_000][..]
     );
     let bomb = gzip(&vec![0; 10_000_000]);
-    let refused = read_whole(request(bomb, "gzip"), &config)
-        .await
-        .unwrap_err();
-    assert_eq!(
-        (
-            refused.status,
-            refused.detail.contains("series.decoded_bytes_max")
-        ),
-        (413, true)
-    );
+    let refused = read_decompressed(request(bomb, "gzip"), &config).await.unwrap_err();
+    assert_eq!((refused.status, refused.detail.contains("series.decoded_bytes_max")), (413, true));
     assert!(refused.detail.ends_with(": send less or raise the setting"));
-    let broken = read_whole(request(fits[..20].to_vec(), "gzip"), &config).await;
+    let broken = read_decompressed(request(fits[..20].to_vec(), "gzip"), &config).await;
     assert_eq!(broken.unwrap_err().status, 400);
-    let other = read_whole(request(fits, "br"), &config).await;
+    let other = read_decompressed(request(fits, "br"), &config).await;
     assert_eq!(other.unwrap_err().status, 415);
 }
 
@@ -63,14 +50,12 @@ async fn large_bodies_are_decompressed_alike_on_other_threads() {
         .collect();
     let compressed = gzip(&large);
     assert!(compressed.len() > LARGE_GZIP_BYTES);
-    let body = read_whole(request(compressed, "gzip"), &config)
-        .await
-        .unwrap();
+    let body = read_decompressed(request(compressed, "gzip"), &config).await.unwrap();
     assert!(body == large);
     for (body, is_elsewhere) in [(body, true), (Bytes::from_static(b"small"), false)] {
         let here = std::thread::current().id();
         let length = body.len();
-        let worked = taken_in(body, async move |body| {
+        let worked = process_body(body, async move |body| {
             Ok((body.len(), std::thread::current().id() != here))
         });
         assert_eq!(worked.await.unwrap(), (length, is_elsewhere));

@@ -4,14 +4,14 @@ use egret_promql::QueryError;
 use egret_series::SeriesError;
 use http::StatusCode;
 
-use super::named;
+use super::status_and_type;
 use crate::error::RequestError;
 use crate::problem::Problem;
 use crate::tokens::TokenError;
 
 fn check(problem: impl Into<Problem>, status: u16, error_type: &str) {
     let status = StatusCode::from_u16(status).unwrap();
-    assert_eq!(named(&problem.into()), (status, error_type));
+    assert_eq!(status_and_type(&problem.into()), (status, error_type));
 }
 
 #[test]
@@ -19,27 +19,16 @@ fn a_limit_that_must_be_raised_has_no_retry_after() {
     let problem = Problem::from(SeriesError::TooManySeries { max: 1 });
     assert_eq!((problem.status, problem.retryable), (429, false));
     assert_eq!(problem.retry_after_seconds, None);
-    assert!(
-        problem.detail.contains("series.series_max"),
-        "{}",
-        problem.detail
-    );
+    assert!(problem.detail.contains("series.series_max"), "{}", problem.detail);
 }
 
 #[test]
 fn every_kind_of_error_has_its_name() {
     let message = || "why".to_owned();
     check(QueryError::Parse { message: message() }, 400, "bad_data");
-    check(
-        QueryError::Execution { message: message() },
-        422,
-        "execution",
-    );
-    let over = QueryError::OverBudget {
-        limit: "series.query_samples_max",
-        budget: 1,
-        what: "samples",
-    };
+    check(QueryError::Execution { message: message() }, 422, "execution");
+    let over =
+        QueryError::OverBudget { limit: "series.query_samples_max", budget: 1, what: "samples" };
     check(over, 422, "execution");
     check(QueryError::TimedOut, 503, "timeout");
     let said = QueryError::TimedOut.to_string();
@@ -55,9 +44,5 @@ fn every_kind_of_error_has_its_name() {
     check(RequestError::TimedOut { timeout_ms: 1 }, 503, "timeout");
     let nearest = None;
     let path = message();
-    check(
-        RequestError::RouteNotFound { path, nearest },
-        404,
-        "not_found",
-    );
+    check(RequestError::RouteNotFound { path, nearest }, 404, "not_found");
 }

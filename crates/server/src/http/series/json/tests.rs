@@ -2,7 +2,7 @@
 
 use super::{append_text, append_time, append_value};
 
-fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+fn render(write: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut out = Vec::new();
     write(&mut out);
     String::from_utf8(out).unwrap()
@@ -31,7 +31,7 @@ fn values() {
         (f64::NEG_INFINITY, "-Inf"),
         (f64::NAN, "NaN"),
     ] {
-        let text = written(|out| append_value(value, out));
+        let text = render(|out| append_value(value, out));
         assert_eq!(text, format!("\"{expected}\""), "{value:e}");
     }
 }
@@ -46,14 +46,14 @@ fn times() {
         (-1, "-0.001"),
         (1_700_000_000_020, "1700000000.020"),
     ] {
-        assert_eq!(written(|out| append_time(time_ms, out)), expected);
+        assert_eq!(render(|out| append_time(time_ms, out)), expected);
     }
 }
 
 #[test]
 fn texts() {
     for text in ["", "a", "a\"b\\c\n\u{1}", "née"] {
-        let json = written(|out| append_text(text, out));
+        let json = render(|out| append_text(text, out));
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
     }
 }

@@ -1,6 +1,6 @@
 //! Names that an address cannot hold.
 
-use super::unescaped;
+use super::unescape_name;
 
 #[test]
 fn names_are_unescaped() {
@@ -13,6 +13,6 @@ fn names_are_unescaped() {
         ("U__a_zz_", None),
         ("U__a_b", None),
     ] {
-        assert_eq!(unescaped(name).as_deref(), expected, "{name}");
+        assert_eq!(unescape_name(name).as_deref(), expected, "{name}");
     }
 }

@@ -1,6 +1,6 @@
 //! Times and durations in all their ways.
 
-use super::{Parameters, read_duration, read_time};
+use super::{Parameters, read_duration_ms, read_time};
 
 #[test]
 fn times() {
@@ -46,7 +46,7 @@ fn durations() {
         ("0x10", None),
         ("-5m", None),
     ] {
-        assert_eq!(read_duration(text), expected, "{text}");
+        assert_eq!(read_duration_ms(text), expected, "{text}");
     }
 }
 
@@ -63,7 +63,7 @@ fn a_parameter_that_cannot_be_used_is_named() {
         parameters.time("start").unwrap_err().to_string(),
         parameters.required_time("end").unwrap_err().to_string(),
         parameters.limit().unwrap_err().to_string(),
-        parameters.span("timeout").unwrap_err().to_string(),
+        parameters.duration("timeout").unwrap_err().to_string(),
     ];
     expect_test::expect![[r#"
         invalid parameter "start": cannot parse "x" to a valid timestamp
@@ -72,8 +72,5 @@ fn a_parameter_that_cannot_be_used_is_named() {
         invalid parameter "timeout": must be 0 or more"#]]
     .assert_eq(&said.join("\n"));
     let error = parameters.selectors().unwrap_err().to_string();
-    assert!(
-        error.starts_with("invalid parameter \"match[]\": "),
-        "{error}"
-    );
+    assert!(error.starts_with("invalid parameter \"match[]\": "), "{error}");
 }

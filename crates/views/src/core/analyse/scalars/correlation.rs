@@ -6,8 +6,8 @@ use pg_query::protobuf::{AExprKind, Node as Parsed};
 use super::super::Analysis;
 use super::super::children::has_collation;
 use super::super::clock::has_clock;
-use super::super::dependent_join::is_of_others;
-use super::super::expressions::expression;
+use super::super::dependent_join::has_only_outer_columns;
+use super::super::expressions::resolve_expression;
 use super::super::scope::Scope;
 use crate::core::expression::{ColumnId, Expression};
 
@@ -20,17 +20,18 @@ pub(super) struct CorrelationPair {
 
 impl CorrelationPair {
     /// A column of the domain that a subquery is computed for.
-    pub(super) fn given(column: ColumnId) -> Self {
-        Self {
-            inner: Expression::column(column),
-            outer: Parsed::default(),
-        }
+    pub(super) fn for_domain_column(column: ColumnId) -> Self {
+        Self { inner: Expression::column(column), outer: Parsed::default() }
     }
 }
 
 impl Analysis<'_> {
     /// The two sides of an equality of a subquery with the outer row; none where collations differ.
-    pub(super) fn pair_of(&self, condition: &Parsed, scope: &Scope) -> Option<CorrelationPair> {
+    pub(super) fn correlation_pair(
+        &self,
+        condition: &Parsed,
+        scope: &Scope,
+    ) -> Option<CorrelationPair> {
         let Some(NodeEnum::AExpr(expr)) = &condition.node else {
             return None;
         };
@@ -44,10 +45,10 @@ impl Analysis<'_> {
         }
         let (left, right) = (expr.lexpr.as_deref()?, expr.rexpr.as_deref()?);
         let pair = |inner, outer: &Parsed| {
-            let outer = is_of_others(outer, scope).then(|| outer.clone())?;
+            let outer = has_only_outer_columns(outer, scope).then(|| outer.clone())?;
             Some(CorrelationPair { inner, outer })
         };
-        match (expression(left, scope), expression(right, scope)) {
+        match (resolve_expression(left, scope), resolve_expression(right, scope)) {
             (Ok(inner), Err(_)) => pair(inner, right),
             (Err(_), Ok(inner)) => pair(inner, left),
             _ => None,

@@ -6,19 +6,19 @@ use super::Draw;
 impl Draw {
     /// A query with the columns that every table has, over something that FROM has. What SQL leaves
     /// open makes no difference.
-    pub(super) fn broad(&mut self, from: &str, names: &[String]) -> String {
-        let name = names[self.below(names.len())].clone();
-        let other = names[self.below(names.len())].clone();
+    pub(super) fn broad_query(&mut self, from: &str, names: &[String]) -> String {
+        let name = names[self.random_below(names.len())].clone();
+        let other = names[self.random_below(names.len())].clone();
         let filter = if self.chance(30) {
-            format!(" WHERE {}", self.kept(&other))
+            format!(" WHERE {}", self.where_condition(&other))
         } else {
             String::new()
         };
         let rest = format!("FROM {from}{filter}");
-        match self.below(11) {
+        match self.random_below(11) {
             0 | 1 => self.windows(&name, &other, &rest),
-            2 | 3 => self.first(&name, &other, &rest),
-            4 | 5 => self.combined(&name, &other, &rest),
+            2 | 3 => self.first_rows_query(&name, &other, &rest),
+            4 | 5 => self.combined_query(&name, &other, &rest),
             6 => self.grouping_sets(&name, &other, &rest),
             7 => {
                 let call = self.pick(&["generate_series(1, $)", "unnest(ARRAY[$, 1])"]);
@@ -36,7 +36,7 @@ impl Draw {
     }
 
     /// A condition for WHERE: that of rows, or one that the clock is in.
-    pub(super) fn kept(&mut self, name: &str) -> String {
+    pub(super) fn where_condition(&mut self, name: &str) -> String {
         // Subqueries, which are called otherwise, have no times.
         if !(self.has_clock && name.starts_with('n') && self.chance(25)) {
             return self.condition(name);
@@ -56,42 +56,22 @@ impl Draw {
 
     /// A query that names itself, and ends: what it comes to has no other values than tables have,
     /// or they only get greater, or so often.
-    pub(super) fn recursion(&mut self, name: &str) -> String {
+    pub(super) fn recursive_query(&mut self, name: &str) -> String {
         let (first, next) = (self.any_table().name, self.any_table().name);
         let is_all = self.chance(35);
         let steps = [
-            (
-                "x.a, R.b, x.c, x.e",
-                "R JOIN T AS x ON x.a = R.a + 1 AND x.c = R.c",
-                "true",
-            ),
-            (
-                "x.a, R.b, x.c, R.e",
-                "R JOIN T AS x ON x.c = R.c AND x.e",
-                "true",
-            ),
-            (
-                "x.a, R.b, R.c, x.e",
-                "R LEFT JOIN T AS x ON x.a = R.a + 1 AND x.c = R.c",
-                "true",
-            ),
-            (
-                "R.a + 1, R.b, R.c, R.e",
-                "R",
-                "R.a < 4 AND R.a IN (SELECT x.a FROM T AS x)",
-            ),
+            ("x.a, R.b, x.c, x.e", "R JOIN T AS x ON x.a = R.a + 1 AND x.c = R.c", "true"),
+            ("x.a, R.b, x.c, R.e", "R JOIN T AS x ON x.c = R.c AND x.e", "true"),
+            ("x.a, R.b, R.c, x.e", "R LEFT JOIN T AS x ON x.a = R.a + 1 AND x.c = R.c", "true"),
+            ("R.a + 1, R.b, R.c, R.e", "R", "R.a < 4 AND R.a IN (SELECT x.a FROM T AS x)"),
             (
                 "R.a + 1, R.b, R.c, R.e",
                 "R",
                 "R.a < 3 AND NOT EXISTS (SELECT FROM T AS x WHERE x.a = R.a AND x.c = R.c)",
             ),
-            (
-                "R.a, (SELECT max(x.b) FROM T AS x WHERE x.a = R.a), R.c, NOT R.e",
-                "R",
-                "true",
-            ),
+            ("R.a, (SELECT max(x.b) FROM T AS x WHERE x.a = R.a), R.c, NOT R.e", "R", "true"),
         ];
-        let (list, from, condition) = steps[self.below(steps.len())];
+        let (list, from, condition) = steps[self.random_below(steps.len())];
         let filter = if self.chance(50) {
             format!(" WHERE {}", self.condition(&first))
         } else {
@@ -104,15 +84,14 @@ impl Draw {
         };
         let step = format!("SELECT {list}{one} FROM {from} WHERE {condition}{ends}");
         let step = step.replace("R.", &format!("{name}."));
-        let step = step
-            .replace("FROM R", &format!("FROM {name}"))
-            .replace("T AS", &format!("{next} AS"));
+        let step =
+            step.replace("FROM R", &format!("FROM {name}")).replace("T AS", &format!("{next} AS"));
         format!("SELECT a, b, c, e{zero} FROM {first}{filter} UNION{all} {step}")
     }
 
-    fn first(&mut self, name: &str, other: &str, rest: &str) -> String {
+    fn first_rows_query(&mut self, name: &str, other: &str, rest: &str) -> String {
         let five = format!("{name}.a, {name}.b, {other}.c, {name}.d, {name}.e");
-        match self.below(2) {
+        match self.random_below(2) {
             0 => {
                 let on = self.pick(&["a", "c", "a, c"]);
                 let on = on
@@ -141,7 +120,7 @@ impl Draw {
         }
     }
 
-    fn combined(&mut self, name: &str, other: &str, rest: &str) -> String {
+    fn combined_query(&mut self, name: &str, other: &str, rest: &str) -> String {
         let five = format!("{name}.a, {name}.b, {other}.c, {name}.d, {name}.e");
         let operation = self.pick(&["INTERSECT", "EXCEPT"]);
         let all = self.pick(&["", " ALL"]);
@@ -165,19 +144,15 @@ impl Draw {
             format!("GROUPING SETS (({a}), ({c}), ())"),
             format!("{a}, ROLLUP ({c})"),
         ];
-        let sets = &sets[self.below(sets.len())];
+        let sets = &sets[self.random_below(sets.len())];
         format!(
             "SELECT {name}.a, sum({name}.b)::bigint + grouping({name}.a) AS b, {other}.c, sum({name}.d) AS d, bool_or({name}.e) AS e {rest} GROUP BY {sets}"
         )
     }
 
     fn windows(&mut self, name: &str, other: &str, rest: &str) -> String {
-        let partition = self.pick(&[
-            "PARTITION BY N.a",
-            "PARTITION BY O.c, N.a",
-            "PARTITION BY O.c",
-            "",
-        ]);
+        let partition =
+            self.pick(&["PARTITION BY N.a", "PARTITION BY O.c, N.a", "PARTITION BY O.c", ""]);
         let order = self.pick(&[
             "",
             " ORDER BY N.a",
@@ -202,19 +177,12 @@ impl Draw {
     fn lateral(&mut self, name: &str, from: &str, filter: &str) -> String {
         let table = self.any_table().name;
         let column = self.pick(&["a", "c"]);
-        let own = if self.chance(40) {
-            format!(" AND {}", self.condition("l"))
-        } else {
-            String::new()
-        };
+        let own =
+            if self.chance(40) { format!(" AND {}", self.condition("l")) } else { String::new() };
         let left = self.pick(&["CROSS JOIN LATERAL", "LEFT JOIN LATERAL"]);
-        let on = if left.starts_with('L') {
-            " ON true"
-        } else {
-            ""
-        };
-        let depends = self.depends("l", &format!("{name}.{column}"), column);
-        let inner = match self.below(6) {
+        let on = if left.starts_with('L') { " ON true" } else { "" };
+        let depends = self.dependent_condition("l", &format!("{name}.{column}"), column);
+        let inner = match self.random_below(6) {
             5 => format!(
                 "SELECT max(l.b) AS b, min(l.c) AS c, (SELECT count(*) FROM {table} AS z WHERE z.a = {name}.a) + count(*) AS d FROM {table} AS l WHERE {depends}{own}"
             ),
@@ -250,7 +218,7 @@ impl Draw {
         ]);
         let mut conditions = Vec::new();
         if self.chance(70) {
-            conditions.push(self.depends("v", &format!("{name}.{column}"), column));
+            conditions.push(self.dependent_condition("v", &format!("{name}.{column}"), column));
         }
         if self.chance(25) {
             let within = self.pick(&[
@@ -276,7 +244,7 @@ impl Draw {
             String::new()
         };
         let call = named(call);
-        let exists = match self.below(6) {
+        let exists = match self.random_below(6) {
             0 | 1 => format!("EXISTS (SELECT FROM {table} AS v{depends})"),
             2 => format!("{name}.a < ANY (SELECT v.a FROM {table} AS v{depends})"),
             3 => format!("({name}.a, {name}.c) IN (SELECT v.a, v.c FROM {table} AS v{depends})"),
@@ -288,7 +256,7 @@ impl Draw {
     }
 
     /// What a subquery compares with something around it.
-    fn depends(&mut self, inner: &str, outer: &str, column: &str) -> String {
+    fn dependent_condition(&mut self, inner: &str, outer: &str, column: &str) -> String {
         let operator = self.pick(&["=", "=", "<", ">=", "<>", "IS NOT DISTINCT FROM"]);
         format!("{inner}.{column} {operator} {outer}")
     }
@@ -301,7 +269,7 @@ impl Draw {
             String::new()
         };
         let rich = if name.starts_with('n') { 23 } else { 17 };
-        let call = match self.below(rich) {
+        let call = match self.random_below(rich) {
             17 => format!("sum({name}.g)"),
             18 => format!("sum({name}.p)"),
             19 => format!("max({name}.t)"),
@@ -330,8 +298,8 @@ impl Draw {
 
     /// A condition with a subquery.
     pub(super) fn subquery(&mut self, name: &str) -> String {
-        let (from, names) = self.from(1);
-        let inner = names[self.below(names.len())].clone();
+        let (from, names) = self.draw_from_clause(1);
+        let inner = names[self.random_below(names.len())].clone();
         let mut conditions = Vec::new();
         if self.chance(60) {
             let column = self.pick(&["a", "c", "b"]);
@@ -340,7 +308,7 @@ impl Draw {
         }
         let mut own = String::new();
         if self.chance(30) {
-            let condition = self.kept(&inner);
+            let condition = self.where_condition(&inner);
             own = format!(" WHERE {condition}");
             conditions.push(condition);
         }
@@ -350,7 +318,7 @@ impl Draw {
             format!(" WHERE {}", conditions.join(" AND "))
         };
         let column = self.pick(&["a", "b", "c", "d"]);
-        let select = match self.below(9) {
+        let select = match self.random_below(9) {
             6 => format!("(SELECT max({inner}.{column}) FROM {from}{filter} GROUP BY {inner}.c)"),
             7 => format!(
                 "(SELECT {inner}.{column} FROM {from}{filter} ORDER BY {inner}.{column} LIMIT 2)"
@@ -359,7 +327,7 @@ impl Draw {
             1 => format!("(SELECT {inner}.{column} FROM {from}{own} GROUP BY {inner}.{column})"),
             _ => format!("(SELECT {inner}.{column} FROM {from}{filter})"),
         };
-        match self.below(9) {
+        match self.random_below(9) {
             0 | 1 => format!("EXISTS {select}"),
             2 | 3 => format!("NOT EXISTS {select}"),
             4 => format!("{name}.{column} IN {select}"),

@@ -13,8 +13,8 @@ fn an_order_is_the_same_each_time_and_agrees_with_its_lines() {
     let rows = Rows::new(0.01, 7);
     for n in 0..500 {
         let [mut order, mut lines, mut again] = [const { String::new() }; 3];
-        rows.order(first_key(n), &mut order, &mut lines);
-        rows.order(first_key(n), &mut again, &mut String::new());
+        rows.write_order(initial_key(n), &mut order, &mut lines);
+        rows.write_order(initial_key(n), &mut again, &mut String::new());
         assert_eq!(order, again);
         let order = columns(&order);
         assert_eq!(order.len(), 9);
@@ -47,8 +47,8 @@ fn an_order_is_the_same_each_time_and_agrees_with_its_lines() {
 
 #[test]
 fn no_key_is_taken_twice() {
-    let first: BTreeSet<u64> = (0..1_000).map(first_key).collect();
-    let later: BTreeSet<u64> = (0..1_000).map(later_key).collect();
+    let first: BTreeSet<u64> = (0..1_000).map(initial_key).collect();
+    let later: BTreeSet<u64> = (0..1_000).map(inserted_key).collect();
     assert_eq!((first.len(), later.len()), (1_000, 1_000));
     assert!(first.is_disjoint(&later));
 }
@@ -60,31 +60,18 @@ fn a_part_has_four_suppliers_at_any_scale() {
         for part in (1..=rows.sizes.parts).step_by(7) {
             let suppliers: BTreeSet<u32> = (0..4).map(|n| rows.supplier_of(part, n)).collect();
             assert_eq!(suppliers.len(), 4, "part {part} at scale {scale}");
-            assert!(
-                suppliers
-                    .iter()
-                    .all(|key| (1..=rows.sizes.suppliers).contains(key))
-            );
+            assert!(suppliers.iter().all(|key| (1..=rows.sizes.suppliers).contains(key)));
         }
     }
 }
 
 #[test]
 fn sizes_are_those_of_the_specification() {
-    let Sizes {
-        suppliers,
-        parts,
-        customers,
-        orders,
-        ..
-    } = Sizes::of(1.0);
-    assert_eq!(
-        (suppliers, parts, customers, orders),
-        (10_000, 200_000, 150_000, 1_500_000)
-    );
+    let Sizes { suppliers, parts, customers, orders, .. } = Sizes::from_scale(1.0);
+    assert_eq!((suppliers, parts, customers, orders), (10_000, 200_000, 150_000, 1_500_000));
     let rows = Rows::new(0.001, 1);
     assert_eq!(rows.days[0], "1992-01-01");
-    assert_eq!(rows.days[TODAY], "1995-06-17");
-    assert_eq!(rows.days[ORDER_DAYS - 1], "1998-08-02");
+    assert_eq!(rows.days[CURRENT_DAY], "1995-06-17");
+    assert_eq!(rows.days[ORDER_DAY_COUNT - 1], "1998-08-02");
     assert_eq!(rows.days.last().unwrap(), "1998-12-31");
 }

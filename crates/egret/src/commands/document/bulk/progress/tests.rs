@@ -26,15 +26,8 @@ fn import(directory: &Path, noted: FlushMode) -> ProgressFile {
 }
 
 fn mark(lines: u64) -> Checkpoint {
-    let counts = LineCounts {
-        lines,
-        ..LineCounts::default()
-    };
-    Checkpoint {
-        offset: lines * 10,
-        counts,
-        refusals: None,
-    }
+    let counts = LineCounts { lines, ..LineCounts::default() };
+    Checkpoint { offset: lines * 10, counts, refusals: None }
 }
 
 fn missing(airport: &str) -> DocumentProblem {
@@ -45,32 +38,32 @@ fn missing(airport: &str) -> DocumentProblem {
 }
 
 fn left(progress: &ProgressFile) -> ResumeState {
-    match progress.earlier().unwrap() {
-        PriorProgress::This(left) => left,
+    match progress.read_prior().unwrap() {
+        PriorProgress::SameImport(left) => left,
         PriorProgress::Nothing => panic!("nothing is noted"),
-        PriorProgress::Another(what) => panic!("{what}"),
+        PriorProgress::OtherImport(what) => panic!("{what}"),
     }
 }
 
 /// What is another than it was for `changed`.
 fn another(directory: &Path, change: impl FnOnce(&mut ImportIdentity)) -> String {
-    let mut changed = import(directory, FlushMode::AtOnce);
-    change(&mut changed.source);
-    match changed.earlier().unwrap() {
-        PriorProgress::Another(what) => what,
-        PriorProgress::This(_) | PriorProgress::Nothing => panic!("it is not noticed"),
+    let mut changed = import(directory, FlushMode::Immediate);
+    change(&mut changed.identity);
+    match changed.read_prior().unwrap() {
+        PriorProgress::OtherImport(what) => what,
+        PriorProgress::SameImport(_) | PriorProgress::Nothing => panic!("it is not noticed"),
     }
 }
 
 #[test]
 fn what_is_noted_is_read_again() {
     let directory = tempfile::tempdir().unwrap();
-    let mut first = import(directory.path(), FlushMode::AtOnce);
-    assert!(matches!(first.earlier(), Ok(PriorProgress::Nothing)));
-    first.refuse(&missing("LAX"));
-    first.note(&mark(1)).unwrap();
-    first.refuse(&missing("SFO"));
-    first.note(&mark(2)).unwrap();
+    let mut first = import(directory.path(), FlushMode::Immediate);
+    assert!(matches!(first.read_prior(), Ok(PriorProgress::Nothing)));
+    first.add_refusal(&missing("LAX"));
+    first.write_checkpoint(&mark(1)).unwrap();
+    first.add_refusal(&missing("SFO"));
+    first.write_checkpoint(&mark(2)).unwrap();
     // The next was being written.
     let path = &first.path;
     let mut text = std::fs::read_to_string(path).unwrap();
@@ -78,36 +71,33 @@ fn what_is_noted_is_read_again() {
     text.push_str("{\"refused\":{\"code\":\"validation_failed\"}}\n{\"reached\":{\"offset\":30,");
     std::fs::write(path, text).unwrap();
 
-    let mut second = import(directory.path(), FlushMode::AtOnce);
+    let mut second = import(directory.path(), FlushMode::Immediate);
     let found = left(&second);
-    assert_eq!(found.mark, mark(2));
+    assert_eq!(found.checkpoint, mark(2));
     let reasons =
         ["2 lines: unresolved_reference, origin in airports: 2 of them do not exist".to_owned()];
     assert_eq!(found.reasons.lines(), reasons);
-    second.go_on(&found).unwrap();
-    second.note(&mark(3)).unwrap();
+    second.resume(&found).unwrap();
+    second.write_checkpoint(&mark(3)).unwrap();
 
-    let third = import(directory.path(), FlushMode::AtOnce);
+    let third = import(directory.path(), FlushMode::Immediate);
     let found = left(&third);
-    assert_eq!(
-        (found.mark, found.reasons.lines()),
-        (mark(3), reasons.to_vec())
-    );
-    third.forget();
-    assert!(matches!(third.earlier(), Ok(PriorProgress::Nothing)));
+    assert_eq!((found.checkpoint, found.reasons.lines()), (mark(3), reasons.to_vec()));
+    third.remove();
+    assert!(matches!(third.read_prior(), Ok(PriorProgress::Nothing)));
 }
 
 #[test]
 fn what_may_be_taken_back_is_written_later() {
     let directory = tempfile::tempdir().unwrap();
-    let mut progress = import(directory.path(), FlushMode::Later);
-    progress.refuse(&missing("LAX"));
-    progress.note(&mark(1)).unwrap();
-    assert!(matches!(progress.earlier(), Ok(PriorProgress::Nothing)));
-    progress.refuse(&missing("SFO"));
-    progress.note(&mark(2)).unwrap();
+    let mut progress = import(directory.path(), FlushMode::Deferred);
+    progress.add_refusal(&missing("LAX"));
+    progress.write_checkpoint(&mark(1)).unwrap();
+    assert!(matches!(progress.read_prior(), Ok(PriorProgress::Nothing)));
+    progress.add_refusal(&missing("SFO"));
+    progress.write_checkpoint(&mark(2)).unwrap();
     let found = left(&progress);
-    assert_eq!(found.mark, mark(1));
+    assert_eq!(found.checkpoint, mark(1));
     let reason = "1 lines: unresolved_reference, origin in airports: 1 of them do not exist";
     assert_eq!(found.reasons.lines(), [reason]);
 }
@@ -115,9 +105,7 @@ fn what_may_be_taken_back_is_written_later() {
 #[test]
 fn another_import_is_told_apart() {
     let directory = tempfile::tempdir().unwrap();
-    import(directory.path(), FlushMode::AtOnce)
-        .note(&mark(1))
-        .unwrap();
+    import(directory.path(), FlushMode::Immediate).write_checkpoint(&mark(1)).unwrap();
     let another = |change: fn(&mut ImportIdentity)| another(directory.path(), change);
     assert_eq!(
         another(|source| source.server = "http://127.0.0.1:7071".to_owned()),
@@ -139,15 +127,12 @@ fn another_import_is_told_apart() {
 #[test]
 fn a_file_of_another_kind_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let progress = import(directory.path(), FlushMode::AtOnce);
+    let progress = import(directory.path(), FlushMode::Immediate);
     for text in ["42% done", "{\"collection\": \"flights\", \"offset\": 7}\n"] {
         std::fs::write(&progress.path, text).unwrap();
-        let Err(failure) = progress.earlier() else {
+        let Err(failure) = progress.read_prior() else {
             panic!("it is taken for a progress: {text}");
         };
-        assert!(
-            failure.message.contains("is not the progress file"),
-            "{failure}"
-        );
+        assert!(failure.message.contains("is not the progress file"), "{failure}");
     }
 }

@@ -38,10 +38,7 @@ impl Fake {
             answer
         });
         tokio::spawn(async move { axum::serve(listener, app).await });
-        Self {
-            api: api(&format!("http://{address}")),
-            requests,
-        }
+        Self { api: api(&format!("http://{address}")), requests }
     }
 
     /// Sends the lines with this patience; returns the totals, and whether the server was away.
@@ -53,11 +50,11 @@ impl Fake {
         let command = command();
         let output = Output::new(false, Color::Never);
         let sender = ChunkSender {
-            patience,
+            retry_timeout: patience,
             ..ChunkSender::new(&self.api, &command, output)
         };
         let answer = sender.deliver(text.as_bytes()).await;
-        (answer, sender.was_away())
+        (answer, sender.was_unreachable())
     }
 
     fn requests(&self) -> Vec<Vec<String>> {
@@ -66,12 +63,8 @@ impl Fake {
 }
 
 fn api(url: &str) -> Api {
-    let address = Address {
-        url: url.parse().unwrap(),
-        certificate: None,
-        authorities: None,
-        identity: None,
-    };
+    let address =
+        Address { url: url.parse().unwrap(), certificate: None, authorities: None, identity: None };
     Api::new(address, crate::api::Credentials::default()).unwrap()
 }
 
@@ -110,17 +103,13 @@ async fn only_what_may_be_taken_later_is_sent_again() {
     let fake = Fake::new(|before, lines| match before {
         0 => said(
             lines.len(),
-            &[
-                (1, "validation_failed", false),
-                (2, "unavailable", true),
-                (4, "unavailable", true),
-            ],
+            &[(1, "validation_failed", false), (2, "unavailable", true), (4, "unavailable", true)],
         ),
         1 => said(lines.len(), &[(2, "validation_failed", false)]),
         _ => panic!("{lines:?}"),
     })
     .await;
-    let (answer, was_away) = fake.deliver("1\n\n2\n3\n4\n", PATIENCE).await;
+    let (answer, was_away) = fake.deliver("1\n\n2\n3\n4\n", RETRY_TIMEOUT).await;
     let answer = answer.unwrap();
     assert_eq!(answer.created, 2);
     // Places count the empty line.
@@ -142,7 +131,7 @@ async fn fewer_lines_come_at_a_time_where_too_much_waits() {
     })
     .await;
     let text = numbered(1..=40).join("\n");
-    let (answer, was_away) = fake.deliver(&text, PATIENCE).await;
+    let (answer, was_away) = fake.deliver(&text, RETRY_TIMEOUT).await;
     assert_eq!(answer.unwrap().created, 40);
     let all = [numbered(1..=40), numbered(1..=20), numbered(21..=40)];
     assert_eq!(fake.requests(), all);
@@ -159,7 +148,7 @@ async fn a_request_is_sent_again_as_its_lines_are() {
         _ => said(lines.len(), &[]),
     })
     .await;
-    let (answer, was_away) = fake.deliver("1\n2", PATIENCE).await;
+    let (answer, was_away) = fake.deliver("1\n2", RETRY_TIMEOUT).await;
     assert_eq!(answer.unwrap().created, 2);
     assert_eq!(fake.requests(), [numbered(1..=2), numbered(1..=2)]);
     assert!(was_away);
@@ -171,10 +160,7 @@ async fn patience_ends() {
     let (answer, _) = fake.deliver("1\n2", Duration::from_millis(100)).await;
     let failure = answer.unwrap_err();
     assert_eq!(failure.code, "overloaded");
-    assert_eq!(
-        failure.message,
-        "gave up on 1 lines after retrying for 100ms: not now"
-    );
+    assert_eq!(failure.message, "gave up on 1 lines after retrying for 100ms: not now");
     let one = vec!["1".to_owned()];
     assert_eq!(fake.requests(), [numbered(1..=2), one]);
 }
@@ -201,14 +187,11 @@ async fn a_chunk_that_is_too_large_is_sent_in_halves() {
         }
     })
     .await;
-    let (answer, _) = fake.deliver("1\n2\n3\n4", PATIENCE).await;
+    let (answer, _) = fake.deliver("1\n2\n3\n4", RETRY_TIMEOUT).await;
     let answer = answer.unwrap();
     assert_eq!(answer.created, 3);
-    let refused: Vec<(usize, &str)> = answer
-        .refused
-        .iter()
-        .map(|(place, problem)| (*place, problem.code.as_str()))
-        .collect();
+    let refused: Vec<(usize, &str)> =
+        answer.refused.iter().map(|(place, problem)| (*place, problem.code.as_str())).collect();
     assert_eq!(refused, [(2, "body_too_large")]);
 }
 
@@ -223,7 +206,7 @@ async fn a_new_epoch_counts_as_an_absence_of_the_server() {
     let command = command();
     let sender = ChunkSender::new(&fake.api, &command, Output::new(false, Color::Never));
     sender.deliver(b"1").await.unwrap();
-    assert!(!sender.was_away());
+    assert!(!sender.was_unreachable());
     sender.deliver(b"2").await.unwrap();
-    assert!(sender.was_away());
+    assert!(sender.was_unreachable());
 }

@@ -24,7 +24,7 @@ impl CommitCounter {
 }
 
 impl ProduceSink for CommitCounter {
-    fn outcomes(&self, outcomes: &[(u64, Result<EnqueueReceipt, QueueError>)]) {
+    fn deliver_receipts(&self, outcomes: &[(u64, Result<EnqueueReceipt, QueueError>)]) {
         for (bytes, outcome) in outcomes {
             assert!(outcome.is_ok(), "{outcome:?}");
             self.tasks.fetch_add(1, Ordering::Relaxed);
@@ -41,11 +41,7 @@ fn enqueue_as(
     committed: &Arc<CommitCounter>,
 ) {
     let content = vec![0; bytes as usize];
-    let task = Enqueue {
-        queue: 1,
-        content: &content,
-        ..Enqueue::default()
-    };
+    let task = Enqueue { queue: 1, content: &content, ..Enqueue::default() };
     let tasks: Vec<_> = (0..tasks).map(|_| (bytes, task.clone())).collect();
     driven.enqueue_as(tenant, &tasks, Grouping::Separate, committed.clone());
 }
@@ -77,10 +73,11 @@ fn between_two_turns_of_a_tenant_each_other_one_has_a_short_turn() {
         let mut since = None;
         for turn in 0..60 {
             for (tenant, flood) in FLOODING.iter().zip(&floods) {
-                let more = if turn == 0 { 12 } else { chance.below(3) };
+                let more = if turn == 0 { 12 } else { chance.next_below(3) };
                 for _ in 0..more {
-                    let tasks = 1 + chance.below(256);
-                    let bytes = chance.below(SUBMISSION_BYTES_MAX / tasks) >> chance.below(12);
+                    let tasks = 1 + chance.next_below(256);
+                    let bytes =
+                        chance.next_below(SUBMISSION_BYTES_MAX / tasks) >> chance.next_below(12);
                     enqueue_as(&mut driven, *tenant, tasks, bytes, flood);
                 }
             }
@@ -89,29 +86,19 @@ fn between_two_turns_of_a_tenant_each_other_one_has_a_short_turn() {
                 enqueue_as(&mut driven, WAITING, 1, 0, &waiting);
                 (waiting.get().0, counts())
             });
-            driven.turn().unwrap();
+            driven.run_turn().unwrap();
             driven.housekeep();
             for (now, before) in counts().iter().zip(before) {
                 let (tasks, bytes) = (now.0 - before.0, (now.1 - before.1) as u64);
                 // The rest of a round, a round, each up to the submission that ends it, and what
                 // shares the turn.
-                assert!(
-                    tasks < 3 * CONTESTED_ITEMS_MAX,
-                    "{tasks} tasks, seed {seed}"
-                );
-                assert!(
-                    bytes < 3 * SUBMISSION_BYTES_MAX,
-                    "{bytes} bytes, seed {seed}"
-                );
+                assert!(tasks < 3 * CONTESTED_ITEMS_MAX, "{tasks} tasks, seed {seed}");
+                assert!(bytes < 3 * SUBMISSION_BYTES_MAX, "{bytes} bytes, seed {seed}");
             }
             if waiting.get().0 > answered {
                 since = None;
             }
         }
-        assert!(
-            waiting.get().0 >= 60 / (3 * FLOODING.len()),
-            "{:?}",
-            waiting.get()
-        );
+        assert!(waiting.get().0 >= 60 / (3 * FLOODING.len()), "{:?}", waiting.get());
     }
 }

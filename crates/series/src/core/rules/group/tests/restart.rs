@@ -76,14 +76,14 @@ fn an_alert_is_restored_by_the_rule_whose_fixed_labels_it_has() {
         let text = format!("groups: [{{name: g, rules: [{}]}}]", rules.join(", "));
         let mut world = GroupFixture::new(&text);
         world.set(&UP, 0.0);
-        world.pass();
+        world.evaluate();
         world.restart();
         let mut resolved = Vec::new();
         for _ in 0..4 {
             world.now += MINUTE;
             // The condition of the first rule holds on.
             world.set(&UP, 0.5);
-            let notices = world.pass().into_iter();
+            let notices = world.evaluate().into_iter();
             let ended = notices.filter(|notice| notice.is_resolved);
             resolved.extend(ended.map(|notice| notice.labels.get("severity").to_owned()));
         }

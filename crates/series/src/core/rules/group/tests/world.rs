@@ -14,19 +14,19 @@ pub(super) struct GroupFixture {
     pub text: String,
     pub now: TimeMs,
     /// What was told, by key.
-    pub told: BTreeMap<String, u32>,
-    pub ledger: NotificationLog,
+    pub notified_keys: BTreeMap<String, u32>,
+    pub notification_log: NotificationLog,
     /// What happens in the next pass.
-    pub fails: InjectedFailures,
+    pub failures: InjectedFailures,
 }
 
 #[derive(Clone, Copy, Default)]
 pub(super) struct InjectedFailures {
     pub append: bool,
-    pub tell: bool,
+    pub notify: bool,
 }
 
-pub(super) fn read(text: &str) -> GroupSpec {
+pub(super) fn parse_group(text: &str) -> GroupSpec {
     let mut groups = parse("f.yml", text).unwrap_or_else(|errors| panic!("{errors:?}"));
     groups.remove(0)
 }
@@ -35,84 +35,77 @@ pub(super) fn external_labels() -> Labels {
     Labels::new([("cluster", "eu")])
 }
 
-pub(super) fn telling(external_labels: &Labels) -> NotifyOptions<'_> {
-    NotifyOptions {
-        external_labels,
-        external_url: "http://egret",
-        resend_ms: MINUTE,
-    }
+pub(super) fn notify_options(external_labels: &Labels) -> NotifyOptions<'_> {
+    NotifyOptions { external_labels, external_url: "http://egret", resend_ms: MINUTE }
 }
 
 impl GroupFixture {
     pub fn new(text: &str) -> Self {
         Self {
             source: MemorySource::default(),
-            group: RuleGroup::new(read(text), MINUTE, GroupStart::Anew),
+            group: RuleGroup::new(parse_group(text), MINUTE, GroupStart::Fresh),
             text: text.to_owned(),
             now: 0,
-            told: BTreeMap::new(),
-            ledger: NotificationLog::new(None),
-            fails: InjectedFailures::default(),
+            notified_keys: BTreeMap::new(),
+            notification_log: NotificationLog::new(None),
+            failures: InjectedFailures::default(),
         }
     }
 
     pub fn set(&mut self, series: &[(&str, &str)], value: f64) {
-        self.source
-            .add(&Labels::new(series.iter().copied()), self.now, value);
+        self.source.add(&Labels::new(series.iter().copied()), self.now, value);
     }
 
     /// Everything in memory is lost.
     pub fn restart(&mut self) {
-        self.group = RuleGroup::new(read(&self.text), MINUTE, GroupStart::AfterStart);
-        self.ledger = NotificationLog::new(None);
+        self.group = RuleGroup::new(parse_group(&self.text), MINUTE, GroupStart::Restore);
+        self.notification_log = NotificationLog::new(None);
     }
 
-    pub fn pass(&mut self) -> Vec<AlertNotification> {
+    pub fn evaluate(&mut self) -> Vec<AlertNotification> {
         let (labels, url) = (external_labels(), "http://egret".into());
-        let telling = telling(&labels);
+        let telling = notify_options(&labels);
         let mut all = Vec::new();
         for rule in 0..self.group.spec().rules.len() {
             let spec = self.group.spec();
-            let around = EvalEnvironment {
+            let environment = EvalEnvironment {
                 evaluate: &self.source,
                 external_labels: &labels,
                 external_url: &url,
             };
-            let found =
-                spec.rules[rule].evaluate(self.now, spec.query_offset_ms, spec.limit, around);
-            let settled =
-                self.group
-                    .settle(rule, self.now, found, Duration::from_millis(5), telling);
-            if self.fails.append {
-                self.group.appended(rule, Err("disk full".to_owned()))
+            let result =
+                spec.rules[rule].evaluate(self.now, spec.query_offset_ms, spec.limit, environment);
+            let evaluation =
+                self.group.apply_result(rule, self.now, result, Duration::from_millis(5), telling);
+            if self.failures.append {
+                self.group.record_appended(rule, Err("disk full".to_owned()))
             } else {
-                self.write(&settled.samples);
-                self.group.appended(rule, Ok(()));
+                self.write(&evaluation.samples);
+                self.group.record_appended(rule, Ok(()));
             }
-            if !self.fails.tell {
-                for notice in &settled.notices {
-                    if let Some(occasion) = self.ledger.occasion(notice) {
-                        *self.told.entry(occasion.key.clone()).or_default() += 1;
-                        self.ledger.told(notice, occasion);
+            if !self.failures.notify {
+                for notice in &evaluation.notices {
+                    if let Some(notification_key) = self.notification_log.due_key(notice) {
+                        *self.notified_keys.entry(notification_key.key.clone()).or_default() += 1;
+                        self.notification_log.record_delivered(notice, notification_key);
                     }
                 }
-                self.group.told(rule, &settled.notices);
+                self.group.record_notified(rule, &evaluation.notices);
             }
-            all.extend(settled.notices);
+            all.extend(evaluation.notices);
         }
-        let markers = self.group.finish(self.now, Duration::from_millis(5), 0);
-        self.write(&markers);
-        for (rule, matchers, range) in self.group.to_restore(self.now) {
-            let written = self.source.last(matchers, range).expect("memory is read");
-            self.group.restore(rule, &written, &[], self.now);
+        let stale_markers = self.group.finish_evaluation(self.now, Duration::from_millis(5), 0);
+        self.write(&stale_markers);
+        for (rule, matchers, range) in self.group.restore_queries(self.now) {
+            let samples = self.source.last_samples(matchers, range).expect("memory is read");
+            self.group.restore_alerts(rule, &samples, &[], self.now);
         }
         all
     }
 
     pub fn write(&mut self, samples: &[NewSample]) {
         for sample in samples {
-            self.source
-                .add(&sample.labels, sample.time_ms, sample.value);
+            self.source.add(&sample.labels, sample.time_ms, sample.value);
         }
     }
 
@@ -131,31 +124,20 @@ impl GroupFixture {
 
     /// What can be seen after a pass: states, series, notices.
     pub fn show(&mut self) -> String {
-        let notices = self.pass();
+        let notices = self.evaluate();
         let status = self.group.status();
         let states = status.rules.iter().map(|rule| match rule {
             RuleStatus::Alerting { state, alerts, .. } => {
-                format!(
-                    "{state}({})",
-                    alerts.as_ref().expect("they are wanted").len()
-                )
+                format!("{state}({})", alerts.as_ref().expect("they are wanted").len())
             }
             RuleStatus::Recording { health, .. } => format!("{health:?}"),
         });
-        let mut out = format!(
-            "{}m {}",
-            self.now / MINUTE,
-            states.collect::<Vec<_>>().join(" ")
-        );
+        let mut out = format!("{}m {}", self.now / MINUTE, states.collect::<Vec<_>>().join(" "));
         for (labels, value) in self.query("{__name__=~\"ALERTS.*|job:.*\"}") {
             out += &format!(" | {labels} {value}");
         }
         for notice in &notices {
-            let status = if notice.is_resolved {
-                "resolved"
-            } else {
-                "firing"
-            };
+            let status = if notice.is_resolved { "resolved" } else { "firing" };
             out += &format!(
                 " ! {status} {} {}..{}",
                 notice.labels.get("i"),
