@@ -124,7 +124,7 @@ async fn a_view_reads_views_that_its_maker_may_read() {
 async fn a_repair_reads_no_view_that_was_not_read_before() {
     let rig = rig().await;
     let token = rig.test_server.token(&["views/mine*:*"], None);
-    for (name, mode) in [("mine_1", "auto"), ("mine_2", "full")] {
+    for (name, mode) in [("mine_1", "auto"), ("mine_2", "auto")] {
         let body = view(name, "select id from of_table", mode);
         let (status, made) = send(&rig, &token, Method::POST, "/v1/views", body).await;
         assert_eq!(status, 201, "{made}");
@@ -132,7 +132,7 @@ async fn a_repair_reads_no_view_that_was_not_read_before() {
     let over = "CREATE OR REPLACE VIEW of_table AS SELECT id FROM other";
     rig.client.batch_execute(over).await.unwrap();
     let repair = "/v1/views/mine_1/repair";
-    let change = json!({"mode": "incremental"});
+    let change = json!({"mode": "immediate"});
     for (method, path, body) in
         [(Method::POST, repair, Value::Null), (Method::PATCH, "/v1/views/mine_2", change)]
     {

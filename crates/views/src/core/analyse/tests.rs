@@ -80,7 +80,7 @@ fn groups_have_keys_and_aggregates_once() {
     check(
         "SELECT upper(t.b) AS k, sum(t.a) AS s, sum(t.a) + count(*) AS m FROM public.t GROUP BY upper(t.b) HAVING count(*) > 1",
         expect![[r#"
-            Groups { keys: [(ColumnId(3), Expression { pieces: [Text("upper("), Column(ColumnId(2)), Text(")")] })], aggregates: [Aggregate { column: ColumnId(4), call: Expression { pieces: [Text("sum("), Column(ColumnId(1)), Text(")")] }, function: Some("sum"), argument: Some(Expression { pieces: [Column(ColumnId(1))] }), filter: None, of_none: Some("NULL") }, Aggregate { column: ColumnId(5), call: Expression { pieces: [Text("count(*)")] }, function: Some("count"), argument: None, filter: None, of_none: Some("0") }] }
+            Groups { keys: [(ColumnId(3), Expression { pieces: [Text("upper("), Column(ColumnId(2)), Text(")")] })], aggregates: [Aggregate { column: ColumnId(4), call: Expression { pieces: [Text("sum("), Column(ColumnId(1)), Text(")")] }, function: Some("sum"), argument: Some(Expression { pieces: [Column(ColumnId(1))] }), filter: None, empty_value: Some("NULL") }, Aggregate { column: ColumnId(5), call: Expression { pieces: [Text("count(*)")] }, function: Some("count"), argument: None, filter: None, empty_value: Some("0") }] }
             k=3 s=4 m=6"#]],
     );
     check(
