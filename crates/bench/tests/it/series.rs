@@ -53,12 +53,12 @@ async fn every_kind_of_query_is_answered_as_the_generator_says() {
 
 #[tokio::test]
 async fn a_load_is_written_and_asked_about_at_the_rates_that_are_given() {
-    let options = "--preload 200000 --rate 20000 --read-rate 30 --readers 2 --seconds 2";
+    let options = "--preload 100000 --rate 5000 --read-rate 10 --readers 2 --seconds 4";
     let result = measure(options).await;
     assert_eq!(value(&result, "wrong_answers"), 0.0, "{:?}", result.warnings);
     let rate = value(&result, "samples_per_second");
     // A busy machine may be slower than the rate that is given, never faster.
-    assert!(rate > 0.0 && rate < 25_000.0, "{rate}");
+    assert!(rate > 0.0 && rate < 6_000.0, "{rate}");
     for name in ["write", "read", "visibility", "bytes_per_sample", "rss_bytes"] {
         assert!(value(&result, name) > 0.0, "{name}");
     }

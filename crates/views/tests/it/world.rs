@@ -196,8 +196,8 @@ pub async fn wait_until_blocked(client: &Client) {
 }
 
 /// A function that a refresh stops in while [`AdvisoryGate`] is shut.
-pub const GATE: &str = "CREATE FUNCTION gate(value int) RETURNS int LANGUAGE plpgsql IMMUTABLE SET lock_timeout = 0 AS \
-    $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN value; END $$;";
+pub const GATE: &str = "CREATE FUNCTION gate(value int) RETURNS int LANGUAGE plpgsql IMMUTABLE \
+    SET lock_timeout = 0 AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN value; END $$;";
 
 /// Stops each session that calls the function of [`GATE`], until it is opened.
 pub struct AdvisoryGate(Client);
