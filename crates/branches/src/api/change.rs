@@ -8,7 +8,7 @@ use egret_base::sync::lock;
 use egret_postgres::postmaster::StopMode;
 use futures_util::{StreamExt, stream};
 
-use crate::core::plan::SuspendReason;
+use crate::core::plan::{SuspendReason, is_expired};
 use crate::core::reconcile::{MACHINE_CRASHED, ran_during_crash};
 use crate::core::request;
 use crate::engine::{BranchSlot, Branches, Inner};
@@ -230,10 +230,7 @@ impl Inner {
         let slot = self.slot(id);
         let slot_guard = slot.lock.lock().await;
         let found = self.state()?.registry.branch(id);
-        let is_expired = |branch: &Branch| {
-            !branch.protected && branch.expires_at.is_some_and(|at| at <= self.now())
-        };
-        let Some(branch) = found.filter(is_expired) else {
+        let Some(branch) = found.filter(|branch| is_expired(branch, self.now())) else {
             return Ok(());
         };
         tracing::info!(branch = %branch.name, "its lifetime is over");

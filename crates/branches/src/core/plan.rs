@@ -80,10 +80,9 @@ fn plan_branch(
         | BranchState::Pooled => return None,
         BranchState::Running | BranchState::Suspended | BranchState::Failed => {}
     }
-    let is_expired = branch.expires_at.is_some_and(|at| at <= now);
     // An expired parent waits for the last of its children, so that a reset of theirs still knows
     // where they came from.
-    if is_expired && !branch.protected && !has_children(view, branch.id) {
+    if is_expired(branch, now) && !has_children(view, branch.id) {
         return Some(Command::Expire(branch.id));
     }
     let idle_for = facts.idle_since.map(|since| now.since(since));
@@ -91,6 +90,14 @@ fn plan_branch(
     let idle = matches!((idle_for, limit), (Some(idle), Some(limit)) if idle >= limit);
     (branch.state == BranchState::Running && facts.sessions == 0 && idle)
         .then_some(Command::Suspend(branch.id))
+}
+
+/// Whether the lifetime of a branch is over, and nothing keeps it from being destroyed. False for a
+/// tombstone, which is destroyed only once.
+pub(crate) fn is_expired(branch: &Branch, now: Timestamp) -> bool {
+    branch.state != BranchState::Destroying
+        && !branch.protected
+        && branch.expires_at.is_some_and(|at| at <= now)
 }
 
 /// Whether a living branch was made from a template of this one.

@@ -140,6 +140,19 @@ fn find(branches: &mut [Branch], id: BranchId) -> &mut Branch {
     branches.iter_mut().find(|branch| branch.id == id).expect("commands name living branches")
 }
 
+#[test]
+fn a_lifetime_ends_once() {
+    let mut expired = branch(1, template(1, None, 0).id);
+    expired.expires_at = Some(at(10));
+    assert!(!is_expired(&expired, at(9)));
+    assert!(is_expired(&expired, at(10)));
+    expired.protected = true;
+    assert!(!is_expired(&expired, at(10)));
+    expired.protected = false;
+    expired.state = BranchState::Destroying;
+    assert!(!is_expired(&expired, at(10)));
+}
+
 proptest! {
     /// From any registry: carrying out what is due, tombstones purged beside it, ends, never
     /// touches the protected, and never removes a template in use.
