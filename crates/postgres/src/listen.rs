@@ -152,7 +152,7 @@ where
     Ok(ListeningSession { client, wakeup })
 }
 
-/// Returns `Ok` when a connection that had worked ended.
+/// Returns `Ok` when the connection of a session that had listened ended.
 async fn listen_once<T: MakeTlsConnect<Socket> + Clone>(
     connection: &tokio_postgres::Config,
     tls: T,
@@ -190,9 +190,15 @@ async fn listen_once<T: MakeTlsConnect<Socket> + Clone>(
                     }
                 }
                 Some(Ok(_)) => {}
+                Some(Err(error)) if !is_listening => return Err(server_error("LISTEN")(error)),
                 Some(Err(error)) => {
                     tracing::debug!(error = describe(&error), "the listening connection ended");
                     return Ok(());
+                }
+                None if !is_listening => {
+                    // Without the driver, whatever waits for the server's reply fails.
+                    drop(messages);
+                    return listening.await;
                 }
                 None => return Ok(()),
             }
@@ -225,3 +231,6 @@ pub fn quote_literal(text: &str) -> String {
         format!("'{quoted}'")
     }
 }
+
+#[cfg(test)]
+mod tests;
