@@ -3,13 +3,19 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use egret_base::Timestamp;
 
 use super::entry::{AuditEntry, AuditFilter};
 use super::lines::LinesFromEnd;
 
 /// The file that is written to.
 const CURRENT: &str = "audit.jsonl";
+
+/// The name of a rotated file is a number of twenty digits between these.
+const ROTATED_PREFIX: &str = "audit-";
+const ROTATED_SUFFIX: &str = ".jsonl";
 
 /// Where the log is kept, and how much of it.
 #[derive(Clone, Debug)]
@@ -43,7 +49,7 @@ impl AuditFiles {
         if let Some((_, size)) = &self.current
             && size + line.len() as u64 > self.options.file_bytes_max
         {
-            self.rotate(entry)?;
+            self.rotate(entry.at)?;
         }
         let (file, size) = match &mut self.current {
             Some(current) => current,
@@ -61,10 +67,16 @@ impl AuditFiles {
         Ok(())
     }
 
-    /// Puts the current file aside under the time of the entry that did not fit, and deletes the
-    /// oldest beyond the number that is kept.
-    fn rotate(&mut self, entry: &AuditEntry) -> io::Result<()> {
-        let rotated_name = format!("audit-{:020}.jsonl", entry.at.as_micros().max(0));
+    /// Puts the current file aside under the time of the entry that did not fit, in microseconds,
+    /// and deletes the oldest beyond the number that is kept. The name sorts behind those of all
+    /// rotated files, whatever the clock says: the files are read in that order, and none is
+    /// overwritten.
+    fn rotate(&mut self, at: Timestamp) -> io::Result<()> {
+        let rotated = self.rotated_files()?;
+        let newest = rotated.iter().find_map(|path| rotation_number(path));
+        let at = u64::try_from(at.as_micros()).unwrap_or(0);
+        let number = newest.map_or(at, |newest| at.max(newest.saturating_add(1)));
+        let rotated_name = format!("{ROTATED_PREFIX}{number:020}{ROTATED_SUFFIX}");
         fs::rename(self.current_path(), self.options.directory.join(rotated_name))?;
         self.current = None;
         let rotated_max = (self.options.files_max.max(1) - 1) as usize;
@@ -80,7 +92,9 @@ impl AuditFiles {
         for entry in fs::read_dir(&self.options.directory)? {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str());
-            if name.is_some_and(|name| name.starts_with("audit-") && name.ends_with(".jsonl")) {
+            if name.is_some_and(|name| {
+                name.starts_with(ROTATED_PREFIX) && name.ends_with(ROTATED_SUFFIX)
+            }) {
                 files.push(path);
             }
         }
@@ -121,6 +135,12 @@ impl AuditFiles {
         }
         Ok(entries)
     }
+}
+
+/// The number in the name of a rotated file.
+fn rotation_number(path: &Path) -> Option<u64> {
+    let name = path.file_name()?.to_str()?;
+    name.strip_prefix(ROTATED_PREFIX)?.strip_suffix(ROTATED_SUFFIX)?.parse().ok()
 }
 
 impl AuditOptions {

@@ -77,6 +77,23 @@ fn entries_are_rotated_and_found_newest_first() {
 }
 
 #[test]
+fn rotated_files_are_not_overwritten_whatever_the_clock_says() {
+    for micros_per_entry in [0, -1] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut files =
+            AuditFiles::new(AuditOptions { files_max: 100, ..options(directory.path()) });
+        for number in 0..40 {
+            let at = Timestamp::from_micros(1_800_000_000_000_000 + number * micros_per_entry);
+            files.append(&AuditEntry { at, ..entry(number as u64, Some("t")) }).unwrap();
+        }
+        let found = files.read(&all()).unwrap();
+        let numbers: Vec<String> = found.into_iter().map(|entry| entry.request_id).collect();
+        let expected: Vec<String> = (0..40).rev().map(|number| format!("r{number}")).collect();
+        assert_eq!(numbers, expected);
+    }
+}
+
+#[test]
 fn requests_without_success_are_bounded_and_counted() {
     for token in [None, Some("narrow")] {
         let directory = tempfile::tempdir().unwrap();
