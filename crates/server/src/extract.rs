@@ -221,6 +221,11 @@ pub(crate) async fn read_bounded(request: Request, limit: Limit) -> Result<Bytes
         let Ok(data) = frame.into_data() else {
             continue;
         };
+        let bytes_read = if collected.is_empty() { first.len() } else { collected.len() };
+        if let Err(error) = limit.check((bytes_read + data.len()) as u64) {
+            drain(body, limit.max).await;
+            return Err(WireError::from(error).into());
+        }
         memory.reserve(data.len() as u64)?;
         if first.is_empty() && body.is_end_stream() {
             return Ok(data);
@@ -233,10 +238,6 @@ pub(crate) async fn read_bounded(request: Request, limit: Limit) -> Result<Bytes
             // Memory that is not written to yet does not count: it is reserved as the body comes.
             collected.reserve(size.exact().unwrap_or_default() as usize);
             collected.extend_from_slice(&first);
-        }
-        if let Err(error) = limit.check((collected.len() + data.len()) as u64) {
-            drain(body, limit.max).await;
-            return Err(WireError::from(error).into());
         }
         collected.extend_from_slice(&data);
     }

@@ -1,5 +1,8 @@
 //! Where JSON is wrong is said by line and column, or by field.
 
+use std::convert::Infallible;
+
+use futures_util::stream;
 use serde::Deserialize;
 
 use super::*;
@@ -47,4 +50,18 @@ fn takes_json_by_any_of_its_names() {
     assert!(!check("text/plain"));
     assert!(!check("application/jsonish"));
     assert!(check_content_type(&HeaderMap::new()).is_err());
+}
+
+#[tokio::test]
+async fn a_body_of_unknown_length_is_bounded_from_its_first_frame_on() {
+    let read = async |frames: &[&'static str]| {
+        let frames: Vec<_> = frames.iter().map(|text| Ok::<_, Infallible>(*text)).collect();
+        let request = Request::new(Body::from_stream(stream::iter(frames)));
+        read_bounded(request, Limit::new("test.bytes_max", 4)).await.ok()
+    };
+    assert_eq!(read(&["abcd"]).await.as_deref(), Some(&b"abcd"[..]));
+    assert_eq!(read(&["ab", "", "cd"]).await.as_deref(), Some(&b"abcd"[..]));
+    for frames in [&["abcde"][..], &["", "abcde"], &["abc", "de"], &["ab", "cd", "e"]] {
+        assert_eq!(read(frames).await, None, "{frames:?}");
+    }
 }
