@@ -59,9 +59,18 @@ struct PoolState<F> {
     /// A spare segment is being written just now.
     is_making_spare: bool,
     tasks: VecDeque<Task>,
-    /// Why the last attempt failed.
-    failure: Option<LogError>,
+    /// Why the last attempt at a task failed.
+    task_failure: Option<LogError>,
+    /// Why the last attempt to make a spare segment failed. A task that succeeds says nothing of
+    /// that.
+    spare_failure: Option<LogError>,
     is_closed: bool,
+}
+
+impl<F> PoolState<F> {
+    fn failure(&self) -> Option<&LogError> {
+        self.task_failure.as_ref().or(self.spare_failure.as_ref())
+    }
 }
 
 /// Spare segments and pending changes of the directory, shared by the owner of a log and its
@@ -114,7 +123,8 @@ impl<D: Disk> SegmentPool<D> {
                 next_number,
                 is_making_spare: false,
                 tasks: VecDeque::new(),
-                failure: None,
+                task_failure: None,
+                spare_failure: None,
                 is_closed: false,
             }),
             changed: Condvar::new(),
@@ -155,7 +165,7 @@ impl<D: Disk> SegmentPool<D> {
     pub(crate) fn reserve(&self, spares: u64) -> Result<(), LogError> {
         let mut state = self.lock_state();
         while (state.spares.len() as u64) < spares {
-            if let Some(failure) = &state.failure {
+            if let Some(failure) = state.failure() {
                 return Err(failure.clone());
             }
             state = if state.is_making_spare {
@@ -186,15 +196,15 @@ impl<D: Disk> SegmentPool<D> {
         let result = self.create_spare(self.segment_bytes);
         let mut state = self.lock_state();
         state.is_making_spare = false;
-        state.failure = result.as_ref().err().cloned();
+        state.spare_failure = result.as_ref().err().cloned();
         let outcome = result.map(|spare| state.spares.push(spare));
         self.changed.notify_all();
         (state, outcome)
     }
 
-    /// Why the last attempt at housekeeping failed, until one succeeds.
+    /// Why the last attempt at a part of housekeeping failed, until that part succeeds.
     pub(crate) fn failure(&self) -> Option<LogError> {
-        self.lock_state().failure.clone()
+        self.lock_state().failure().cloned()
     }
 
     /// Leaves work for the housekeeping.
@@ -211,7 +221,7 @@ impl<D: Disk> SegmentPool<D> {
             drop(state);
             let result = self.run_task(&task);
             let mut state = self.lock_state();
-            state.failure = result.as_ref().err().cloned();
+            state.task_failure = result.as_ref().err().cloned();
             // What failed stays in front: a later change must not become durable before it.
             if result.is_ok() {
                 state.tasks.pop_front();
@@ -220,7 +230,7 @@ impl<D: Disk> SegmentPool<D> {
         }
         let state = self.await_spare_made(state);
         // A caller that wanted more spares than usual is refused until one can be made.
-        if state.spares.len() >= self.spares_target && state.failure.is_none() {
+        if state.spares.len() >= self.spares_target && state.spare_failure.is_none() {
             return Ok(false);
         }
         self.add_spare(state).1.map(|()| true)
@@ -332,6 +342,8 @@ impl<D: Disk> SegmentPool<D> {
         loop {
             let result = self.step();
             match &result {
+                // A task that succeeds leaves the failure of a spare segment as it is.
+                Ok(_) if self.failure().is_some() => {}
                 Ok(_) => condition.recover("housekeeping of a log works again"),
                 Err(error) => condition.fail(error, "housekeeping of a log failed; retrying"),
             }
@@ -344,7 +356,7 @@ impl<D: Disk> SegmentPool<D> {
                         !state.is_closed
                             && state.tasks.is_empty()
                             && state.spares.len() >= self.spares_target
-                            && state.failure.is_none()
+                            && state.spare_failure.is_none()
                     };
                     drop(self.changed.wait_while(state, is_idle));
                 }
@@ -400,3 +412,6 @@ impl<D: Disk> Drop for HousekeepingThread<D> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
