@@ -103,6 +103,14 @@ impl Etag {
         Self { version, id_suffix: second as u32 }
     }
 
+    pub(crate) fn version(self) -> i32 {
+        self.version
+    }
+
+    pub(crate) fn id_suffix(self) -> u32 {
+        self.id_suffix
+    }
+
     /// Parses the form that [`Display`](fmt::Display) writes; none for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let (version, id_suffix) = text.strip_prefix('"')?.strip_suffix('"')?.split_once('-')?;

@@ -50,7 +50,7 @@ impl Documents {
             PatchFormat::Merge => "merge",
             PatchFormat::Json => "json",
         };
-        let target = format!("{format} {collection} {id} {condition:?} ");
+        let target = format!("{format} {collection} {id} {condition} ");
         let options = caller.write_options_for([target.as_bytes(), bytes]);
         if let Some(request) = options.idempotency
             && let Some(receipt) = self.stored_reply(&handle, caller, request).await?

@@ -149,7 +149,7 @@ impl Caller {
             let body: &[u8] = write.op.body().map_or(&[], Vec::as_slice);
             let (collection, condition) = (&write.collection, &write.condition);
             let length = body.len();
-            parts.push(format!("{kind} {collection} {id} {condition:?} {length} ").into_bytes());
+            parts.push(format!("{kind} {collection} {id} {condition} {length} ").into_bytes());
             parts.push(body.to_vec());
         }
         self.write_options_for(parts.iter().map(Vec::as_slice))

@@ -1,5 +1,7 @@
 //! Decision on a write, given the current state.
 
+use std::fmt;
+
 use super::definition::History;
 use crate::model::{AliasId, CollectionId, DocumentId, DocumentNumber, Etag, WriteReceipt};
 
@@ -29,6 +31,27 @@ impl Condition {
             Self::IfAt(all) => etag.is_some_and(|at| all.contains(&at)),
             Self::IfNotAt(all) => etag.is_none_or(|at| !all.contains(&at)),
         }
+    }
+}
+
+/// The text of a precondition in the fingerprints of idempotent requests. They are stored: a change
+/// of this text would turn repeated requests into reused keys.
+impl fmt::Display for Condition {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, etags) = match self {
+            Self::Always => return formatter.write_str("Always"),
+            Self::IfThere => return formatter.write_str("IfThere"),
+            Self::IfNotThere => return formatter.write_str("IfNotThere"),
+            Self::IfAt(etags) => ("IfAt", etags),
+            Self::IfNotAt(etags) => ("IfNotAt", etags),
+        };
+        write!(formatter, "{name}([")?;
+        for (index, etag) in etags.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            let (version, id_suffix) = (etag.version(), etag.id_suffix());
+            write!(formatter, "{separator}Etag {{ version: {version}, id_suffix: {id_suffix} }}")?;
+        }
+        formatter.write_str("])")
     }
 }
 

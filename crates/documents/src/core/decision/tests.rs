@@ -37,6 +37,24 @@ fn desired<'a>(
 }
 
 #[test]
+fn the_text_of_a_precondition_in_stored_fingerprints_never_changes() {
+    let etags = vec![Etag::new(id(7), 3), Etag::new(id(8), 12)];
+    let (first, second) =
+        ("Etag { version: 3, id_suffix: 591751049 }", "Etag { version: 12, id_suffix: 591751049 }");
+    let table = [
+        (Condition::Always, "Always".to_owned()),
+        (Condition::IfThere, "IfThere".to_owned()),
+        (Condition::IfNotThere, "IfNotThere".to_owned()),
+        (Condition::IfAt(vec![]), "IfAt([])".to_owned()),
+        (Condition::IfAt(etags.clone()), format!("IfAt([{first}, {second}])")),
+        (Condition::IfNotAt(etags), format!("IfNotAt([{first}, {second}])")),
+    ];
+    for (condition, text) in table {
+        assert_eq!(condition.to_string(), text);
+    }
+}
+
+#[test]
 fn an_etag_is_read_as_it_is_written_and_is_of_one_document_only() {
     let etag = Etag::new(id(7), 3);
     assert_eq!(etag.to_string(), "\"3-23456789\"");
