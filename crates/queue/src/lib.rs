@@ -57,6 +57,7 @@ pub mod limits {
     pub use crate::worker::new_task::{
         ATTEMPTS_MAX, BATCH_MAX, DURATION_MAX_MS, LIST_LEN_MAX, TEXT_BYTES_MAX,
     };
+    pub use crate::worker::reports::REPORT_TEXT_BYTES_MAX;
     pub use crate::worker::session::LEASE_MS;
     pub use crate::worker::settings_change::RATE_PER_SECOND;
 }

@@ -12,6 +12,9 @@ use crate::worker::session::check_lease;
 use crate::worker::sinks::ReportSink;
 use crate::worker::submission::{QueueFilter, Report, ReportBatch, ReportKind, Submission};
 
+/// Maximum bytes of an error or a reason; the doors cut longer ones off.
+pub const REPORT_TEXT_BYTES_MAX: usize = 8_000;
+
 /// Reports of one caller, sorted by partition.
 pub struct Reports<'q> {
     queues: &'q Queues,
@@ -89,14 +92,16 @@ impl<'q> Reports<'q> {
         manifest: Option<&Manifest>,
     ) -> Result<(), QueueError> {
         let lease = Lease::from_bytes(lease).ok_or(QueueError::LeaseLost)?;
-        let max_bytes = self.queues.config().result_bytes_max.bytes();
-        if text.len() as u64 > max_bytes {
-            return Err(QueueError::TooLarge {
-                what: "the result",
-                size_bytes: text.len() as u64,
-                limit: "queue.result_bytes_max",
-                max_bytes,
-            });
+        let (what, limit, max_bytes) = match kind {
+            ReportKind::Complete => {
+                let max_bytes = self.queues.config().result_bytes_max.bytes();
+                ("the result", "queue.result_bytes_max", max_bytes)
+            }
+            _ => ("the error or reason", "its maximum", REPORT_TEXT_BYTES_MAX as u64),
+        };
+        let size_bytes = text.len() as u64;
+        if size_bytes > max_bytes {
+            return Err(QueueError::TooLarge { what, size_bytes, limit, max_bytes });
         }
         if kind == ReportKind::Complete && format == Format::Json {
             check_json("result", text)?;

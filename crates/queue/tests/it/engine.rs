@@ -6,6 +6,7 @@ use egret_base::CodedError;
 use egret_base::lifecycle::{Readiness, Service};
 use egret_base::settings::ByteSize;
 use egret_base_test::eventually;
+use egret_queue::limits::REPORT_TEXT_BYTES_MAX;
 use egret_queue::model::{AttemptEnd, Backoff, Jitter, Retention, RetryPolicy, TaskState};
 use egret_queue::{
     Defer, Detail, MissedTickPolicy, NewSchedule, NewTask, QueueConfig, QueueError, ReportKind,
@@ -313,6 +314,23 @@ async fn what_is_given_back_comes_again() {
     }
     let (_, _, attempt) = hand.task().await;
     assert_eq!(attempt, 2, "only the nack counted");
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn the_limit_of_results_does_not_apply_to_failures() {
+    let home = TestEngine::new(QueueConfig { result_bytes_max: ByteSize(0), ..config() }).await;
+    home.create_queue("mail", SettingsChange::default()).await;
+    home.enqueue_one("mail", task("x")).await;
+    let hand = home.worker("mail", 1).await;
+    let (_, lease, _) = hand.task().await;
+    let refused = hand.report(lease, ReportKind::Complete, "done").await.unwrap_err();
+    assert!(refused.to_string().contains("queue.result_bytes_max"), "{refused}");
+    let failed = ReportKind::Fail { permanent: true };
+    let longest = "e".repeat(REPORT_TEXT_BYTES_MAX);
+    let refused = hand.report(lease, failed, &format!("{longest}e")).await.unwrap_err();
+    assert!(refused.to_string().starts_with("the error or reason has 8001 bytes"), "{refused}");
+    hand.report(lease, failed, &longest).await.unwrap();
     home.stop().await;
 }
 

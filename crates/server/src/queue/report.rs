@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use egret_queue::limits::REPORT_TEXT_BYTES_MAX;
 use egret_queue::model::Lease;
 use egret_queue::{
     Format, InFlightKind, Manifest, QueueError, Queues, ReportKind, ReportSink, Reports,
@@ -11,9 +12,6 @@ use egret_queue::{
 use super::outcome_collector::OutcomeCollector;
 use super::rights;
 use crate::access::Caller;
-
-/// Bytes of an error or a reason that are kept.
-const TEXT_BYTES_MAX: usize = 8_000;
 
 /// A worker's report on one task.
 pub(crate) struct ReportItem<'a> {
@@ -30,7 +28,7 @@ pub(crate) struct ReportItem<'a> {
 
 /// The first bytes of an error or a reason, cut between characters.
 pub(crate) fn truncate_at_char(text: &str) -> &[u8] {
-    &text.as_bytes()[..text.floor_char_boundary(TEXT_BYTES_MAX)]
+    &text.as_bytes()[..text.floor_char_boundary(REPORT_TEXT_BYTES_MAX)]
 }
 
 /// The manifest of the attachments that a completion names; `None` if it names none.
