@@ -31,7 +31,8 @@ impl Queues {
     /// State of the engine. A failed partition does not hide what the others have.
     ///
     /// # Errors
-    /// When the engine is not running.
+    /// When the engine is not running, or a partition that runs does not answer: its inbox is full,
+    /// say.
     pub async fn summary(&self) -> Result<Summary, QueueError> {
         let partitions = self.inner.partitions()?.len();
         let mut sum = Summary { partitions: partitions as u64, ..Summary::default() };
@@ -48,24 +49,34 @@ impl Queues {
                 }
                 part
             });
-            match reply.await {
-                Ok(part) => {
-                    // Every partition knows every queue.
-                    sum.queues = sum.queues.max(part.queues);
-                    sum.add(&part.counts);
-                    sum.oldest_ready_ms = sum.oldest_ready_ms.max(part.oldest_ready_ms);
-                }
-                Err(_) => sum.partitions_stopped += 1,
-            }
+            sum.add_partition(reply.await)?;
         }
         Ok(sum)
     }
 }
 
 impl Summary {
+    /// Adds the state of a partition, or that it has failed.
+    fn add_partition(&mut self, part: Result<Self, QueueError>) -> Result<(), QueueError> {
+        match part {
+            Ok(part) => {
+                // Every partition knows every queue.
+                self.queues = self.queues.max(part.queues);
+                self.add(&part.counts);
+                self.oldest_ready_ms = self.oldest_ready_ms.max(part.oldest_ready_ms);
+            }
+            Err(error) if error.failed_partition().is_some() => self.partitions_stopped += 1,
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
     fn add(&mut self, counts: &StateCounts) {
         for (sum, count) in self.counts.iter_mut().zip(counts) {
             *sum += count;
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
