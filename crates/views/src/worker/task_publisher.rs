@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use egret_base::condition::ConditionSet;
 use egret_base::{Condition, TaskReceipt, TaskRejection, TaskRequest};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -102,12 +104,12 @@ async fn publish_batch(
         })
         .collect();
     let outcomes = tasks.sink.enqueue(&requests).await;
-    let accepted_count = outcomes.iter().take_while(|outcome| outcome.is_ok()).count();
+    let accepted_count = count_accepted(&outcomes);
     let are_all_accepted = accepted_count == payloads.len();
     if let Some((sequence, _)) = accepted_count.checked_sub(1).and_then(|last| payloads.get(last)) {
         follow::store_position(client, statements, feed.view, *sequence).await?;
     }
-    count_outcomes(worker, &outcomes);
+    count_outcomes(&worker.context.metrics.change_tasks, &outcomes);
     update_conditions(&condition_subject(worker, &feed), &outcomes, refusal_conditions);
     Ok(are_all_accepted && batch.may_have_more)
 }
@@ -137,11 +139,19 @@ fn update_conditions(
     }
 }
 
-fn count_outcomes(worker: &ViewRefreshWorker, outcomes: &[Result<TaskReceipt, TaskRejection>]) {
-    let tasks = &worker.context.metrics.change_tasks;
-    let accepted_count = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+/// Tasks before the first that was refused. Those behind it are enqueued again with it, though the
+/// queue may have accepted them: the position only passes what is accepted without a gap.
+fn count_accepted(outcomes: &[Result<TaskReceipt, TaskRejection>]) -> usize {
+    outcomes.iter().take_while(|outcome| outcome.is_ok()).count()
+}
+
+fn count_outcomes(
+    tasks: &Family<OutcomeLabels, Counter>,
+    outcomes: &[Result<TaskReceipt, TaskRejection>],
+) {
     let outcome = "taken";
-    tasks.get_or_create(&OutcomeLabels { outcome }).inc_by(accepted_count as u64);
+    let accepted_count = count_accepted(outcomes) as u64;
+    tasks.get_or_create(&OutcomeLabels { outcome }).inc_by(accepted_count);
     if outcomes.iter().any(Result::is_err) {
         let outcome = "refused";
         tasks.get_or_create(&OutcomeLabels { outcome }).inc();
@@ -257,3 +267,6 @@ fn payload_json(
     };
     serde_json::to_string(&payload).expect("text and numbers can be written as JSON")
 }
+
+#[cfg(test)]
+mod tests;
