@@ -270,9 +270,7 @@ impl Sender {
                     return Ok(result);
                 }
                 let recorder = &mut result.recorder;
-                let mut refused = 0;
                 self.send(group, |status| {
-                    refused += 1;
                     let now = clock.offset(Instant::now());
                     recorder.record_failure(
                         &format!("write {status}"),
