@@ -17,7 +17,8 @@ use crate::error::{BranchesError, io_error};
 use crate::model::{Branch, BranchId, BranchState, Preset, Template};
 use crate::store::files::SOCKET_PORT;
 use crate::store::files::{
-    manifest_path, remove_file, restore_former_manifest, write_double_manifest, write_manifest,
+    manifest_path, remove_file, restore_former_manifest, write_branch_manifest,
+    write_double_manifest,
 };
 
 impl Inner {
@@ -269,7 +270,7 @@ impl Inner {
             Some(branch) if self.paths.former_files(id).exists() => {
                 write_double_manifest(&data, &branch)
             }
-            Some(branch) => write_manifest(&data, &branch),
+            Some(branch) => write_branch_manifest(&data, &branch, &branch),
             None => Ok(()),
         }
     }

@@ -15,7 +15,7 @@ use crate::error::{BranchesError, io_error};
 use crate::model::{Branch, BranchState, Preset, Template, TemplateId, TemplateState};
 use crate::stopwatch::Stopwatch;
 use crate::store::files::SOCKET_PORT;
-use crate::store::files::{manifest_path, remove_directory, remove_file, write_manifest};
+use crate::store::files::{manifest_path, remove_directory, remove_file, write_durable_manifest};
 use crate::store::prepare;
 use crate::store::recovery_loss::{self, LossReport};
 use crate::store::source::{self, Admission, SourceFacts, run_blocking};
@@ -273,7 +273,7 @@ impl Inner {
         template.state = TemplateState::Ready;
         template.phases = stopwatch.phases().to_vec();
         template.losses = Some(report.map_or_else(Vec::new, LossReport::finish));
-        write_manifest(&data, template)
+        write_durable_manifest(&data, template)
     }
 
     async fn start_builder(

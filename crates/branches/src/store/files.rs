@@ -13,6 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use egret_base::durable;
 use egret_postgres::postmaster::pids_in_directory;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -103,14 +104,34 @@ pub(crate) fn manifest_path(data: &Path) -> PathBuf {
     data.with_extension("json")
 }
 
-/// Writes the manifest of a branch or template beside its data directory, in one step.
-pub(crate) fn write_manifest<T: Serialize>(data: &Path, value: &T) -> Result<(), BranchesError> {
+/// Writes the manifest of a template or a durable branch beside its data directory, in one step and
+/// onto the disk: after a crash of the machine it is there with the files.
+pub(crate) fn write_durable_manifest<T: Serialize>(
+    data: &Path,
+    value: &T,
+) -> Result<(), BranchesError> {
+    let path = manifest_path(data);
+    durable::write_file(&path, &manifest_text(value), 0o666).map_err(io_error("write", &path))
+}
+
+/// Writes the manifest of a branch beside its data directory, in one step: onto the disk where the
+/// branch survives a crash of the machine. `manifest` is the branch, or has more.
+pub(crate) fn write_branch_manifest<T: Serialize>(
+    data: &Path,
+    branch: &Branch,
+    manifest: &T,
+) -> Result<(), BranchesError> {
+    if branch.durable {
+        return write_durable_manifest(data, manifest);
+    }
     let path = manifest_path(data);
     let new_path = path.with_extension("json.new");
-    let text =
-        serde_json::to_vec_pretty(value).expect("these values have text keys and always serialise");
-    fs::write(&new_path, text).map_err(io_error("write", &new_path))?;
+    fs::write(&new_path, manifest_text(manifest)).map_err(io_error("write", &new_path))?;
     fs::rename(&new_path, &path).map_err(io_error("write", &path))
+}
+
+fn manifest_text<T: Serialize>(value: &T) -> Vec<u8> {
+    serde_json::to_vec_pretty(value).expect("these values have text keys and always serialise")
 }
 
 /// Reads a manifest; `None` when it is missing or not one.
@@ -139,7 +160,10 @@ struct FormerManifest {
 /// manifest would not belong together.
 pub(crate) fn write_double_manifest(data: &Path, branch: &Branch) -> Result<(), BranchesError> {
     match read_former_manifest(data) {
-        Some(former) => write_manifest(data, &DoubleManifest { branch, former: &former }),
+        Some(former) => {
+            let manifest = DoubleManifest { branch, former: &former };
+            write_branch_manifest(data, branch, &manifest)
+        }
         None => Ok(()),
     }
 }
@@ -154,7 +178,7 @@ pub(crate) fn read_former_manifest(data: &Path) -> Option<Branch> {
 /// Has the manifest of a branch describe its former files alone, which are about to be put back.
 pub(crate) fn restore_former_manifest(data: &Path) -> Result<(), BranchesError> {
     match read_manifest::<FormerManifest>(data).and_then(|manifest| manifest.former) {
-        Some(former) => write_manifest(data, &former),
+        Some(former) => write_branch_manifest(data, &former, &former),
         None => Ok(()),
     }
 }
