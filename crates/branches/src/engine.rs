@@ -2,6 +2,7 @@
 
 mod branch_slot;
 mod client_profile;
+mod copy_reservations;
 mod faults;
 mod pending_undo;
 mod pool;
@@ -39,6 +40,9 @@ use crate::store::volume::MountedVolume;
 
 pub(crate) use branch_slot::BranchSlot;
 pub(crate) use client_profile::Profile;
+pub(crate) use copy_reservations::{
+    CopyReservation, CopyReservations, ReservationNumber, WrittenBytes,
+};
 use faults::Faults;
 pub(crate) use pending_undo::{HeldTemplate, PendingUndo};
 pub(crate) use pool::Pool;
@@ -116,8 +120,8 @@ pub(crate) struct Inner {
     pub(crate) held_templates: Arc<Mutex<Vec<TemplateId>>>,
     /// Held while a branch that is about to be made is counted and recorded.
     pub(crate) intent_lock: Mutex<()>,
-    /// Bytes of the volume that copies under way take.
-    pub(crate) reserved_bytes: Mutex<u64>,
+    /// Room on the volume that copies under way take.
+    pub(crate) copy_reservations: Mutex<CopyReservations>,
     /// Held while a reset gives a branch another parent.
     pub(crate) lineage_lock: Mutex<()>,
     /// Held for reading while a template is built, for writing while none may be.
@@ -200,7 +204,7 @@ impl Branches {
                 manifest_lock: Mutex::default(),
                 held_templates: Arc::default(),
                 intent_lock: Mutex::default(),
-                reserved_bytes: Mutex::default(),
+                copy_reservations: Mutex::default(),
                 lineage_lock: Mutex::default(),
                 build_lock: tokio::sync::RwLock::default(),
                 head_build_lock: tokio::sync::Mutex::default(),

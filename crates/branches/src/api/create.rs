@@ -236,7 +236,8 @@ impl Inner {
         template: &Template,
         stopwatch: &mut Stopwatch,
     ) -> Result<Branch, BranchesError> {
-        self.clone_template(branch.template, self.paths.branch(branch.id)).await?;
+        let to = self.paths.branch(branch.id);
+        self.clone_template_for(&branch.tenant, branch.template, to).await?;
         if branch.durable {
             self.flush_volume().await?;
         }
@@ -258,15 +259,32 @@ impl Inner {
         Ok(branch)
     }
 
-    /// Clones a template's files for a branch.
+    /// Clones a template's files for a branch of no tenant yet.
     pub(crate) async fn clone_template(
         &self,
         template: TemplateId,
         to: PathBuf,
     ) -> Result<(), BranchesError> {
+        let _reservation = self.reserve_room(&self.paths.template(template), &to).await?;
+        self.copy_template(template, to).await
+    }
+
+    /// Clones a template's files for a branch of a tenant, within its share of the volume.
+    pub(super) async fn clone_template_for(
+        self: &Arc<Self>,
+        tenant: &str,
+        template: TemplateId,
+        to: PathBuf,
+    ) -> Result<(), BranchesError> {
+        let from = self.paths.template(template);
+        let _reservation = self.reserve_tenant_room(tenant, &from, &to).await?;
+        self.copy_template(template, to).await
+    }
+
+    /// Copies a template's files; the caller has reserved the room.
+    async fn copy_template(&self, template: TemplateId, to: PathBuf) -> Result<(), BranchesError> {
         let volume = self.mounted().volume;
         let from = self.paths.template(template);
-        let _reservation = self.reserve_room(&from).await?;
         self.crash_points.before("create.clone");
         let cloned =
             run_blocking(move || volume.clone_tree(&from, &to).map_err(io_error("clone", &from)));

@@ -129,7 +129,7 @@ impl Inner {
     async fn replace_files(self: &Arc<Self>, branch: &mut Branch) -> Result<(), BranchesError> {
         let id = branch.id;
         let [data, staged, former] = self.paths.files_of(id);
-        self.clone_template(branch.template, staged).await?;
+        self.clone_template_for(&branch.tenant, branch.template, staged).await?;
         // With all that was committed: the files may be put back, and commits do not wait for the
         // disk in most presets.
         self.stop_postmaster(id, StopMode::Fast).await?;

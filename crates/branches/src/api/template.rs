@@ -200,7 +200,7 @@ impl Inner {
 
     /// Writes the intent, and keeps room for the copy.
     async fn record_template_intent(
-        &self,
+        self: &Arc<Self>,
         facts: &SourceFacts,
         parent: Option<&Branch>,
     ) -> Result<(Template, PromisedRoom<'_>), BranchesError> {
@@ -210,11 +210,16 @@ impl Inner {
             None => self.source.layout().data,
         };
         self.check_room()?;
-        let reservation = self.reserve_room(&copied).await?;
-        self.check_template_count()?;
         let now = self.now();
+        let id = TemplateId::new(now, self.entropy.ten_bytes());
+        let to = self.paths.template(id);
+        let reservation = match parent {
+            Some(branch) => self.reserve_tenant_room(&branch.tenant, &copied, &to).await?,
+            None => self.reserve_room(&copied, &to).await?,
+        };
+        self.check_template_count()?;
         let template = Template {
-            id: TemplateId::new(now, self.entropy.ten_bytes()),
+            id,
             state: TemplateState::Building,
             origin_branch: parent.map(|branch| branch.id),
             tenant: parent.map(|branch| branch.tenant.clone()),

@@ -130,11 +130,9 @@ async fn cloning_file_by_file_shares_blocks() {
     egret.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn copies_at_the_same_time_do_not_all_take_the_room_of_one() {
-    let mut home = Home::new("copies");
-    mount_xfs(&home.directory);
-    home.config.volume = "copy".to_owned();
+/// Makes a template of about 70 MB, and stops Egret. Returns the free bytes of the volume, and those
+/// of the template.
+async fn measure_template(home: &Home) -> (u64, u64) {
     let egret = home.start().await;
     egret.make_app().await;
     let source = egret.source("app").await;
@@ -147,6 +145,15 @@ async fn copies_at_the_same_time_do_not_all_take_the_room_of_one() {
     let bytes = disk_bytes(&template);
     let free = egret.branches.volume().unwrap().free_bytes;
     egret.stop().await;
+    (free, bytes)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_at_the_same_time_do_not_all_take_the_room_of_one() {
+    let mut home = Home::new("copies");
+    mount_xfs(&home.directory);
+    home.config.volume = "copy".to_owned();
+    let (free, bytes) = measure_template(&home).await;
     // There is room for one copy, and not for another one beside it.
     home.config.free_min = ByteSize(free - bytes / 2 * 3);
     let gate = Gate::at("create.clone");
@@ -162,6 +169,58 @@ async fn copies_at_the_same_time_do_not_all_take_the_room_of_one() {
     first.unwrap();
     let refused = second.unwrap_err();
     assert!(matches!(refused, BranchesError::VolumeFull { .. }), "{refused}");
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_copy_has_written_is_not_kept_free_for_it_again() {
+    let mut home = Home::new("written");
+    mount_xfs(&home.directory);
+    home.config.volume = "copy".to_owned();
+    let (free, bytes) = measure_template(&home).await;
+    // There is room for two copies, and not for a third one.
+    home.config.free_min = ByteSize(free - bytes / 4 * 11);
+    let gate = Gate::at("create.clone");
+    let egret = home.start_with(Some(gate.clone())).await;
+    let create = |wanted: &str| egret.branches.create(NewBranch::named(name(wanted)));
+    let meanwhile = async {
+        gate.reached().await;
+        // As if all of the first copy were written and its end not noticed yet.
+        let first = egret.branches.show(DEFAULT_TENANT, &name("first")).await.unwrap();
+        let copy = home.directory.join("volume/branches").join(first.branch.id.replace('-', ""));
+        std::fs::create_dir(&copy).unwrap();
+        std::fs::write(copy.join("written"), vec![1; bytes as usize]).unwrap();
+        let second = create("second").await;
+        std::fs::remove_dir_all(&copy).unwrap();
+        gate.open();
+        second
+    };
+    let (first, second) = tokio::join!(create("first"), meanwhile);
+    second.unwrap();
+    first.unwrap();
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_at_the_same_time_do_not_all_take_the_share_of_a_tenant() {
+    let mut home = Home::new("share");
+    mount_xfs(&home.directory);
+    home.config.volume = "copy".to_owned();
+    let (_, bytes) = measure_template(&home).await;
+    home.config.tenant_disk_max = Some(ByteSize(bytes / 2 * 3));
+    let gate = Gate::at("create.clone");
+    let egret = home.start_with(Some(gate.clone())).await;
+    let create = |wanted: &str| egret.branches.create(NewBranch::named(name(wanted)));
+    let meanwhile = async {
+        gate.reached().await;
+        let second = create("second").await;
+        gate.open();
+        second
+    };
+    let (first, second) = tokio::join!(create("first"), meanwhile);
+    first.unwrap();
+    let refused = second.unwrap_err().to_string();
+    assert!(refused.contains("branches.tenant_disk_max"), "{refused}");
     egret.stop().await;
 }
 
