@@ -130,8 +130,8 @@ async fn cloning_file_by_file_shares_blocks() {
     egret.stop().await;
 }
 
-/// Makes a template of about 70 MB, and stops Egret. Returns the free bytes of the volume, and those
-/// of the template.
+/// Makes a template of about 70 MB, and stops Egret. Returns the free bytes of the volume, and the
+/// bytes of the template.
 async fn measure_template(home: &Home) -> (u64, u64) {
     let egret = home.start().await;
     egret.make_app().await;
