@@ -117,6 +117,8 @@ impl Appender {
     }
 
     fn with_words(words: usize, time_ms: TimeMs, value: f64) -> Self {
+        #[cfg(test)]
+        work::ENCODED_SAMPLES.with(|encoded| encoded.set(encoded.get() + 1));
         let chunk = Chunk::new(words, time_ms);
         let mut bits = BitWriter::default();
         bits.write(&chunk.words[HEADER_WORDS..], value.to_bits(), 64);
@@ -160,6 +162,8 @@ impl Appender {
         write_time(&mut self.bits, words, delta_ms.wrapping_sub(self.delta_ms));
         let value = value.to_bits();
         write_value(&mut self.bits, words, &mut self.window, value ^ self.last_value_bits);
+        #[cfg(test)]
+        work::ENCODED_SAMPLES.with(|encoded| encoded.set(encoded.get() + 1));
         self.samples += 1;
         (self.last_ms, self.delta_ms, self.last_value_bits) = (time_ms, delta_ms, value);
         self.chunk.publish(self.samples, self.bits.len());
@@ -282,6 +286,8 @@ impl Iterator for ChunkSamples<'_> {
         if self.remaining == 0 {
             return None;
         }
+        #[cfg(test)]
+        work::DECODED_SAMPLES.with(|decoded| decoded.set(decoded.get() + 1));
         self.remaining -= 1;
         if self.bits.position() == 0 {
             self.value = self.bits.read(64);
@@ -299,3 +305,14 @@ impl Iterator for ChunkSamples<'_> {
 
 #[cfg(test)]
 mod tests;
+
+/// Counts of the work of a thread, for tests.
+#[cfg(test)]
+pub(crate) mod work {
+    use std::cell::Cell;
+
+    thread_local! {
+        pub(crate) static DECODED_SAMPLES: Cell<usize> = const { Cell::new(0) };
+        pub(crate) static ENCODED_SAMPLES: Cell<usize> = const { Cell::new(0) };
+    }
+}

@@ -5,6 +5,7 @@
 //! it grows, and hold nothing while they do.
 
 mod chunks;
+mod late;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,6 +15,7 @@ use egret_metrics_model::{Histogram, Labels, SeriesSamples, TimeMs, TimeSpan};
 
 pub use chunks::{HeadFigures, SeriesChunks};
 
+use self::late::IndexedSample;
 use super::chunk::Appender;
 use super::record::SampleBatch;
 
@@ -158,16 +160,48 @@ impl Head {
     }
 
     /// Appends samples, and calls a closure with the index and outcome of each that was not
-    /// [`AppendOutcome::InOrder`].
+    /// [`AppendOutcome::InOrder`]: those that are older than the latest of their series come after
+    /// all others, and are added together.
     pub fn append(&mut self, samples: &SampleBatch, mut report: impl FnMut(usize, AppendOutcome)) {
+        let mut late_indices = Vec::new();
         for (index, (series, time_ms, value)) in samples.iter().enumerate() {
-            let outcome = self.append_sample(series, time_ms, value);
-            if outcome != AppendOutcome::InOrder {
-                report(index, outcome);
+            match self.append_sample(series, time_ms, value) {
+                AppendOutcome::InOrder => {}
+                AppendOutcome::Late => late_indices.push(index),
+                outcome => report(index, outcome),
             }
+        }
+        if !late_indices.is_empty() {
+            self.append_late(samples, late_indices, report);
         }
     }
 
+    #[cold]
+    fn append_late(
+        &mut self,
+        samples: &SampleBatch,
+        mut indices: Vec<usize>,
+        mut report: impl FnMut(usize, AppendOutcome),
+    ) {
+        indices.sort_by_key(|index| (samples.series[*index], samples.times_ms[*index]));
+        let mut late_samples = Vec::new();
+        for series_indices in
+            indices.chunk_by(|left, right| samples.series[*left] == samples.series[*right])
+        {
+            let Some(slot) = self.slot(samples.series[series_indices[0]]) else { continue };
+            late_samples.clear();
+            late_samples.extend(series_indices.iter().map(|index| IndexedSample {
+                index: *index,
+                time_ms: samples.times_ms[*index],
+                value: samples.values[*index],
+            }));
+            let mut grown_bytes = 0;
+            slot.series.lock_chunks().add_late(&late_samples, &mut grown_bytes, &mut report);
+            self.adjust_sample_bytes(grown_bytes);
+        }
+    }
+
+    /// Appends a sample, unless it is older than the latest of its series.
     #[inline]
     fn append_sample(&mut self, series: u64, time_ms: TimeMs, value: f64) -> AppendOutcome {
         let mut grown_bytes = 0;
@@ -217,7 +251,7 @@ impl Head {
     pub fn capture(&mut self, number: u64) -> Option<SeriesChunks> {
         let slot = self.slot(number)?;
         let mut chunks = slot.series.lock_chunks();
-        let grown_bytes = chunks.pack_late();
+        let grown_bytes = chunks.capture_late();
         let captured = chunks.clone();
         drop(chunks);
         self.adjust_sample_bytes(grown_bytes);
@@ -272,15 +306,15 @@ impl Head {
 const COMPACT_PAGE: usize = 1_024;
 
 /// What of a series' samples was written to blocks: so many chunks and so many samples of the one
-/// after them, and so many of the chunks that came late.
+/// after them, and so many runs of chunks that came late.
 #[derive(Clone, Debug, Default)]
 pub struct FlushedRange {
     /// Whole chunks, from the first on.
     pub chunks: usize,
     /// Samples of the next one.
     pub samples: usize,
-    /// Chunks that came late, from the first on.
-    pub late_chunks: usize,
+    /// Runs of chunks that came late, from the first on.
+    pub late_runs: usize,
     /// Native histograms that were written, with their times.
     pub histograms: Vec<(TimeMs, Arc<Histogram>)>,
 }
@@ -288,11 +322,12 @@ pub struct FlushedRange {
 impl FlushedRange {
     /// Whether nothing was written.
     pub fn is_empty(&self) -> bool {
-        self.chunks == 0 && self.samples == 0 && self.late_chunks == 0 && self.histograms.is_empty()
+        self.chunks == 0 && self.samples == 0 && self.late_runs == 0 && self.histograms.is_empty()
     }
 }
 
 impl Slot {
+    /// Appends a sample, unless it is older than the latest.
     #[inline]
     fn append(&mut self, time_ms: TimeMs, value: f64, grown_bytes: &mut isize) -> AppendOutcome {
         let Some(appender) = &mut self.appender else {
@@ -317,7 +352,7 @@ impl Slot {
                 AppendOutcome::Conflict
             };
         }
-        self.series.lock_chunks().add_late(time_ms, value, grown_bytes)
+        AppendOutcome::Late
     }
 }
 

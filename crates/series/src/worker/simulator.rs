@@ -154,7 +154,9 @@ impl SimulatedWorld {
     fn write(&mut self, incarnation: &mut Incarnation) -> Result<(), SeriesError> {
         let mut samples = Samples::new();
         let oldest_ms = self.oldest_ms();
-        for _ in 0..1 + self.random.next_below(40) {
+        // Now and then a request of which many samples of a series are late.
+        let count_max = if self.random.percent(10) { 700 } else { 40 };
+        for _ in 0..1 + self.random.next_below(count_max) {
             let series = self.random.next_below(SERIES);
             let age_ms = match self.random.next_below(10) {
                 0 => self.random.next_below(1 << 28) as TimeMs,

@@ -8,11 +8,9 @@ use egret_metrics_model::{Histogram, SeriesSamples, TimeMs, TimeSpan};
 
 pub use figures::HeadFigures;
 
+use super::late::{ChunkCursor, IndexedSample, LateLookup, LateSamples};
 use super::{AppendOutcome, FlushedRange};
 use crate::core::chunk::{Appender, Chunk};
-
-/// Samples out of order that a series gathers before it makes a chunk of them.
-const LATE_SAMPLES_MAX: usize = 256;
 
 /// Samples of a series: chunks in the order of time, and separately those out of order.
 #[derive(Clone, Debug, Default)]
@@ -28,43 +26,18 @@ pub struct SeriesChunks {
 /// Late samples and native histograms, which few series have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OutOfOrderChunks {
-    /// Chunks of samples that came late, each ascending in itself, in the order of their making.
-    pub late_chunks: Vec<Chunk>,
-    /// The others that came late, ascending.
-    late_samples: Vec<(TimeMs, f64)>,
+    /// Samples that came late.
+    pub late: LateSamples,
     /// Native histograms with their times, ascending.
     pub histograms: Vec<(TimeMs, Arc<Histogram>)>,
 }
 
 static NO_OUT_OF_ORDER: OutOfOrderChunks =
-    OutOfOrderChunks { late_chunks: Vec::new(), late_samples: Vec::new(), histograms: Vec::new() };
+    OutOfOrderChunks { late: LateSamples::EMPTY, histograms: Vec::new() };
 
 impl OutOfOrderChunks {
     fn is_empty(&self) -> bool {
-        self.late_chunks.is_empty() && self.late_samples.is_empty() && self.histograms.is_empty()
-    }
-
-    fn add_late(&mut self, time_ms: TimeMs, value: f64, grown_bytes: &mut isize) -> AppendOutcome {
-        match self.late_samples.binary_search_by_key(&time_ms, |(other, _)| *other) {
-            Ok(index) if self.late_samples[index].1.to_bits() == value.to_bits() => {
-                return AppendOutcome::Duplicate;
-            }
-            Ok(_) => return AppendOutcome::Conflict,
-            Err(at) => self.late_samples.insert(at, (time_ms, value)),
-        }
-        *grown_bytes += size_of_val(&self.late_samples[0]) as isize;
-        if self.late_samples.len() >= LATE_SAMPLES_MAX {
-            *grown_bytes += self.pack_late();
-        }
-        AppendOutcome::Late
-    }
-
-    fn pack_late(&mut self) -> isize {
-        let chunks_before = self.late_chunks.len();
-        let late_samples = std::mem::take(&mut self.late_samples);
-        pack_chunks(&late_samples, &mut self.late_chunks);
-        let chunks = self.late_chunks[chunks_before..].iter().map(Chunk::size_bytes);
-        chunks.sum::<usize>() as isize - size_of_val(&*late_samples) as isize
+        self.late.is_empty() && self.histograms.is_empty()
     }
 
     fn add_histogram(&mut self, time_ms: TimeMs, histogram: Arc<Histogram>) -> AppendOutcome {
@@ -88,8 +61,7 @@ impl OutOfOrderChunks {
     /// The parts that may have samples from `start` to `end`, both included.
     fn within(&self, start: TimeMs, end: TimeMs) -> Self {
         Self {
-            late_chunks: self.late_chunks.clone(),
-            late_samples: slice_between(&self.late_samples, start, end).to_vec(),
+            late: self.late.within(TimeSpan { start, end }),
             histograms: slice_between(&self.histograms, start, end).to_vec(),
         }
     }
@@ -101,21 +73,14 @@ fn histogram_bytes(histogram: &Histogram) -> usize {
 }
 
 /// Those from `start` to `end`, both included, of what ascends.
-fn slice_between<T>(entries: &[(TimeMs, T)], start: TimeMs, end: TimeMs) -> &[(TimeMs, T)] {
+pub(super) fn slice_between<T>(
+    entries: &[(TimeMs, T)],
+    start: TimeMs,
+    end: TimeMs,
+) -> &[(TimeMs, T)] {
     let first = entries.partition_point(|(time_ms, _)| *time_ms < start);
     let end_index = entries.partition_point(|(time_ms, _)| *time_ms <= end);
     entries.get(first..end_index).unwrap_or_default()
-}
-
-/// The value at a time in a chunk, of which so many samples are left out.
-fn find_value(chunk: &Chunk, skipped: usize, time_ms: TimeMs) -> Option<f64> {
-    if chunk.first_ms() > time_ms {
-        return None;
-    }
-    let mut samples = chunk.samples().skip(skipped);
-    let (_, value) =
-        samples.find(|(other, _)| *other >= time_ms).filter(|(other, _)| *other == time_ms)?;
-    Some(value)
 }
 
 impl SeriesChunks {
@@ -174,11 +139,8 @@ impl SeriesChunks {
             }
         }
         let out_of_order = self.out_of_order();
-        let late_chunks = out_of_order.late_chunks.iter().flat_map(Chunk::samples);
-        let mut late = late_chunks
-            .chain(out_of_order.late_samples.iter().copied())
-            .filter(|(time_ms, _)| is_within(*time_ms))
-            .peekable();
+        let mut late =
+            out_of_order.late.samples().filter(|(time_ms, _)| is_within(*time_ms)).peekable();
         let overlaps = samples_before > 0
             && into.times_ms.get(samples_before) <= Some(&into.times_ms[samples_before - 1]);
         if late.peek().is_some() || overlaps {
@@ -210,32 +172,57 @@ impl SeriesChunks {
         }
     }
 
+    /// Adds samples that are older than the latest: ascending, those of one time in the order in
+    /// which they came, of which the first stays. Calls a closure with the index and outcome of
+    /// each.
     #[cold]
     pub(super) fn add_late(
         &mut self,
-        time_ms: TimeMs,
-        value: f64,
+        samples: &[IndexedSample],
         grown_bytes: &mut isize,
-    ) -> AppendOutcome {
-        match self.value_at(time_ms) {
-            Some(existing) if existing.to_bits() == value.to_bits() => AppendOutcome::Duplicate,
-            Some(_) => AppendOutcome::Conflict,
-            None => self.out_of_order_mut().add_late(time_ms, value, grown_bytes),
+        mut report: impl FnMut(usize, AppendOutcome),
+    ) {
+        let mut added = Vec::new();
+        let mut in_order_cursor = ChunkCursor::default();
+        let mut late_lookup = LateLookup::new(&self.out_of_order().late);
+        // The value that stands at the time of the sample before.
+        let mut previous: Option<(TimeMs, f64)> = None;
+        for IndexedSample { index, time_ms, value } in samples.iter().copied() {
+            let standing = match previous {
+                Some((previous_ms, standing)) if previous_ms == time_ms => Some(standing),
+                _ => self
+                    .find_in_order(&mut in_order_cursor, time_ms)
+                    .or_else(|| late_lookup.find_value(time_ms)),
+            };
+            previous = Some((time_ms, standing.unwrap_or(value)));
+            let outcome = match standing {
+                Some(standing) if standing.to_bits() == value.to_bits() => AppendOutcome::Duplicate,
+                Some(_) => AppendOutcome::Conflict,
+                None => {
+                    added.push((time_ms, value));
+                    AppendOutcome::Late
+                }
+            };
+            report(index, outcome);
+        }
+        if !added.is_empty() {
+            let late = &mut self.out_of_order_mut().late;
+            let bytes_before = late.size_bytes();
+            late.add(&added);
+            *grown_bytes += late.size_bytes() as isize - bytes_before as isize;
         }
     }
 
-    /// The value at a time, of a sample in a chunk that is not in a block.
-    fn value_at(&self, time_ms: TimeMs) -> Option<f64> {
+    /// The value at a time, of a sample that came in order and is not in a block.
+    fn find_in_order<'chunks>(
+        &'chunks self,
+        cursor: &mut ChunkCursor<'chunks>,
+        time_ms: TimeMs,
+    ) -> Option<f64> {
         let next_index = self.chunks.partition_point(|chunk| chunk.first_ms() <= time_ms);
-        let in_order = next_index.checked_sub(1).and_then(|index| {
-            let flushed = if index == 0 { self.flushed_samples } else { 0 };
-            find_value(&self.chunks[index], flushed, time_ms)
-        });
-        let find_late = || {
-            let mut chunks = self.out_of_order().late_chunks.iter().rev();
-            chunks.find_map(|chunk| find_value(chunk, 0, time_ms))
-        };
-        in_order.or_else(find_late)
+        let index = next_index.checked_sub(1)?;
+        let flushed = if index == 0 { self.flushed_samples } else { 0 };
+        cursor.find_value(index, &self.chunks[index], flushed, time_ms)
     }
 
     /// Adds the chunk that comes after all others.
@@ -247,10 +234,13 @@ impl SeriesChunks {
         self.chunks.push(chunk);
     }
 
-    /// Makes chunks of what came late, and returns by how many bytes that takes more memory, or
-    /// less.
-    pub(crate) fn pack_late(&mut self) -> isize {
-        self.out_of_order.as_mut().map_or(0, |rare| rare.pack_late())
+    /// Makes chunks of what came late, which stay until they are released. Returns by how many
+    /// bytes that takes more memory, or less.
+    pub(crate) fn capture_late(&mut self) -> isize {
+        let Some(out_of_order) = &mut self.out_of_order else { return 0 };
+        let bytes_before = out_of_order.late.size_bytes();
+        out_of_order.late.capture();
+        out_of_order.late.size_bytes() as isize - bytes_before as isize
     }
 
     pub(super) fn add_histogram(
@@ -274,7 +264,7 @@ impl SeriesChunks {
         let histogram_count =
             out_of_order.histograms.partition_point(|(time_ms, _)| *time_ms < end);
         let mut range = FlushedRange {
-            late_chunks: out_of_order.late_chunks.len(),
+            late_runs: out_of_order.late.run_count(),
             histograms: out_of_order.histograms[..histogram_count].to_vec(),
             ..FlushedRange::default()
         };
@@ -302,12 +292,11 @@ impl SeriesChunks {
                 into.values.push(value);
             }
         }
-        if flushed.late_chunks > 0 {
-            for chunk in &self.out_of_order().late_chunks[..flushed.late_chunks] {
-                let (times, values): (Vec<_>, Vec<_>) = chunk.samples().unzip();
-                into.times_ms.extend(times);
-                into.values.extend(values);
-            }
+        if flushed.late_runs > 0 {
+            let late_samples = self.out_of_order().late.run_samples(flushed.late_runs);
+            let (times, values): (Vec<_>, Vec<_>) = late_samples.unzip();
+            into.times_ms.extend(times);
+            into.values.extend(values);
             into.sort_numbers();
         }
         for (time_ms, histogram) in &flushed.histograms {
@@ -330,8 +319,7 @@ impl SeriesChunks {
             self.flushed_samples = 0;
         }
         if let Some(out_of_order) = &mut self.out_of_order {
-            let late = out_of_order.late_chunks.drain(..range.late_chunks);
-            freed += late.map(|chunk| chunk.size_bytes()).sum::<usize>();
+            freed += out_of_order.late.release(range.late_runs);
             let flushed_histograms = &range.histograms;
             out_of_order.histograms.retain(|(time_ms, histogram)| {
                 let at = flushed_histograms.binary_search_by_key(time_ms, |(other, _)| *other);
@@ -359,12 +347,7 @@ impl SeriesChunks {
         self.flushed_samples = 0;
         let appender = pack_chunks(&in_order, &mut self.chunks);
         if let Some(out_of_order) = &mut self.out_of_order {
-            let late_chunks = std::mem::take(&mut out_of_order.late_chunks);
-            for chunk in late_chunks {
-                let kept = chunk.samples().filter(|(time_ms, _)| is_kept(*time_ms));
-                pack_chunks(&kept.collect::<Vec<_>>(), &mut out_of_order.late_chunks);
-            }
-            out_of_order.late_samples.retain(|(time_ms, _)| is_kept(*time_ms));
+            out_of_order.late.delete(TimeSpan { start, end });
             out_of_order.histograms.retain(|(time_ms, _)| is_kept(*time_ms));
             self.drop_empty_out_of_order();
         }
@@ -378,47 +361,31 @@ impl SeriesChunks {
 
     /// The time of the first sample that may be here, and of the last.
     pub fn span(&self) -> Option<TimeSpan> {
-        let mut span: Option<TimeSpan> = None;
-        let mut add = |start: TimeMs, end: TimeMs| {
-            let part = TimeSpan { start, end };
-            span = Some(span.map_or(part, |so_far| so_far.union(part)));
-        };
         let out_of_order = self.out_of_order();
-        for chunk in self.chunks.iter().take(1).chain(&out_of_order.late_chunks) {
-            add(chunk.first_ms(), chunk.first_ms());
-        }
-        for chunk in self.chunks.iter().rev().take(1).chain(&out_of_order.late_chunks) {
-            if let Some((last, _)) = chunk.samples().last() {
-                add(last, last);
-            }
-        }
-        for sample in [out_of_order.late_samples.first(), out_of_order.late_samples.last()]
+        let last_ms = |chunk: &Chunk| chunk.samples().last().map(|(time_ms, _)| time_ms);
+        let in_order = self.chunks.first().zip(self.chunks.last().and_then(last_ms));
+        let in_order = in_order.map(|(first, end)| TimeSpan { start: first.first_ms(), end });
+        let histograms = &out_of_order.histograms;
+        let histograms = histograms.first().zip(histograms.last());
+        let histograms = histograms.map(|(first, last)| TimeSpan { start: first.0, end: last.0 });
+        [in_order, out_of_order.late.span(), histograms]
             .into_iter()
             .flatten()
-        {
-            add(sample.0, sample.0);
-        }
-        for one in
-            [out_of_order.histograms.first(), out_of_order.histograms.last()].into_iter().flatten()
-        {
-            add(one.0, one.0);
-        }
-        span
+            .reduce(TimeSpan::union)
     }
 
     /// Memory of its samples, in bytes: of chunks, and of what is in none.
     pub(super) fn sample_bytes(&self) -> usize {
         let out_of_order = self.out_of_order();
-        let chunks = self.chunks.iter().chain(&out_of_order.late_chunks);
         let histograms = out_of_order.histograms.iter();
-        chunks.map(Chunk::size_bytes).sum::<usize>()
-            + size_of_val(&*out_of_order.late_samples)
+        self.chunks.iter().map(Chunk::size_bytes).sum::<usize>()
+            + out_of_order.late.size_bytes()
             + histograms.map(|(_, histogram)| histogram_bytes(histogram)).sum::<usize>()
     }
 }
 
 /// Encodes ascending samples as chunks, and returns the appender of the last one.
-fn pack_chunks(samples: &[(TimeMs, f64)], chunks: &mut Vec<Chunk>) -> Option<Appender> {
+pub(super) fn pack_chunks(samples: &[(TimeMs, f64)], chunks: &mut Vec<Chunk>) -> Option<Appender> {
     let ((time_ms, value), rest) = samples.split_first()?;
     let mut appender = Appender::new(*time_ms, *value);
     for (time_ms, value) in rest {

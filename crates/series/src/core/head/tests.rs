@@ -58,7 +58,7 @@ proptest! {
             head.append(&columns, |at, taken| told.push((at, taken)));
             let late = is_late.then_some((0, AppendOutcome::Late));
             let nowhere = Some((1, AppendOutcome::UnknownSeries));
-            prop_assert_eq!(told, late.into_iter().chain(nowhere).collect::<Vec<_>>());
+            prop_assert_eq!(told, nowhere.into_iter().chain(late).collect::<Vec<_>>());
             model.insert(time_ms, step as f64);
         }
         let end = start + length;

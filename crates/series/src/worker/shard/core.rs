@@ -203,7 +203,7 @@ impl Core {
     /// Adds samples to the head.
     pub(crate) fn append_samples(&mut self, samples: &SampleBatch) -> Outcome {
         let mut outcome = Outcome::default();
-        let mut first_conflict = None;
+        let mut first_conflict: Option<usize> = None;
         self.head.append(samples, |index, append_outcome| match append_outcome {
             AppendOutcome::InOrder => {}
             AppendOutcome::Late => outcome.late += 1,
@@ -211,7 +211,7 @@ impl Core {
             AppendOutcome::UnknownSeries => outcome.unknown_series += 1,
             AppendOutcome::Conflict => {
                 outcome.conflicts += 1;
-                first_conflict.get_or_insert(index);
+                first_conflict = Some(first_conflict.map_or(index, |first| first.min(index)));
             }
         });
         outcome.first_conflict = first_conflict.and_then(|at| {

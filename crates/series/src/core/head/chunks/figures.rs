@@ -31,10 +31,11 @@ impl SeriesChunks {
     pub(crate) fn has_samples(&self, start: TimeMs, end: TimeMs) -> bool {
         let is_within = |time_ms: TimeMs| (start..=end).contains(&time_ms);
         let out_of_order = self.out_of_order();
-        let chunks = self.chunks.iter().chain(&out_of_order.late_chunks);
-        let late = out_of_order.late_samples.iter().map(|(time_ms, _)| *time_ms);
+        let chunks = self.chunks.iter().map(Chunk::first_ms);
+        let late_chunks = out_of_order.late.chunks().map(|late_chunk| late_chunk.span().start);
+        let late = out_of_order.late.buffer().iter().map(|(time_ms, _)| *time_ms);
         let histograms = out_of_order.histograms.iter().map(|(time_ms, _)| *time_ms);
-        let mut known_times = chunks.map(Chunk::first_ms).chain(late).chain(histograms);
+        let mut known_times = chunks.chain(late_chunks).chain(late).chain(histograms);
         if known_times.any(is_within) {
             return true;
         }
@@ -42,7 +43,9 @@ impl SeriesChunks {
         // came late.
         let chunks_before = self.chunks.partition_point(|chunk| chunk.first_ms() < start);
         let last_chunk_before = chunks_before.checked_sub(1).map(|at| &self.chunks[at]);
-        let late = out_of_order.late_chunks.iter().filter(|chunk| chunk.first_ms() < start);
+        let reaches_into = |span: TimeSpan| span.start < start && span.end >= start;
+        let late = out_of_order.late.chunks().filter(|late_chunk| reaches_into(late_chunk.span()));
+        let late = late.map(|late_chunk| &late_chunk.chunk);
         let mut overlapping_chunks = last_chunk_before.into_iter().chain(late);
         overlapping_chunks.any(|chunk| chunk.samples().any(|(time_ms, _)| is_within(time_ms)))
     }
@@ -53,7 +56,7 @@ impl SeriesChunks {
         let out_of_order = self.out_of_order();
         let mut figures = HeadFigures {
             span: self.span(),
-            chunks: (self.chunks.len() + out_of_order.late_chunks.len()) as u64,
+            chunks: (self.chunks.len() + out_of_order.late.chunks().count()) as u64,
             ..HeadFigures::default()
         };
         for (index, chunk) in self.chunks.iter().enumerate() {
@@ -64,12 +67,13 @@ impl SeriesChunks {
                 figures.add(chunk.len() - flushed, chunk.size_bytes());
             }
         }
-        for chunk in &out_of_order.late_chunks {
-            if chunk.first_ms() <= end {
-                figures.add(chunk.len(), chunk.size_bytes());
+        for late_chunk in out_of_order.late.chunks() {
+            let chunk_span = late_chunk.span();
+            if chunk_span.start <= end && chunk_span.end >= start {
+                figures.add(late_chunk.chunk.len(), late_chunk.chunk.size_bytes());
             }
         }
-        for sample in slice_between(&out_of_order.late_samples, start, end) {
+        for sample in slice_between(out_of_order.late.buffer(), start, end) {
             figures.add(1, size_of_val(sample));
         }
         for (_, histogram) in slice_between(&out_of_order.histograms, start, end) {
