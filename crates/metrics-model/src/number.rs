@@ -3,11 +3,26 @@
 /// As in answers and labels: no exponent, `+Inf`, `-Inf`, `NaN`.
 pub fn format_number(value: f64) -> String {
     if value.is_nan() {
-        "NaN".to_owned()
-    } else if value.is_infinite() {
-        if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned()
-    } else {
-        value.to_string()
+        return "NaN".to_owned();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
+    }
+    let ShortestDecimal { digits, exponent } = ShortestDecimal::new(value);
+    let sign = if value.is_sign_negative() { "-" } else { "" };
+    match usize::try_from(exponent) {
+        Err(_) => {
+            let zeros = "0".repeat(exponent.unsigned_abs() as usize - 1);
+            format!("{sign}0.{zeros}{digits}")
+        }
+        Ok(exponent) if exponent + 1 < digits.len() => {
+            let (whole, fraction) = digits.split_at(exponent + 1);
+            format!("{sign}{whole}.{fraction}")
+        }
+        Ok(exponent) => {
+            let zeros = "0".repeat(exponent + 1 - digits.len());
+            format!("{sign}{digits}{zeros}")
+        }
     }
 }
 
@@ -18,14 +33,51 @@ pub fn format_short_number(value: f64) -> String {
     if !value.is_finite() || value == 0.0 {
         return format_number(value);
     }
-    let text = format!("{value:e}");
-    let (mantissa, exponent) = text.split_once('e').expect("`e` is what `:e` writes");
-    let exponent: i32 = exponent.parse().expect("an exponent is a whole number");
-    if (-4..6).contains(&exponent) {
+    if (-4..6).contains(&ShortestDecimal::new(value).exponent) {
         return format_number(value);
     }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{mantissa}e{sign}{:02}", exponent.abs())
+    format_with_exponent(value)
+}
+
+/// A finite number with as few digits as tell it from its neighbours, and an exponent with a sign
+/// and at least two digits: `2.5e-07`.
+pub fn format_with_exponent(value: f64) -> String {
+    let ShortestDecimal { digits, exponent } = ShortestDecimal::new(value);
+    let sign = if value.is_sign_negative() { "-" } else { "" };
+    let (first, rest) = digits.split_at(1);
+    let point = if rest.is_empty() { "" } else { "." };
+    let exponent_sign = if exponent < 0 { '-' } else { '+' };
+    format!("{sign}{first}{point}{rest}e{exponent_sign}{:02}", exponent.abs())
+}
+
+/// The digits of a finite number without its sign: as few as tell it from its neighbours. Of two
+/// equally close decimals it is the one with an even last digit, as in Go; `Display` of Rust has
+/// the larger one.
+struct ShortestDecimal {
+    /// Without a point, and without zeros around them.
+    digits: String,
+    /// The power of ten of the first digit.
+    exponent: i32,
+}
+
+impl ShortestDecimal {
+    fn new(value: f64) -> Self {
+        let mut buffer = zmij::Buffer::new();
+        let text = buffer.format_finite(value.abs());
+        let (mantissa, power) = text.split_once('e').unwrap_or((text, "0"));
+        let power: i32 = power.parse().expect("an exponent is a whole number");
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let all = format!("{whole}{fraction}");
+        let digits = all.trim_start_matches('0');
+        if digits.is_empty() {
+            return Self { digits: "0".to_owned(), exponent: 0 };
+        }
+        let leading_zeros = all.len() - digits.len();
+        Self {
+            digits: digits.trim_end_matches('0').to_owned(),
+            exponent: power + whole.len() as i32 - 1 - leading_zeros as i32,
+        }
+    }
 }
 
 /// As OpenMetrics writes the bounds of buckets and quantiles: like [`short_number`], with a point
