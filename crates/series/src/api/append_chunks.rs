@@ -7,11 +7,12 @@ use egret_metrics_model::{Histogram, TimeMs};
 use super::ingest_batch::ShardPart;
 use crate::worker::shard::{NewSeries, SAMPLE_BYTES_MAX, histogram_bytes_max};
 
-/// Samples that are written together at most: one append takes several pieces.
-const PIECE_SAMPLES: usize = 100_000;
+/// Samples that are written together at most: one append takes several pieces, and writes of others
+/// come between two pieces of a large request.
+pub(super) const PIECE_SAMPLES: usize = 16_384;
 
 /// Bytes of a piece in the log at most; a single label set or histogram may be larger.
-const PIECE_BYTES: usize = 4 << 20;
+const PIECE_BYTES: usize = PIECE_SAMPLES * SAMPLE_BYTES_MAX;
 
 /// A part in pieces that an append can take, what came first first; none of an empty one.
 pub(super) fn split_part(part: ShardPart) -> Vec<ShardPart> {
@@ -24,9 +25,14 @@ pub(super) fn split_part(part: ShardPart) -> Vec<ShardPart> {
     }
     let mut pieces = Pieces::default();
     let mut samples = part.samples;
+    // From the end, so that each sample is moved once.
+    let mut later_pieces = Vec::new();
     while samples.len() > PIECE_SAMPLES {
-        let rest = samples.split_off(PIECE_SAMPLES);
-        pieces.open.samples = std::mem::replace(&mut samples, rest);
+        let last_start = (samples.len() - 1) / PIECE_SAMPLES * PIECE_SAMPLES;
+        later_pieces.push(samples.split_off(last_start));
+    }
+    for later in later_pieces.into_iter().rev() {
+        pieces.open.samples = std::mem::replace(&mut samples, later);
         pieces.close();
     }
     pieces.bytes = samples.len() * SAMPLE_BYTES_MAX;

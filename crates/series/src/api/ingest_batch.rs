@@ -61,6 +61,13 @@ impl ShardPart {
     pub(crate) fn is_empty(&self) -> bool {
         self.samples.is_empty() && self.histograms.is_empty() && self.new_series.is_empty()
     }
+
+    /// Samples and histograms.
+    pub(crate) fn sample_count(&self) -> usize {
+        let new_series = self.new_series.iter();
+        let new_samples = new_series.map(NewSeries::sample_count);
+        self.samples.len() + self.histograms.len() + new_samples.sum::<usize>()
+    }
 }
 
 /// The span of times that are accepted, both ends included.

@@ -8,14 +8,14 @@ use egret_log::InboxRejection;
 use egret_metrics_model::{Histogram, Labels, TimeMs};
 
 use super::Series;
-use super::append_chunks::split_part;
+use super::append_chunks::{PIECE_SAMPLES, split_part};
 use super::ingest_batch::{AcceptedSpan, RejectedSamples, ShardPart, ShardedBatch, label_limits};
 use super::remote_write::ReadResult;
 use crate::core::rules::NewSample;
 use crate::engine::{Buffers, EngineInner};
 use crate::error::SeriesError;
 use crate::metrics::Component;
-use crate::worker::shard::{Submission, Write};
+use crate::worker::shard::{Submission, Write, WritePriority};
 use crate::worker::write_ack::{Outcome, WriteAck};
 
 /// Outcome of a write request, as counts.
@@ -204,6 +204,9 @@ impl EngineInner {
     }
 
     async fn submit_parts(&self, parts: Vec<ShardPart>) -> Result<Outcome, SeriesError> {
+        let sample_count: usize = parts.iter().map(ShardPart::sample_count).sum();
+        let priority =
+            if sample_count > PIECE_SAMPLES { WritePriority::Bulk } else { WritePriority::Live };
         let pieces: Vec<(usize, ShardPart)> = parts
             .into_iter()
             .enumerate()
@@ -220,6 +223,7 @@ impl EngineInner {
                 samples: part.samples,
                 histograms: part.histograms,
                 new_series: part.new_series,
+                priority,
                 ack: ack.clone(),
             };
             let bytes = write.log_bytes();

@@ -5,6 +5,7 @@
 //! before they are in the head, and in the head before they are acknowledged: what is acknowledged
 //! is seen at once. When the log fails, the shard ends.
 
+mod backlog;
 mod core;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,6 +17,7 @@ use egret_base::sync::{read_lock, write_lock};
 use egret_log::{AppendResult, Batch, DrainResult as Waiting, Inbox, Log, LogError};
 use egret_metrics_model::{Histogram, Labels, TimeMs};
 
+use self::backlog::BulkBacklog;
 pub(crate) use self::core::Core;
 use super::write_ack::{Outcome, WriteAck};
 use crate::core::head::HeadSeries;
@@ -49,12 +51,22 @@ pub(crate) struct NewSeries {
     pub histograms: Vec<(TimeMs, Arc<Histogram>)>,
 }
 
+/// How soon a write is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WritePriority {
+    /// In the next turn.
+    Live,
+    /// After all live writes, a bounded number of samples a turn: of a request with very many.
+    Bulk,
+}
+
 /// What of a request goes to one shard.
 #[derive(Debug)]
 pub(crate) struct Write {
     pub samples: SampleBatch,
     pub histograms: HistogramBatch,
     pub new_series: Vec<NewSeries>,
+    pub priority: WritePriority,
     pub ack: Arc<WriteAck>,
 }
 
@@ -81,9 +93,21 @@ impl NewSeries {
     pub(crate) fn is_empty(&self) -> bool {
         self.samples.is_empty() && self.histograms.is_empty()
     }
+
+    /// Samples and histograms.
+    pub(crate) fn sample_count(&self) -> usize {
+        self.samples.len() + self.histograms.len()
+    }
 }
 
 impl Write {
+    /// Samples and histograms.
+    pub(crate) fn sample_count(&self) -> usize {
+        let new_series = self.new_series.iter();
+        let new_samples = new_series.map(NewSeries::sample_count);
+        self.samples.len() + self.histograms.len() + new_samples.sum::<usize>()
+    }
+
     /// What it takes in the log, at most.
     pub(crate) fn log_bytes(&self) -> usize {
         let histogram_bytes = |all: &mut dyn Iterator<Item = &Arc<Histogram>>| -> usize {
@@ -106,6 +130,7 @@ pub(crate) struct Shard<L: Log> {
     pub core: Core,
     pub log: L,
     metrics: Arc<Metrics>,
+    backlog: BulkBacklog,
     batch: Batch,
     /// New series that are not in the log yet: the append that had them was refused.
     unlogged_series: Vec<Arc<HeadSeries>>,
@@ -120,7 +145,14 @@ const RESOLVE_RETRY_DELAY: Duration = Duration::from_millis(20);
 impl<L: Log + 'static> Shard<L> {
     pub(crate) fn new(mut core: Core, log: L, metrics: Arc<Metrics>) -> Self {
         core.next_seq = log.next_seq();
-        Self { core, log, metrics, batch: Batch::new(), unlogged_series: Vec::new() }
+        Self {
+            core,
+            log,
+            metrics,
+            backlog: BulkBacklog::default(),
+            batch: Batch::new(),
+            unlogged_series: Vec::new(),
+        }
     }
 
     /// Works until the inbox is closed and empty, or the log fails. However it ends, waiting
@@ -143,7 +175,9 @@ impl<L: Log + 'static> Shard<L> {
             let _ = shared.failure.set(failure.clone());
         }
         shared.inbox.close();
-        shared.inbox.take_all(&mut queued, None);
+        let mut arrived = Vec::new();
+        shared.inbox.take_all(&mut arrived, None);
+        queued.extend(self.backlog.drain().chain(arrived));
         let error = failure.clone().unwrap_or(SeriesError::Stopping);
         for submission in queued {
             match submission {
@@ -160,22 +194,37 @@ impl<L: Log + 'static> Shard<L> {
         loop {
             let deadline = self.log.sync_deadline();
             let time_left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            let wait = time_left.map_or(WAIT_MAX, |until| until.min(WAIT_MAX));
-            if self.core.shared.inbox.take_all(queued, Some(wait)) == Waiting::Closed {
+            let wait = match time_left {
+                _ if !self.backlog.is_empty() => Duration::ZERO,
+                Some(until) => until.min(WAIT_MAX),
+                None => WAIT_MAX,
+            };
+            let drained = self.core.shared.inbox.take_all(queued, Some(wait));
+            if drained == Waiting::Closed && self.backlog.is_empty() {
                 return self.log.sync();
             }
-            self.process_submissions(queued)?;
+            self.run_turn(queued)?;
+            let (items, bytes) = (self.backlog.len(), self.backlog.bytes());
+            self.core.shared.inbox.set_unprocessed(items, bytes);
         }
     }
 
-    /// Does all that waits.
+    /// Does all that has come, except for bulk writes that are put off to the next turn.
     ///
     /// # Errors
-    /// [`LogError`] when the log takes nothing any more; what waits then has not been told.
-    pub(crate) fn process_submissions(
-        &mut self,
-        queued: &mut Vec<Submission>,
-    ) -> Result<(), LogError> {
+    /// [`LogError`] when the log takes nothing any more; `queued` has what was not answered then.
+    pub(crate) fn run_turn(&mut self, queued: &mut Vec<Submission>) -> Result<(), LogError> {
+        self.backlog.plan_turn(queued);
+        self.process_submissions(queued)
+    }
+
+    /// Whether bulk writes were put off to the next turn.
+    #[cfg(test)]
+    pub(crate) fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    fn process_submissions(&mut self, queued: &mut Vec<Submission>) -> Result<(), LogError> {
         let mut writes = Vec::new();
         let mut bytes = 0;
         let bytes_max = self.log.batch_bytes_max() / 2;

@@ -22,7 +22,7 @@ use egret_metrics_model::{Labels, MatchOp, Matcher, TimeMs, TimeSpan};
 use self::expected::{ExpectedState, SampleKey, Samples};
 use self::incarnation::Incarnation;
 use super::flush::Flush;
-use super::shard::{CoreFn, NewSeries, Submission, Write};
+use super::shard::{CoreFn, NewSeries, Submission, Write, WritePriority};
 use super::write_ack::WriteAck;
 use crate::core::record::{Deletion, HistogramBatch, SampleBatch};
 use crate::core::series_keys::SeriesRef;
@@ -194,6 +194,7 @@ impl SimulatedWorld {
             samples: batch,
             histograms: HistogramBatch::default(),
             new_series: new.into_values().collect(),
+            priority: if count_max > 40 { WritePriority::Bulk } else { WritePriority::Live },
             ack: ticket,
         };
         let result = incarnation.process(Submission::Write(write));

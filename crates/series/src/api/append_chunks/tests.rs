@@ -6,7 +6,7 @@ use egret_metrics_model::Labels;
 
 use super::{PIECE_BYTES, PIECE_SAMPLES, split_part};
 use crate::api::ingest_batch::ShardPart;
-use crate::worker::shard::{NewSeries, Write};
+use crate::worker::shard::{NewSeries, Write, WritePriority};
 use crate::worker::write_ack::WriteAck;
 
 fn labels(name: &str, bytes: usize) -> Labels {
@@ -32,6 +32,7 @@ fn check_pieces(pieces: Vec<ShardPart>) -> Vec<(Labels, i64)> {
             samples: part.samples,
             histograms: part.histograms,
             new_series: part.new_series,
+            priority: WritePriority::Bulk,
             ack: Arc::clone(&ack),
         };
         assert!(write.log_bytes() <= 2 * PIECE_BYTES, "{}", write.log_bytes());
@@ -58,7 +59,7 @@ fn one_new_series_with_millions_of_samples_comes_in_many_pieces() {
 fn long_labels_are_not_written_together() {
     let names = ["a", "b", "c", "d", "e"];
     let part = ShardPart {
-        new_series: names.map(|name| new_series(name, 3 << 20, 2)).into(),
+        new_series: names.map(|name| new_series(name, 300 << 10, 2)).into(),
         ..ShardPart::default()
     };
     let pieces = split_part(part);

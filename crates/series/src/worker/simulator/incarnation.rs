@@ -101,7 +101,9 @@ impl Incarnation {
     pub(crate) fn process(&self, submission: Submission) -> Result<(), SeriesError> {
         let mut shard = self.shard.borrow_mut();
         shard.log.housekeep()?;
-        shard.process_submissions(&mut vec![submission]).map_err(SeriesError::from)
+        shard.run_turn(&mut vec![submission])?;
+        assert!(!shard.has_backlog(), "a turn does at least one bulk write");
+        Ok(())
     }
 
     pub(crate) fn run_deletion(
