@@ -215,7 +215,9 @@ fn samples_come_and_go_as_texts() {
     assert!(error.contains("1 samples or lines were refused"), "{error}");
     let imported: Value = serde_json::from_slice(&output.stdout).unwrap();
     let reason = "line 5: the value \"x\" is not a number";
-    let expected = json!({"samples": 3, "late": 0, "rejected": 1, "reasons": [reason]});
+    let expected = json!({
+        "samples": 3, "histograms": 0, "late": 0, "rejected": 1, "reasons": [reason],
+    });
     assert_eq!(imported, expected);
     samples_go(&place);
     let text = "up{job=\"x\"} 1 1372636800000\nup{job=\"y\"} NaN 1372636800000\n";

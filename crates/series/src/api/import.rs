@@ -72,9 +72,7 @@ impl<'s> Batch<'s> {
             return Ok(());
         }
         let counts = self.series.append(samples.iter().cloned()).await?;
-        self.counts.samples += counts.samples;
-        self.counts.late += counts.late;
-        self.counts.rejected.merge(counts.rejected);
+        self.counts.merge(counts);
         Ok(())
     }
 
@@ -84,10 +82,24 @@ impl<'s> Batch<'s> {
     }
 }
 
-impl RejectedSamples {
-    /// Adds what else was refused.
+impl WriteCounts {
+    /// Adds the counts of another batch of the same request.
     fn merge(&mut self, other: Self) {
         self.samples += other.samples;
+        self.histograms += other.histograms;
+        self.late += other.late;
+        self.rejected.merge(other.rejected);
+        self.without_room = self.without_room.take().or(other.without_room);
+        self.duplicates.samples += other.duplicates.samples;
+        self.duplicates.histograms += other.duplicates.histograms;
+    }
+}
+
+impl RejectedSamples {
+    /// Adds what else was refused.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.samples += other.samples;
+        self.omitted_reasons += other.omitted_reasons;
         for reason in other.reasons {
             self.add(0, reason);
         }

@@ -15,7 +15,7 @@ use crate::core::series_keys::{KeyId, SeriesKeyTable, SeriesRef};
 use crate::store::ha_tracker::HaReplica;
 use crate::worker::shard::NewSeries;
 
-/// Reasons that are told; of what is more, only the number is.
+/// Reasons that are kept; further ones are only counted.
 const REASONS_MAX: usize = 5;
 
 /// What of a request was refused.
@@ -25,6 +25,8 @@ pub struct RejectedSamples {
     pub samples: u64,
     /// Why, in the order of the request; not all of them.
     pub reasons: Vec<String>,
+    /// Further reasons, which are not kept.
+    pub omitted_reasons: u64,
 }
 
 impl RejectedSamples {
@@ -33,6 +35,8 @@ impl RejectedSamples {
         self.samples += samples;
         if self.reasons.len() < REASONS_MAX {
             self.reasons.push(reason.to_string());
+        } else {
+            self.omitted_reasons += 1;
         }
     }
 }
@@ -41,10 +45,7 @@ impl fmt::Display for RejectedSamples {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} samples were refused: ", self.samples)?;
         formatter.write_str(&self.reasons.join("; "))?;
-        match self.reasons.len() {
-            REASONS_MAX => formatter.write_str("; and more"),
-            _ => Ok(()),
-        }
+        if self.omitted_reasons > 0 { formatter.write_str("; and more") } else { Ok(()) }
     }
 }
 
@@ -364,3 +365,6 @@ impl ShardedBatch {
         std::mem::take(&mut self.parts)
     }
 }
+
+#[cfg(test)]
+mod tests;

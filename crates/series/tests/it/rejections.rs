@@ -6,6 +6,7 @@ use std::time::Duration;
 use egret_base::lifecycle::Service;
 use egret_metrics_model::Labels;
 use egret_metrics_wire::encode::{RequestV2, SeriesToWrite, append_sample, append_series_v1};
+use egret_metrics_wire::otlp::OtlpEncoding;
 use egret_metrics_wire::{WireHistogram, WireSample, snappy};
 use egret_series::core::rules::NewSample;
 use egret_series::worker::Append;
@@ -296,5 +297,49 @@ async fn a_broken_request_neither_elects_a_replica_nor_keeps_it() {
     clock.advance(failover);
     assert_eq!(send("two", false).await, Some((1, 0)));
     assert_eq!(send("one", false).await, Some((0, 1)));
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn starts_after_their_samples_are_ignored() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let engine = start_engine(&directory, SeriesConfig::default()).await;
+    let mut request = RequestV2::default();
+    request.push(&SeriesToWrite { created_ms: NOW_MS + 1, ..series("created", &[]) }, None);
+    let written = engine.remote_write_v2(&snappy::encode(&request.into_body())).await;
+    let written = written.expect("it is written");
+    assert_eq!((written.samples, written.rejected.samples), (1, 0));
+    let (start, time) = ((NOW_MS + 1) * 1_000_000, NOW_MS * 1_000_000);
+    let body = format!(
+        r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{{"name":"started","gauge":{{
+            "dataPoints":[{{"asDouble":1,"startTimeUnixNano":"{start}","timeUnixNano":"{time}"}}]
+        }}}}]}}]}}]}}"#
+    );
+    let answer = engine.write_otlp(body.as_bytes(), OtlpEncoding::Json).await;
+    let answer = String::from_utf8(answer.expect("it is written")).expect("it is text");
+    assert!(!answer.contains("rejected"), "{answer}");
+    let found = query_vector(&engine, "{__name__=~\"created|started\"}", NOW_MS).await;
+    let expected = ["created", "started"].map(|name| (name.to_owned(), 1.0));
+    assert_eq!(found, expected);
+    let before = "count_over_time({__name__=~\"created|started\"}[1d])";
+    let counts = query_vector(&engine, before, NOW_MS + 60_000).await;
+    assert!(counts.iter().all(|(_, count)| *count == 1.0), "no sample of a start: {counts:?}");
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn imports_count_native_histograms() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let engine = start_engine(&directory, SeriesConfig::default()).await;
+    let line = format!(
+        r#"{{"metric":{{"__name__":"h"}},"values":[1],"timestamps":[{}],"histograms":[
+            {{"timestamp":{NOW_MS},"count":2,"sum":3,"schema":0,"positive_spans":[[0,1]],
+            "positive_counts":[2]}}]}}"#,
+        NOW_MS - 1
+    );
+    let mut import = Import::new(engine.clone(), ImportFormat::JsonLines);
+    import.push(line.replace('\n', "").as_bytes()).await.expect("it is read");
+    let written = import.finish().await.expect("it is written");
+    assert_eq!((written.samples, written.histograms), (2, 1), "{written:?}");
     engine.stop().await;
 }

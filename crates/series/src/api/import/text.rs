@@ -140,10 +140,7 @@ impl Import {
             ImportFormat::Csv => self.read_rows(piece, &mut batch).await?,
             ImportFormat::JsonLines => self.read_lines(piece, &mut batch).await?,
         }
-        let counts = batch.finish().await?;
-        self.counts.samples += counts.samples;
-        self.counts.late += counts.late;
-        self.counts.rejected.merge(counts.rejected);
+        self.counts.merge(batch.finish().await?);
         Ok(())
     }
 

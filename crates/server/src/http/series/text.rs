@@ -32,6 +32,9 @@ pub(super) struct Imported {
     /// The number of samples that were written, or existed already.
     #[schema(example = 78_345)]
     samples: u64,
+    /// The number of these samples that are native histograms.
+    #[schema(example = 0)]
+    histograms: u64,
     /// The number of these samples that are older than the newest of their series.
     #[schema(example = 0)]
     late: u64,
@@ -83,6 +86,7 @@ pub(super) async fn import(
     let result = import.finish().await?;
     Ok(Json(Imported {
         samples: result.samples,
+        histograms: result.histograms,
         late: result.late,
         rejected: result.rejected.samples,
         reasons: result.rejected.reasons,
