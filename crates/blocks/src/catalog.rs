@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use egret_base::sync::lock;
 use egret_log::Disk;
-use egret_metrics_model::TimeMs;
+use egret_metrics_model::{TimeMs, TimeSpan};
 use roaring::RoaringBitmap;
 
 use self::files::Files;
@@ -71,6 +71,8 @@ pub struct QuarantinedFile {
     pub name: String,
     /// Why, if that was since the catalog was opened.
     pub reason: Option<String>,
+    /// The times of its samples, if they were known before it was found to be damaged.
+    pub span: Option<TimeSpan>,
 }
 
 /// All blocks of a directory, with the cache that they share.
@@ -288,7 +290,11 @@ impl<D: Disk> Catalog<D> {
         let Some(block) = snapshot.block(id) else {
             return Ok(());
         };
-        let quarantined = open::quarantine(&self.files, &names::block(id), reason.to_string())?;
+        let (start, end) = (block.meta().min_ms, block.meta().max_ms);
+        let quarantined = QuarantinedFile {
+            span: Some(TimeSpan { start, end }),
+            ..open::quarantine(&self.files, &names::block(id), reason.to_string())?
+        };
         let has_tombstones = !block.tombstones().is_empty();
         self.stop_on_failure(&mut changes, |files| {
             if has_tombstones {

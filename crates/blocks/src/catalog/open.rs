@@ -46,7 +46,7 @@ pub(super) fn open<D: Disk>(disk: D, cache: Arc<BlockCache>) -> Result<Catalog<D
                 id
             }
             FileKind::Quarantined(id) => {
-                quarantined.push(QuarantinedFile { name, reason: None });
+                quarantined.push(QuarantinedFile { name, reason: None, span: None });
                 id
             }
             FileKind::Replacement(id) => id,
@@ -167,5 +167,5 @@ pub(super) fn quarantine<D: Disk>(
         reason,
         "a damaged file of the series was set aside"
     );
-    Ok(QuarantinedFile { name: quarantined_name, reason: Some(reason) })
+    Ok(QuarantinedFile { name: quarantined_name, reason: Some(reason), span: None })
 }

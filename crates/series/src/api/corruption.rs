@@ -73,3 +73,6 @@ impl EngineInner {
         Ok(CorruptionReporter::new(catalog, self.metrics.clone()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -61,6 +61,6 @@ impl Evaluate for Series {
         matchers: Vec<Matcher>,
         range: TimeSpan,
     ) -> Result<Vec<(Labels, TimeMs, f64)>, QueryError> {
-        last_samples(&SampleSource { inner: &self.inner }, matchers, range)
+        last_samples(&SampleSource::new(&self.inner), matchers, range)
     }
 }

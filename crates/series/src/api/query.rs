@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use egret_blocks::catalog::QuarantinedFile;
 use egret_metrics_model::{TimeMs, TimeSpan};
 use egret_promql::{Answer, EvalOptions, Executor, Limits, Query, QueryError, Serial, Stop};
 
@@ -55,9 +56,7 @@ impl Series {
                 let began = Instant::now();
                 let answer = inner.evaluate(&query, times, options, &|| budget.stop_reason());
                 inner.metrics.observe_duration(Component::Evaluate, began.elapsed());
-                let mut answer = answer?;
-                answer.warnings.extend(inner.partial_data_warnings());
-                Ok(answer)
+                Ok(answer?)
             })
             .await?;
         self.inner.metrics.queries.inc();
@@ -68,13 +67,14 @@ impl Series {
 impl Series {
     /// What every answer lacks at this moment, as the warnings that it is to carry.
     pub fn partial_data_warnings(&self) -> Vec<String> {
-        self.inner.partial_data_warnings()
+        self.inner.partial_data_warnings(TimeSpan::ALL)
     }
 }
 
 impl EngineInner {
-    /// What an answer lacks, as the warnings that it carries: a shard or block that is not read.
-    pub(crate) fn partial_data_warnings(&self) -> Vec<String> {
+    /// What an answer from samples of a span lacks, as the warnings that it carries: a shard or
+    /// block that is not read.
+    fn partial_data_warnings(&self, span: TimeSpan) -> Vec<String> {
         let shards = self.shards.get().into_iter().flatten();
         let mut warnings: Vec<String> = shards
             .filter(|shard| matches!(shard.failure.get(), Some(SeriesError::ShardUnusable { .. })))
@@ -86,7 +86,11 @@ impl EngineInner {
                 )
             })
             .collect();
-        let set_aside = self.catalog.get().map_or(0, |catalog| catalog.quarantined().len());
+        let overlaps = |file: &QuarantinedFile| {
+            file.span.is_none_or(|own| own.start <= span.end && own.end >= span.start)
+        };
+        let files = self.catalog.get().map(|catalog| catalog.quarantined()).unwrap_or_default();
+        let set_aside = files.iter().filter(|file| overlaps(file)).count();
         if set_aside > 0 {
             warnings.push(format!(
                 "partial data: {set_aside} damaged files of blocks were set aside, their samples are missing"
@@ -122,12 +126,32 @@ impl EngineInner {
             executor: self.executor(),
             interrupt,
         };
-        let source = SampleSource { inner: self };
-        match times {
-            EvalTimes::At(at) => query.instant(&source, at, &options),
-            EvalTimes::Range { start, end, step_ms } => {
-                query.range(&source, TimeSpan { start, end }, step_ms, &options)
+        loop {
+            let quarantined_before = self.quarantined_count();
+            let source = SampleSource::new(self);
+            let result = match times {
+                EvalTimes::At(at) => query.instant(&source, at, &options),
+                EvalTimes::Range { start, end, step_ms } => {
+                    query.range(&source, TimeSpan { start, end }, step_ms, &options)
+                }
+            };
+            match result {
+                // A block was found damaged and was set aside: the others answer.
+                Err(QueryError::Source { .. }) if self.quarantined_count() > quarantined_before => {
+                }
+                Err(error) => return Err(error),
+                Ok(mut answer) => {
+                    let span = source.selected_span();
+                    let warnings = span.map(|span| self.partial_data_warnings(span));
+                    answer.warnings.extend(warnings.into_iter().flatten());
+                    return Ok(answer);
+                }
             }
         }
+    }
+
+    /// Damaged files of blocks that are not read.
+    fn quarantined_count(&self) -> usize {
+        self.catalog.get().map_or(0, |catalog| catalog.quarantined().len())
     }
 }

@@ -1,9 +1,10 @@
 //! The source of a query's samples: a snapshot of the heads of all shards and of the blocks.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use egret_base::sync::lock;
 use egret_blocks::block::{Block, BlockError, SeriesName};
 use egret_blocks::catalog::Snapshot;
 use egret_blocks::core::page::labels_hash;
@@ -20,7 +21,20 @@ use crate::worker::shard::ShardShared;
 
 /// Samples at one moment.
 pub(crate) struct SampleSource<'a> {
-    pub inner: &'a EngineInner,
+    inner: &'a EngineInner,
+    /// The shortest span that has all times of which samples were selected.
+    selected_span: Mutex<Option<TimeSpan>>,
+}
+
+impl<'a> SampleSource<'a> {
+    pub(super) fn new(inner: &'a EngineInner) -> Self {
+        Self { inner, selected_span: Mutex::default() }
+    }
+
+    /// The times of which samples were selected, if any were.
+    pub(super) fn selected_span(&self) -> Option<TimeSpan> {
+        *lock(&self.selected_span)
+    }
 }
 
 /// A series of a block.
@@ -74,6 +88,9 @@ impl Source for SampleSource<'_> {
     ) -> Result<Box<dyn SeriesSet + '_>, QueryError> {
         let began = Instant::now();
         let span = TimeSpan { start: selection.start, end: selection.end };
+        let mut selected_span = lock(&self.selected_span);
+        *selected_span = Some(selected_span.map_or(span, |selected| selected.union(span)));
+        drop(selected_span);
         let mut selected =
             self.inner.select(&selection.matchers, span, spend).map_err(|error| match error {
                 SeriesError::Query(error) => error,

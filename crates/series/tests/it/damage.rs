@@ -74,6 +74,14 @@ fn shown(registry: &Registry) -> String {
     text
 }
 
+async fn warnings(series: &Series, query: &str) -> Vec<String> {
+    let answer = series.query(query, EvalTimes::At(NOW_MS), QueryOptions::default()).await;
+    answer.expect("the query is answered").warnings
+}
+
+const ONE_MISSING: &str =
+    "partial data: 1 damaged files of blocks were set aside, their samples are missing";
+
 const ALL: &str = "count_over_time(load[11h])";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,8 +94,14 @@ async fn a_block_with_a_damaged_index_is_named_and_set_aside_and_the_rest_answer
     let id = name.strip_prefix("block-").expect("it is a block").to_owned();
     let size = std::fs::metadata(&all[0]).expect("it is there").len() as usize;
     damage(&all[0], size - 600.., 600);
-    let told = refusal(&series, ALL).await;
-    assert!(told.contains(&format!("block {id} is damaged at offset ")), "{told}");
+    assert_eq!(warnings(&series, ALL).await, [ONE_MISSING], "of the query that found it");
+    let reasons = egret_base::lifecycle::Service::failed_parts(&series);
+    assert!(reasons[0].reason.contains(&format!("block {id} is damaged at offset ")));
+    assert_eq!(warnings(&series, ALL).await, [ONE_MISSING]);
+    assert_eq!(warnings(&series, "sum(load offset 1h)").await, [""; 0], "of samples not missing");
+    assert_eq!(warnings(&series, "1 + 1").await, [""; 0]);
+    let old = warnings(&series, "load offset 9h or vector(1)").await;
+    assert_eq!(old, [ONE_MISSING], "nothing is found where something is missing");
     let rest = query_vector(&series, ALL, NOW_MS).await;
     assert_eq!(rest.len(), 20);
     assert!(rest.iter().all(|(_, count)| *count == 60.0), "{rest:?}");
