@@ -22,6 +22,7 @@ use crate::core::series_keys::SeriesKeyTable;
 use crate::error::SeriesError;
 use crate::metrics::{Component, Metrics};
 use crate::store::ha_tracker::HaTracker;
+use crate::worker::open_repaired::RepairedShard;
 use crate::worker::query_threads::QueryThreads;
 use crate::worker::shard::ShardShared;
 use crate::worker::upkeep::{BlockMaintenance, Job};
@@ -35,6 +36,8 @@ pub(crate) struct EngineInner {
     pub series_keys: Arc<RwLock<SeriesKeyTable>>,
     /// Known since the start.
     pub shards: OnceLock<Vec<Arc<ShardShared>>>,
+    /// Shards that were repaired at the start.
+    pub repaired_shards: Mutex<Vec<RepairedShard>>,
     /// All blocks; known since the start.
     pub catalog: OnceLock<Arc<Catalog<Directory>>>,
     /// Elected replicas; set at the start if the labels of replicas are configured.

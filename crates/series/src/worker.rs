@@ -5,6 +5,7 @@ pub(crate) mod delete;
 mod fetch;
 pub(crate) mod flush;
 pub mod notify;
+pub(crate) mod open_repaired;
 pub(crate) mod query_threads;
 pub(crate) mod recover;
 pub mod rules;
@@ -135,6 +136,7 @@ impl EngineInner {
             });
         let mut all = OpenShards::default();
         for (number, result) in results.into_iter().enumerate() {
+            let result = result.or_else(|error| self.open_repaired_shard(number, count, error));
             match result {
                 Ok((shard, handle)) => {
                     all.shared.push(shard.core.shared.clone());
@@ -144,6 +146,13 @@ impl EngineInner {
                 Err(error) => all.shared.push(Arc::new(self.new_failed_shared(number, &error))),
             }
         }
+        // A repair has changed the list.
+        let known_logs = if lock(&self.repaired_shards).is_empty() {
+            known_logs
+        } else {
+            KnownLogs::read(&self.directory, count, false)
+                .map_err(io_error("reading", &self.directory.join(KNOWN_PARTS)))?
+        };
         let started = all.shards.iter();
         let logs = started.map(|shard| (usize::from(shard.core.shared.number), &shard.log));
         if let Err(error) = known_logs.write("shards", count, logs) {

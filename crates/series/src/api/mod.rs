@@ -82,6 +82,7 @@ impl Series {
                 query_permits: Arc::new(Semaphore::new(queries)),
                 query_threads: OnceLock::new(),
                 buffers: Mutex::default(),
+                repaired_shards: Mutex::default(),
                 config: options.config,
             }),
         }

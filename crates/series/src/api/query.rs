@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use egret_base::sync::lock;
 use egret_blocks::catalog::QuarantinedFile;
 use egret_metrics_model::{TimeMs, TimeSpan};
 use egret_promql::{Answer, EvalOptions, Executor, Limits, Query, QueryError, Serial, Stop};
@@ -86,6 +87,13 @@ impl EngineInner {
                 )
             })
             .collect();
+        warnings.extend(lock(&self.repaired_shards).iter().map(|repaired| {
+            format!(
+                "partial data: the log of shard {} of the series was damaged and was repaired at \
+                 the start, some of its samples since the last block are missing",
+                repaired.shard
+            )
+        }));
         let overlaps = |file: &QuarantinedFile| {
             file.span.is_none_or(|own| own.start <= span.end && own.end >= span.start)
         };

@@ -220,21 +220,24 @@ async fn engines_whose_directories_are_gone_are_missed() {
 }
 
 #[tokio::test]
-async fn a_damaged_shard_stops_only_itself_and_answers_say_so() {
+async fn a_shard_with_a_damaged_log_is_repaired_at_the_start_and_answers_say_so() {
     let place = place("shard");
     let ids = stopped_with_tasks(&place).await;
     let log = newest_segment(&place.data_dir().join("series/000/log"));
     let mut content = std::fs::read(&log).unwrap();
     content[100] ^= 1;
     std::fs::write(&log, content).unwrap();
-    let server = place.start_partly(&["serve"]);
-    assert_eq!(failed(&place).await, ["series/000"]);
+    let server = place.start(&["serve"]);
+    assert_eq!(failed(&place).await, Vec::<String>::new());
     assert_eq!(count(&place, &ids).await, (TASKS, 0));
+    let series = std::fs::read_dir(place.data_dir().join("series")).unwrap();
+    let names = series.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(names.filter(|name| name.starts_with("000.damaged-")).count(), 1);
     let query = "/prometheus/api/v1/query?query=up";
     let (status, answer) = ask(&place, Method::GET, query, Value::Null).await;
     assert_eq!(status, StatusCode::OK);
     let warning = answer["warnings"][0].as_str().unwrap();
-    assert!(warning.starts_with("partial data: shard 0"), "{warning}");
+    assert!(warning.starts_with("partial data: the log of shard 0"), "{warning}");
     server.stop(Signal::TERM);
 }
 
