@@ -18,6 +18,8 @@ const HISTOGRAMS_WRITTEN: HeaderName =
 const EXEMPLARS_WRITTEN: HeaderName =
     HeaderName::from_static("x-prometheus-remote-write-exemplars-written");
 
+const MEDIA_TYPE: &str = "application/x-protobuf";
+
 /// The media type of remote write, for the error that a sender of another one receives.
 const EXPECTED: &str = "application/x-protobuf with snappy";
 
@@ -86,21 +88,22 @@ fn write_response(written: &WriteCounts, version: Version) -> Response {
     response
 }
 
-/// The version of the protocol that the headers declare.
+/// The version of the protocol that the headers declare. Early senders of version 1.0 declare
+/// neither message nor compression, and are understood as Prometheus understands them.
 fn parse_version(headers: &HeaderMap) -> Result<Version, RequestError> {
-    let header_text = |name| {
-        let value = headers.get(name).map(HeaderValue::to_str);
-        value.and_then(Result::ok).unwrap_or_default()
+    let header_text = |name, default| match headers.get(name) {
+        Some(value) if !value.is_empty() => value.to_str().unwrap_or_default(),
+        _ => default,
     };
-    let content_type = header_text(header::CONTENT_TYPE);
-    let encoding = header_text(header::CONTENT_ENCODING);
+    let content_type = header_text(header::CONTENT_TYPE, MEDIA_TYPE);
+    let encoding = header_text(header::CONTENT_ENCODING, "snappy");
     let media_type_error = || RequestError::MediaType {
         found: format!("`{content_type}` with encoding `{encoding}`"),
         expected: EXPECTED,
     };
     let mut parts = content_type.split(';').map(str::trim);
     let media_type = parts.next().unwrap_or_default();
-    if !media_type.eq_ignore_ascii_case("application/x-protobuf") || encoding != "snappy" {
+    if !media_type.eq_ignore_ascii_case(MEDIA_TYPE) || encoding != "snappy" {
         return Err(media_type_error());
     }
     let message = parts.find_map(|part| {

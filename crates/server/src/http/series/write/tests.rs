@@ -21,5 +21,17 @@ fn the_version_is_in_the_content_type() {
     assert_eq!(version_of(V2, "gzip"), None);
     assert_eq!(version_of("application/x-protobuf;proto=other", "snappy"), None);
     assert_eq!(version_of("application/json", "snappy"), None);
-    assert_eq!(parse_version(&HeaderMap::new()).ok(), None);
+}
+
+#[test]
+fn a_sender_that_declares_nothing_speaks_version_1() {
+    assert_eq!(parse_version(&HeaderMap::new()).ok(), Some(Version::One));
+    assert_eq!(version_of("application/x-protobuf", ""), Some(Version::One));
+    assert_eq!(version_of("", "snappy"), Some(Version::One));
+    assert_eq!(version_of("", "gzip"), None);
+    assert_eq!(version_of("text/plain", ""), None);
+    let mut headers = HeaderMap::new();
+    let not_text = HeaderValue::from_bytes(b"\xff").expect("a header may have it");
+    headers.insert(header::CONTENT_TYPE, not_text);
+    assert_eq!(parse_version(&headers).ok(), None);
 }
