@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use egret_base::Timestamp;
 use egret_go_template::table_link;
-use egret_metrics_model::number::format_number;
+use egret_metrics_model::number::{format_number, format_with_exponent};
 use egret_metrics_model::{Labels, LabelsBuilder, Matcher, STALE_NAN_BITS, TimeMs, TimeSpan};
 
 use super::NewSample;
@@ -454,11 +454,7 @@ fn format_exponential(value: f64) -> String {
     if !value.is_finite() {
         return format_number(value);
     }
-    let text = format!("{value:e}");
-    let (mantissa, exponent) = text.split_once('e').expect("`e` is what `:e` writes");
-    let exponent: i32 = exponent.parse().expect("an exponent is a whole number");
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{mantissa}e{sign}{:02}", exponent.abs())
+    format_with_exponent(value)
 }
 
 #[cfg(test)]

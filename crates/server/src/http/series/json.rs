@@ -1,10 +1,8 @@
 //! Values, times and labels as Prometheus writes them into JSON. No tree is built: an answer may
 //! have millions.
 
-use std::io::Write as _;
-
 use axum::response::{IntoResponse, Response};
-use egret_metrics_model::number::format_number;
+use egret_metrics_model::number::{format_number, format_with_exponent};
 use egret_metrics_model::{Labels, TimeMs};
 use egret_promql::FloatHistogram;
 use http::header;
@@ -39,7 +37,7 @@ pub(super) fn append_value(value: f64, out: &mut Vec<u8>) {
     } else if size == f64::INFINITY {
         out.extend_from_slice(if value > 0.0 { b"+Inf" } else { b"-Inf" });
     } else if size != 0.0 && !(1e-6..1e21).contains(&size) {
-        append_with_exponent(value, out);
+        out.extend_from_slice(format_with_exponent(value).as_bytes());
     } else if size < INTEGERS_MAX && value.trunc() == value {
         if value.is_sign_negative() {
             out.push(b'-');
@@ -57,18 +55,8 @@ fn append_digits(value: f64, out: &mut Vec<u8>) {
     if !(digits.contains('e') || digits.ends_with(".0")) {
         out.extend_from_slice(digits.as_bytes())
     } else {
-        write!(out, "{value}").expect("writing to memory cannot fail")
+        out.extend_from_slice(format_number(value).as_bytes());
     }
-}
-
-fn append_with_exponent(value: f64, out: &mut Vec<u8>) {
-    let text = format!("{value:e}");
-    let (mantissa, exponent) = text.split_once('e').expect("`e` is what `:e` writes");
-    let (sign, digits) = match exponent.strip_prefix('-') {
-        Some(digits) => ('-', digits),
-        None => ('+', exponent),
-    };
-    write!(out, "{mantissa}e{sign}{digits:0>2}").expect("writing to memory cannot fail");
 }
 
 /// Appends a time: a number of seconds, with three digits behind the point unless they are zero.
