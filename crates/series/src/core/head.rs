@@ -193,7 +193,7 @@ impl Head {
             late_samples.extend(series_indices.iter().map(|index| IndexedSample {
                 index: *index,
                 time_ms: samples.times_ms[*index],
-                value: samples.values[*index],
+                value: f64::from_bits(samples.values[*index]),
             }));
             let mut grown_bytes = 0;
             slot.series.lock_chunks().add_late(&late_samples, &mut grown_bytes, &mut report);
