@@ -42,6 +42,13 @@ egret_base::settings! {
         cascade_max: u32 = 100_000,
         /// Largest number of collections in a database.
         collections_max: u32 = 500,
+        /// Largest number of identity paths of a collection; at most 64.
+        identity_paths_max: u32 = 32; positive,
+        /// Largest number of query paths of a collection; at most 256. Each adds a value for every
+        /// document.
+        query_paths_max: u32 = 64,
+        /// Largest number of query paths of all collections of a database together.
+        query_paths_total_max: u32 = 20_000,
         /// How long the response to a request with an `Idempotency-Key` is kept.
         requests_kept: ConfigDuration = ConfigDuration::secs(86_400),
         /// How long changes of documents are kept for clients and subscriptions that follow them.

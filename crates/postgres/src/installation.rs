@@ -20,13 +20,13 @@ pub const EXAMINATION_STEP_MAX: Duration = Duration::from_secs(30);
 
 /// Names of the relations that migrations make, as a regular expression.
 const RELATIONS: &str = "^(migration|outbox|outbox_rejected|outbox_limit|collection|\
-     document|document_(owner|tenant|alias|edge|version|request|subscription|feed|reference|change)|\
+     document|document_(owner|tenant|alias|edge|version|request|subscription|feed|reference|change|value)|query_path|\
      (document|document_alias|document_version)_[0-9]+|\
      view|view_(capture|table|refresh|request|statement|incarnation|change_set|change|handed_over))$";
 
 /// Names of the functions and aggregates that migrations make, as a regular expression.
 const FUNCTIONS: &str = "^(guard_schema|outbox_key|outbox_put|outbox_link|enqueue|enqueue_bytes|\
-     document_partitions|document_number|document_write|\
+     document_partitions|document_number|document_write|document_(member|key|inserted|updated|deleted)|\
      any_value|any_value_step|refuse_leftovers|refuse_write|(run|explain|tell|probe)_as_views|view_place|view_name|view_settings|view_incarnation|immediate_stamp|view_is_live|require_live_view|request_view|waiting_changes|\
      changes_lost|create_view|drop_view|refresh|request_done|freshness|change_sequence)$";
 
@@ -37,7 +37,7 @@ const NUMBERED: &str = "^(view|told|edge|changes|lock|capture|before|catch_up|fa
      ((_[0-9]+)?(_aside)?|_second)$";
 
 /// Names of the indexes that migrations make and that are no constraints, as a regular expression.
-const INDEXES: &str = "^(outbox_chain|document_edge_[234]|document_version_(deleted|by_time)|document_request_by_time|\
+const INDEXES: &str = "^(outbox_chain|document_edge_[234]|document_version_(deleted|by_time)|document_request_by_time|query_path_collection|\
      (view_table_(capture|reads)|view_statement_view_xid_id|view_refresh_view_at|view_request_(id|role_id))_idx)$";
 
 /// The event trigger that keeps objects of users out of schema `egret`.

@@ -12,19 +12,21 @@ use egret_postgres::tokio_postgres::{GenericClient, Transaction};
 
 use super::caller::Caller;
 use super::engine::Documents;
+use crate::config::DocumentsConfig;
 use crate::core::collection::Collection;
 use crate::core::collection::DeclaredCollection;
 use crate::core::compatibility::DefinitionDiff;
 use crate::core::definition::{self, Definitions, LocatedDefinition};
 use crate::error::DocumentsError;
 use crate::model::{
-    CollectionKey, CollectionName, DocumentId, DocumentNumber, FeedPosition, TenantId,
+    CollectionKey, CollectionName, DocumentId, DocumentNumber, FeedPosition, TenantId, Violation,
 };
 use crate::store::query::BoundedChunks;
+use crate::store::query_values::sync_paths;
 use crate::store::rebuild::{self, RebuildRow};
 use crate::store::{collections, feed, install, owner};
 use crate::worker::catalogue::Catalogue;
-use crate::worker::indexes;
+use crate::worker::query_values;
 use crate::worker::rebuild::{
     CollectionRedefinition, InvalidDocuments, PAGE_DOCUMENTS_MAX, Rebuild, ensure_no_violations,
 };
@@ -105,11 +107,10 @@ impl Documents {
             return Err(DocumentsError::Unreachable);
         }
         let before = Catalogue::read(&transaction).await?;
-        let collections_max = config.collections_max as usize;
         let results =
-            redefine(&transaction, &before, new_definitions, collections_max, &prevalidation)
-                .await?;
+            redefine(&transaction, &before, new_definitions, config, &prevalidation).await?;
         let catalogue = Arc::new(Catalogue::read(&transaction).await?);
+        sync_paths(&transaction, &catalogue.query_paths()).await?;
         if let Err(error) = transaction.commit().await {
             // The commit may have succeeded although its answer was lost.
             handle.ownership.writer.invalidate();
@@ -119,7 +120,7 @@ impl Documents {
         // Documents may have other aliases.
         handle.ownership.writer.clear_aliases();
         drop(guard);
-        indexes::reconcile(&client).await?;
+        query_values::complete(&client).await?;
         Ok(results)
     }
 }
@@ -129,12 +130,16 @@ async fn redefine(
     transaction: &Transaction<'_>,
     before: &Catalogue,
     new_definitions: Vec<LocatedDefinition>,
-    collections_max: usize,
+    config: &DocumentsConfig,
     prevalidation: &PreValidation,
 ) -> Result<Vec<DeclarationResult>, DocumentsError> {
     let names: Vec<CollectionName> =
         new_definitions.iter().map(|located| located.definition.collection.clone()).collect();
+    let path_violations = path_count_violations(&new_definitions, config);
+    ensure_no_violations(path_violations.into_iter())?;
     let definitions = before.definitions.with(new_definitions)?;
+    check_total_paths(before, &definitions, config)?;
+    let collections_max = config.collections_max as usize;
     if definitions.iter().count() > collections_max {
         return Err(DocumentsError::TooManyCollections { collections_max });
     }
@@ -164,6 +169,44 @@ async fn redefine(
         results.push(DeclarationResult { collection: name.clone(), outcome });
     }
     Ok(results)
+}
+
+/// Definitions with more paths than the settings allow.
+fn path_count_violations(
+    definitions: &[LocatedDefinition],
+    config: &DocumentsConfig,
+) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for LocatedDefinition { pointer, definition } in definitions {
+        let identity = ("identity", definition.identity.len(), config.identity_paths_max);
+        let query = ("query", definition.query.len(), config.query_paths_max);
+        for (key, count, max) in [identity, query] {
+            if count > max as usize {
+                let message = format!(
+                    "there are {count}, more than the maximum of {max} (`documents.{key}_paths_max`)"
+                );
+                violations.push(Violation::new(format!("{pointer}/{key}"), message));
+            }
+        }
+    }
+    violations
+}
+
+/// Fails if the collections would have more query paths than the settings allow, and more than now.
+fn check_total_paths(
+    before: &Catalogue,
+    definitions: &Definitions,
+    config: &DocumentsConfig,
+) -> Result<(), DocumentsError> {
+    let total = |definitions: &Definitions| -> usize {
+        definitions.iter().map(|definition| definition.query.len()).sum()
+    };
+    let (count, max) = (total(definitions), config.query_paths_total_max);
+    let is_exceeded = count > max as usize && count > total(&before.definitions);
+    let message = format!(
+        "the collections of the database would have {count} query paths, more than the maximum of {max} (`documents.query_paths_total_max`)"
+    );
+    ensure_no_violations(is_exceeded.then(|| Violation::new("", message)).into_iter())
 }
 
 /// Collections whose compiled definition changes, by their own definition or by those of others.

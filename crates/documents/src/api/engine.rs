@@ -177,7 +177,8 @@ impl Documents {
             &inner.options;
         let channels =
             DeliveryChannels { tasks: tasks.clone(), signer: signer.clone(), clock: clock.clone() };
-        let client = databases.client(database).await?;
+        let mut client = databases.client(database).await?;
+        install::upgrade(&mut client).await?;
         let catalogue = match Catalogue::read(&client).await {
             Ok(catalogue) => Arc::new(catalogue),
             Err(error) => return Err(install::check_removal(error, databases, database).await),

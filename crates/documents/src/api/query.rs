@@ -15,7 +15,9 @@ use crate::core::query::{PageCursor, Query, QueryText};
 use crate::core::rights::Action;
 use crate::error::DocumentsError;
 use crate::model::{CollectionKey, CollectionName, DocumentId, DocumentNumber, TenantId};
-use crate::store::query::{OrderPart, PageBudget, count_sql, estimate_sql, page_sql};
+use crate::store::query::{
+    CANDIDATES_MAX, OrderPart, PageBudget, candidate_count_sql, count_sql, estimate_sql, page_sql,
+};
 use crate::store::read::{self, StoredDocument};
 
 /// Parameters of a query on a collection.
@@ -324,9 +326,24 @@ async fn count_matches(
             rows.first().map(|row| row.get(0))
         }
         CountMode::Planned => {
+            // Few candidates are counted.
+            let mut floor = 0;
+            if let Some(sql) = candidate_count_sql(query, key) {
+                let rows = handle.queries.query_sql(&caller.tenant, &sql).await?;
+                let counts: Option<(Option<i64>, i64)> =
+                    rows.first().map(|row| (row.get(0), row.get(1)));
+                match counts {
+                    Some((Some(candidates), matches)) if candidates <= CANDIDATES_MAX => {
+                        return Ok(Some(matches));
+                    }
+                    Some((_, matches)) => floor = matches,
+                    None => {}
+                }
+            }
             let rows = handle.queries.query_sql(&caller.tenant, &estimate_sql(query, key)).await?;
             let plan: Option<Value> = rows.first().map(|row| row.get(0));
-            plan.and_then(|plan| plan.pointer("/0/Plan/Plan Rows")?.as_i64())
+            let estimate = plan.and_then(|plan| plan.pointer("/0/Plan/Plan Rows")?.as_i64());
+            estimate.map(|estimate| estimate.max(floor))
         }
     })
 }

@@ -18,12 +18,13 @@ pub use declared::parse;
 pub(crate) use declared::parse_stored;
 pub use set::Definitions;
 
-/// Paths of an identity, at most; of a reference's and an extension's as well, since they name one.
-pub const IDENTITY_PATHS_MAX: usize = 16;
+/// Paths of an identity, at most, whatever `documents.identity_paths_max` says; of a reference's
+/// and an extension's as well, since they name one.
+pub const IDENTITY_PATHS_MAX: usize = 64;
 /// References of a collection, at most.
 pub const REFERENCES_MAX: usize = 64;
-/// Queryable paths of a collection, at most.
-pub const QUERY_PATHS_MAX: usize = 16;
+/// Queryable paths of a collection, at most, whatever `documents.query_paths_max` says.
+pub const QUERY_PATHS_MAX: usize = 256;
 /// Earlier versions of a document that are kept, at most.
 pub const HISTORY_VERSIONS_MAX: u32 = 1_000;
 /// Days for which documents or their history are kept, at most: a hundred years.

@@ -8,8 +8,10 @@ use egret_postgres::tokio_postgres::Client;
 use crate::error::DocumentsError;
 
 /// The engine's part of schema `egret`.
-const MIGRATIONS: &[Migration] =
-    &[Migration { name: "documents", sql: include_str!("install/migration_1.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { name: "documents", sql: include_str!("install/migration_1.sql") },
+    Migration { name: "query values", sql: include_str!("install/migration_3.sql") },
+];
 
 /// Installs or migrates the engine's part of schema `egret`. New tables get this number of
 /// partitions, and foreign keys for references if `is_strict`.
@@ -28,6 +30,19 @@ pub async fn install(
          (SELECT FROM pg_catalog.pg_inherits WHERE inhparent = 'egret.document'::regclass)";
     transaction.query(sql, &[&partitions, &is_strict]).await?;
     Ok(transaction.commit().await?)
+}
+
+/// Migrates the engine's part of schema `egret` if there is one, made by an earlier version.
+pub(crate) async fn upgrade(client: &mut Client) -> Result<(), DocumentsError> {
+    if !is_installed(client).await? {
+        return Ok(());
+    }
+    let sql = "SELECT count(*) FROM egret.migration WHERE engine = 'documents'";
+    let applied: i64 = client.query_one(sql, &[]).await?.get(0);
+    if usize::try_from(applied) != Ok(MIGRATIONS.len()) {
+        migrate(client, "documents", MIGRATIONS).await?;
+    }
+    Ok(())
 }
 
 /// Partitions of a table, at most.

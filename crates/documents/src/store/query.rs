@@ -11,12 +11,10 @@ use egret_postgres::tokio_postgres::{
 use futures_util::TryStreamExt;
 use serde_json::Value;
 
-use super::read::COLUMNS;
 use crate::core::definition::QueryPath;
 use crate::core::path::Segment;
-use crate::core::query::{Comparison, Filter, Order, Query, Test};
+use crate::core::query::{Comparison, Filter, Test};
 use crate::core::schema::Scalar;
-use crate::model::CollectionKey;
 
 /// A statement with its parameters.
 #[derive(Debug, Default)]
@@ -112,75 +110,6 @@ fn parameter_text(value: &Value) -> String {
     }
 }
 
-/// One page of a part of the order: at most `limit` documents.
-pub(crate) fn page_sql(query: &Query, key: CollectionKey, part: OrderPart, limit: i64) -> Sql {
-    let mut sql = Sql::default();
-    sql.push(format_args!("SELECT 1, {COLUMNS}"));
-    push_from(&mut sql, query, key);
-    let order = query.order.as_ref();
-    if let Some(order) = order {
-        let is_null = match part {
-            OrderPart::Valued => "IS NOT NULL",
-            OrderPart::Valueless => "IS NULL",
-        };
-        sql.push(format_args!(" AND {} {is_null}", expression(&order.path, "d.body")));
-    }
-    let (sign, direction) =
-        if order.is_some_and(|order| order.is_descending) { ("<", " DESC") } else { (">", "") };
-    match (&query.after, order, part) {
-        (Some(after), Some(order), OrderPart::Valued) => {
-            let value = sql.add_parameter(Parameter::Text(parameter_text(&after.value)));
-            let number = sql.add_parameter(Parameter::Number(after.number.0));
-            let (expr, cast) = (expression(&order.path, "d.body"), cast_type(order.path.scalar));
-            sql.push(format_args!(
-                " AND ({expr}, d.number) {sign} (${value}::text::{cast}, ${number}::bigint)"
-            ));
-        }
-        // All documents without a value come after the last one with a value: no condition.
-        (Some(after), Some(_), OrderPart::Valueless) if !after.value.is_null() => {}
-        (Some(after), ..) => {
-            let number = sql.add_parameter(Parameter::Number(after.number.0));
-            sql.push(format_args!(" AND d.number {sign} ${number}::bigint"));
-        }
-        (None, ..) => {}
-    }
-    sql.text.push_str(" ORDER BY ");
-    if let Some(Order { path, .. }) = order.filter(|_| part == OrderPart::Valued) {
-        sql.push(format_args!("{}{direction}, ", expression(path, "d.body")));
-    }
-    sql.push(format_args!("d.number{direction} LIMIT {limit}"));
-    sql
-}
-
-/// Exact number of matching documents.
-pub(crate) fn count_sql(query: &Query, key: CollectionKey) -> Sql {
-    let mut sql = Sql::default();
-    sql.text.push_str("SELECT count(*)");
-    push_from(&mut sql, query, key);
-    sql
-}
-
-/// The planner's estimate of the number of matching documents.
-pub(crate) fn estimate_sql(query: &Query, key: CollectionKey) -> Sql {
-    let mut sql = Sql::default();
-    sql.text.push_str("EXPLAIN (FORMAT JSON) SELECT 1");
-    push_from(&mut sql, query, key);
-    sql
-}
-
-fn push_from(sql: &mut Sql, query: &Query, key: CollectionKey) {
-    // Tenant and collection are literals: only then the planner can use the partial indexes of the
-    // collection's paths.
-    sql.push(format_args!(
-        " FROM egret.document AS d WHERE d.tenant_id = {} AND d.collection_id = {}",
-        key.tenant.0, key.collection.0
-    ));
-    for filter in &query.filters {
-        sql.text.push_str(" AND ");
-        push_condition(sql, filter);
-    }
-}
-
 fn push_condition(sql: &mut Sql, filter: &Filter) {
     let expr = expression(&filter.path, "d.body");
     let cast = cast_type(filter.path.scalar);
@@ -203,17 +132,21 @@ fn push_condition(sql: &mut Sql, filter: &Filter) {
             }
         }
         Test::Compare(comparison, value) => {
-            let sign = match comparison {
-                Comparison::Equal => "=",
-                Comparison::NotEqual => "<>",
-                Comparison::Less => "<",
-                Comparison::LessOrEqual => "<=",
-                Comparison::Greater => ">",
-                Comparison::GreaterOrEqual => ">=",
-            };
+            let sign = comparison_sign(*comparison);
             let value = sql.add_parameter(Parameter::Text(parameter_text(value)));
             sql.push(format_args!("{expr} {sign} ${value}::text::{cast}"));
         }
+    }
+}
+
+fn comparison_sign(comparison: Comparison) -> &'static str {
+    match comparison {
+        Comparison::Equal => "=",
+        Comparison::NotEqual => "<>",
+        Comparison::Less => "<",
+        Comparison::LessOrEqual => "<=",
+        Comparison::Greater => ">",
+        Comparison::GreaterOrEqual => ">=",
     }
 }
 
@@ -388,6 +321,12 @@ async fn collect_rows(
     }
     Ok(totals)
 }
+
+mod statements;
+
+pub(crate) use statements::{
+    CANDIDATES_MAX, candidate_count_sql, count_sql, estimate_sql, page_sql,
+};
 
 #[cfg(test)]
 mod tests;

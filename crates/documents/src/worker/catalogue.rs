@@ -11,7 +11,7 @@ use crate::core::definition::{Definitions, LocatedDefinition, parse_stored};
 use crate::error::DocumentsError;
 use crate::model::{CollectionId, CollectionName};
 use crate::store::collections::{self, CollectionRow};
-use crate::store::indexes::IndexSpec;
+use crate::store::query_values::QueryPathSpec;
 
 #[derive(Debug, Default)]
 pub struct Catalogue {
@@ -52,11 +52,11 @@ impl Catalogue {
         Ok(Self { by_id: by_id.collect(), definitions, by_name: declared })
     }
 
-    /// Indexes that the collections require, one for each query path.
-    pub fn indexes(&self) -> Vec<IndexSpec> {
+    /// Query paths of all collections.
+    pub(crate) fn query_paths(&self) -> Vec<QueryPathSpec> {
         let specs = self.by_id.values().flat_map(|declared| {
             let paths = declared.collection.definition().query.iter();
-            paths.map(|path| IndexSpec { collection: declared.id, path: path.clone() })
+            paths.map(|path| QueryPathSpec { collection: declared.id, path: path.clone() })
         });
         specs.collect()
     }

@@ -22,6 +22,7 @@ use crate::config::DocumentsConfig;
 use crate::error::DocumentsError;
 use crate::model::{Epoch, FeedPosition, TenantId};
 use crate::store::owner::{self, OwnerInfo, Ownership, acquire, is_committed};
+use crate::store::query_values::sync_paths;
 use crate::store::{collections, install};
 
 /// Pause before a failed attempt is retried.
@@ -202,6 +203,9 @@ impl OwnershipManager {
         // restored.
         standby.collections = None;
         self.refresh_catalogue(&ownership.session, standby).await?;
+        // No write is in progress: those of earlier epochs cannot commit any more.
+        let query_paths = self.writer.catalogue().query_paths();
+        sync_paths(&ownership.session, &query_paths).await?;
         self.writer.begin_epoch(ownership.epoch, ownership.number, ownership.position);
         // Transactions of the last epoch have committed by now, or never will: their epoch is over.
         let (epoch, forgotten) = (ownership.epoch, ownership.forgotten);

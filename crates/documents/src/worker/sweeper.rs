@@ -10,8 +10,8 @@ use egret_postgres::tokio_postgres::{Client, Row};
 use tokio::sync::watch;
 
 use super::commit::queued::WriteOptions;
-use super::indexes;
 use super::ownership::{OwnershipManager, OwnershipState};
+use super::query_values;
 use super::session::SESSION_SETTINGS;
 use crate::config::DocumentsConfig;
 use crate::core::collection::DeclaredCollection;
@@ -104,8 +104,8 @@ impl Sweeper {
                 }
             }
         }
-        // Last: building an index concurrently waits for all older snapshots.
-        indexes::repair(&client, &catalogue).await
+        // Last: it may take long.
+        query_values::repair(&client).await
     }
 
     /// Deletes documents older than `days`. Referenced documents stay until their referrers are

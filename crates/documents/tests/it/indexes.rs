@@ -1,8 +1,9 @@
-//! Indexes on query paths: exactly the required ones exist, and each serves its path.
+//! Values at query paths: exactly those of the declared paths are stored, whatever happens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use egret_base::lifecycle::Service;
 use egret_base::settings::ConfigDuration;
 use egret_documents::DocumentsConfig;
 use egret_documents::api::{Caller, FindQuery};
@@ -10,11 +11,12 @@ use egret_documents::core::rights::Rights;
 use egret_postgres::installation::inventory;
 use serde_json::{Value, json};
 
-use crate::world::{World, collection_name, default_parts, error_code};
+use crate::world::{
+    EngineParts, WRONG_VALUES, World, collection_name, default_parts, engine_with, error_code,
+};
 
-/// Number of indexes on paths, in all partitions.
-const INDEXES: &str =
-    "SELECT count(*) FROM pg_indexes WHERE schemaname = 'egret' AND indexname ~ '_by_[0-9]+_'";
+/// Number of query paths whose values are complete.
+const PATHS: &str = "SELECT count(*) FROM egret.query_path WHERE state = 'a'";
 
 /// Properties named like elements of arrays.
 const ODD: &str = r#"{"collection": "odd", "identity": ["/id"], "query": ["/a/0", "/b/1"], "claims": {"region": "/b/1"},
@@ -91,7 +93,7 @@ fn found_by(collection: &str, paths: i64) -> String {
 }
 
 #[tokio::test]
-async fn collections_that_are_declared_at_the_same_time_keep_all_their_indexes() {
+async fn collections_that_are_declared_at_the_same_time_keep_all_their_paths() {
     let world = World::new(18).await;
     world.apply(&found_by("first", 1)).await.unwrap();
     for paths in 1..=4 {
@@ -99,32 +101,136 @@ async fn collections_that_are_declared_at_the_same_time_keep_all_their_indexes()
         let (first, second) = tokio::join!(world.apply(&first), world.apply(&second));
         first.unwrap();
         second.unwrap();
-        assert_eq!(world.query_number(INDEXES).await, 16 * 2 * paths);
+        assert_eq!(world.query_number(PATHS).await, 2 * paths);
     }
     world.stop().await;
 }
 
-#[tokio::test]
-async fn indexes_that_are_lost_come_again_and_others_go() {
+/// The engine's settings, with a short pause between two repairs.
+fn frequent_sweeps() -> EngineParts {
     let (config, clock, entropy) = default_parts();
-    let config = DocumentsConfig { sweep_interval: ConfigDuration::ms(50), ..config };
-    let world = World::with(18, (config, clock, entropy)).await;
+    (DocumentsConfig { sweep_interval: ConfigDuration::ms(50), ..config }, clock, entropy)
+}
+
+#[tokio::test]
+async fn values_follow_every_change_of_documents_and_paths() {
+    for version in [15, 18] {
+        let world = World::with(version, frequent_sweeps()).await;
+        world.apply(&found_by("notes", 2)).await.unwrap();
+        let mut ids = Vec::new();
+        for number in 0..20 {
+            let body = json!({"notes": format!("n{number}"), "p0": number % 3, "p2": number});
+            ids.push(world.create("notes", &body).await.id);
+        }
+        assert_eq!(world.query_number(WRONG_VALUES).await, 0);
+        let changed = json!({"notes": "n1", "p0": 7});
+        world.post("notes", &changed).await.unwrap();
+        world.delete("notes", ids[2]).await.unwrap();
+        assert_eq!(world.query_number(WRONG_VALUES).await, 0);
+        // More paths, of documents that are there; then fewer, whose values go.
+        world.apply(&found_by("notes", 3)).await.unwrap();
+        assert_eq!(world.query_number(PATHS).await, 3);
+        assert_eq!(world.query_number(WRONG_VALUES).await, 0);
+        assert_eq!(world.query_number("SELECT count(*) FROM egret.document_value").await, 19 * 3);
+        world.apply(&found_by("notes", 1)).await.unwrap();
+        world.await_number("SELECT count(*) FROM egret.document_value", 19).await;
+        world.await_number("SELECT count(*) FROM egret.query_path", 1).await;
+        assert_eq!(world.query_number(WRONG_VALUES).await, 0);
+        world.stop().await;
+    }
+}
+
+/// A version of Egret whose paths had indexes of their own leaves a database, or one that was
+/// killed while it added values.
+#[tokio::test]
+async fn values_of_earlier_versions_are_added_by_the_next_owner() {
+    let world = World::with(18, frequent_sweeps()).await;
     world.apply(&found_by("notes", 2)).await.unwrap();
-    assert_eq!(world.query_number(INDEXES).await, 32);
-    let one = "SELECT min(indexname)::text FROM pg_indexes WHERE schemaname = 'egret' AND indexname ~ '_by_[0-9]+_'";
-    let one: String = world.client.query_one(one, &[]).await.unwrap().get(0);
-    let lose = format!(
-        "DROP INDEX egret.{one}; CREATE INDEX document_0_by_1_00000000000000ff ON egret.document_0 (number)"
-    );
-    world.client.batch_execute(&lose).await.unwrap();
-    let lost = format!(
-        "SELECT count(*) FROM pg_indexes WHERE schemaname = 'egret' AND indexname = '{one}'"
-    );
-    world.await_number(&lost, 1).await;
-    world.await_number(INDEXES, 32).await;
-    let odd =
+    for number in 0..450 {
+        world.create("notes", &json!({"notes": format!("n{number}"), "p0": number})).await;
+    }
+    let database = world.database.clone();
+    world.documents.stop().await;
+    let uninstall = "DROP TABLE egret.query_path, egret.document_value;
+        DROP FUNCTION egret.document_inserted, egret.document_updated, egret.document_deleted CASCADE;
+        DROP FUNCTION egret.document_key, egret.document_member;
+        DELETE FROM egret.migration WHERE name = 'query values';
+        CREATE INDEX document_0_by_1_00000000000000ff ON egret.document_0 (number)";
+    world.client.batch_execute(uninstall).await.unwrap();
+    let documents = engine_with(&database, frequent_sweeps(), None);
+    let next = World::on_database(database, documents).await;
+    let count = async |world: &World| {
+        let find = FindQuery { filters: vec!["/p0 >= 400".to_owned()], ..FindQuery::default() };
+        let page = world.documents.find(&world.caller, &collection_name("notes"), &find).await;
+        page.unwrap().items.len()
+    };
+    // Before, during and after the values are added.
+    assert_eq!(count(&next).await, 50);
+    next.await_number(PATHS, 2).await;
+    assert_eq!(count(&next).await, 50);
+    assert_eq!(next.query_number(WRONG_VALUES).await, 0);
+    let old =
         "SELECT count(*) FROM pg_indexes WHERE indexname = 'document_0_by_1_00000000000000ff'";
-    assert_eq!(world.query_number(odd).await, 0);
+    assert_eq!(next.query_number(old).await, 0);
+    next.documents.stop().await;
+    // As if that Egret had been killed after the first documents of a path.
+    let interrupt = "UPDATE egret.query_path SET state = 'b', built_tenant = 1,
+            built_number = (SELECT number FROM egret.document ORDER BY number OFFSET 99 LIMIT 1) WHERE path = '{p0}';
+        DELETE FROM egret.document_value AS v USING egret.query_path AS p
+        WHERE p.path_id = v.path_id AND p.state = 'b' AND v.number > p.built_number";
+    next.client.batch_execute(interrupt).await.unwrap();
+    let database = next.database.clone();
+    let documents = engine_with(&database, frequent_sweeps(), None);
+    let last = World::on_database(database, documents).await;
+    assert_eq!(count(&last).await, 50);
+    last.await_number(PATHS, 2).await;
+    assert_eq!(last.query_number(WRONG_VALUES).await, 0);
+    last.stop().await;
+}
+
+#[tokio::test]
+async fn paths_beyond_the_limits_are_refused_by_name() {
+    let (config, clock, entropy) = default_parts();
+    let config = DocumentsConfig { query_paths_max: 24, query_paths_total_max: 40, ..config };
+    let world = World::with(18, (config, clock, entropy)).await;
+    let reason = async |file: String| world.apply(&file).await.unwrap_err().to_string();
+    let told = reason(found_by("first", 25)).await;
+    assert!(told.contains("`documents.query_paths_max`"), "{told}");
+    world.apply(&found_by("first", 24)).await.unwrap();
+    let told = reason(found_by("second", 17)).await;
+    assert!(told.contains("`documents.query_paths_total_max`"), "{told}");
+    world.apply(&found_by("second", 16)).await.unwrap();
+    assert_eq!(world.query_number(PATHS).await, 40);
+    world.stop().await;
+}
+
+/// Writers change and delete documents while the values of a new path are added.
+#[tokio::test]
+async fn values_are_added_while_documents_change() {
+    let world = World::new(18).await;
+    world.apply(&found_by("notes", 1)).await.unwrap();
+    for number in 0..300 {
+        world.create("notes", &json!({"notes": format!("n{number}"), "p0": number})).await;
+    }
+    let changes = async {
+        for round in 0..6 {
+            for number in (round..300).step_by(5) {
+                let body = json!({"notes": format!("n{number}"), "p0": -round, "p1": number});
+                let id = world.post("notes", &body).await.unwrap().id;
+                if number % 7 == 0 {
+                    world.delete("notes", id).await.unwrap();
+                }
+            }
+        }
+    };
+    let declarations = async {
+        for paths in 2..=8 {
+            world.apply(&found_by("notes", paths)).await.unwrap();
+        }
+    };
+    tokio::join!(changes, declarations);
+    assert_eq!(world.query_number(PATHS).await, 8);
+    assert_eq!(world.query_number(WRONG_VALUES).await, 0);
     world.stop().await;
 }
 

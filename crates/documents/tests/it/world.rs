@@ -28,6 +28,14 @@ pub const FLIGHTS: &str = r#"{"collections": [
             "required": ["number", "origin"]}}
 ]}"#;
 
+/// Number of values that are missing, wrong or of no declared path.
+pub const WRONG_VALUES: &str = "WITH expected AS (SELECT p.path_id, d.tenant_id, d.number, k.has_value, k.number_key, k.string_key \
+         FROM egret.document AS d JOIN egret.query_path AS p ON p.collection_id = d.collection_id AND p.state <> 'd' \
+         CROSS JOIN LATERAL egret.document_key(d.body, p.path, p.kind, p.is_plain) AS k), \
+     stored AS (SELECT path_id, tenant_id, number, has_value, number_key, string_key FROM egret.document_value \
+         WHERE path_id NOT IN (SELECT path_id FROM egret.query_path WHERE state = 'd')) \
+     SELECT count(*) FROM ((TABLE expected EXCEPT TABLE stored) UNION ALL (TABLE stored EXCEPT TABLE expected)) AS wrong";
+
 pub struct World {
     pub database: Arc<TestDatabase>,
     pub documents: Documents,
@@ -116,7 +124,7 @@ impl World {
     }
 
     /// Checks that every edge connects existing documents, and that every document has as many
-    /// edges as stored targets, and an alias.
+    /// edges as stored targets, an alias, and a value at each query path.
     pub async fn check_tables(&self) {
         let inconsistencies = "SELECT (SELECT count(*) FROM egret.document_reference AS e WHERE NOT EXISTS (
                 SELECT FROM egret.document AS d WHERE d.tenant_id = e.tenant_id AND d.number = e.target)
@@ -137,6 +145,7 @@ impl World {
                 SELECT FROM egret.document AS d WHERE d.tenant_id = a.tenant_id AND d.number = a.number AND d.collection_id = a.collection_id))
             + (SELECT count(*) FROM egret.document AS d WHERE d.number <> egret.document_number(d.id))";
         assert_eq!(self.query_number(inconsistencies).await, 0);
+        assert_eq!(self.query_number(WRONG_VALUES).await, 0);
         let gaps = "SELECT count(*) FROM (SELECT position - row_number() OVER (ORDER BY position) AS gap FROM egret.document_change) AS c WHERE gap <> 0";
         assert_eq!(self.query_number(gaps).await, 0);
         if self.query_number("SELECT count(*) FROM egret.collection").await > 0 {

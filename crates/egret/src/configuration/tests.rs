@@ -150,7 +150,10 @@ const MAY_BE_ZERO: [(&str, &str); 9] = [
         "shards future_max retention size_max settle merge_rate block_cache ha_clusters_max queries_max query_threads query_samples_max query_memory_max query_points_max rule_groups_at_once scrape_targets_max alert_repeat metadata_bytes_max",
     ),
     ("views", "views_max fuse_changes change_task_size_max followers_max verify_every history_max"),
-    ("documents", "names_max cascade_max collections_max requests_kept subscriptions_max"),
+    (
+        "documents",
+        "names_max cascade_max collections_max query_paths_max query_paths_total_max requests_kept subscriptions_max",
+    ),
     ("server", "port shutdown_timeout profile_duration_max"),
     ("oidc", "clock_leeway"),
     ("proxy", "port half_close_timeout stop_timeout"),

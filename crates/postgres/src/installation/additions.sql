@@ -18,6 +18,8 @@ WITH own AS (
     ('document_edge', '{tenant_id,collection_id,source,target,target_2,target_3,target_4}'),
     ('document_version', '{tenant_id,collection_id,number,version,id,created_by,modified_at,modified_by,trace_id,replaced_at,replaced_by,is_deleted,body}'),
     ('document_request', '{tenant_id,key,print,at,kinds,ids,versions}'),
+    ('query_path', '{path_id,collection_id,path,kind,is_plain,state,built_tenant,built_number}'),
+    ('document_value', '{path_id,tenant_id,number,has_value,number_key,string_key}'),
     ('document_subscription', '{tenant_id,name,collection_id,kind,target,position,created_at}'),
     ('document_feed', '{position,epoch,group_id,is_relaxed,at,kinds,tenants,collections,ids,versions}'),
     ('view', '{id,schema,name,query,definition,inlined,settings,owner,mode,indexes,schedule,shape,state,reason,failures,snapshot,stamp,fresh_at,created_at,changes_kept_ms,sequence,queue,clock}'),

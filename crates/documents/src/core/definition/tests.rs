@@ -247,7 +247,7 @@ fn nothing_is_there_twice_and_everything_is_counted() {
             /references/1/name: `a` occurs twice
             /extends/1/collection: `b` occurs twice"#]],
     );
-    let paths: Vec<String> = (0..17).map(|number| format!("/p{number}")).collect();
+    let paths: Vec<String> = (0..257).map(|number| format!("/p{number}")).collect();
     let references: Vec<Value> = (0..65)
         .map(|number| json!({"name": format!("r{number}"), "to": "b", "paths": {}}))
         .collect();
@@ -256,8 +256,8 @@ fn nothing_is_there_twice_and_everything_is_counted() {
     refused(
         json!({"collection": "a", "identity": paths, "query": paths, "references": references, "extends": extends, "schema": {}}),
         expect![[r#"
-            /identity: there are 17, more than the maximum of 16 (`identity_paths_max`)
-            /query: there are 17, more than the maximum of 16 (`query_paths_max`)
+            /identity: there are 257, more than the maximum of 64 (`identity_paths_max`)
+            /query: there are 257, more than the maximum of 256 (`query_paths_max`)
             /references: there are 65, more than the maximum of 64 (`references_max`)
             /extends: there are 9, more than the maximum of 8 (`extends_max`)"#]],
     );
