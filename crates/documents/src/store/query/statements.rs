@@ -19,6 +19,9 @@ use crate::store::read::COLUMNS;
 /// Candidates that are read for a page and sorted, at most.
 pub(crate) const CANDIDATES_MAX: i64 = 10_000;
 
+/// Candidates that are read one by one for an exact count, at most; beyond, all documents are read.
+const COUNTED_CANDIDATES_MAX: i64 = 100_000;
+
 /// One page of a part of the order: at most `limit` documents.
 pub(crate) fn page_sql(query: &Query, key: CollectionKey, part: OrderPart, limit: i64) -> Sql {
     let page = Page { query, key, part, limit };
@@ -73,21 +76,27 @@ pub(crate) fn count_sql(query: &Query, key: CollectionKey) -> Sql {
         return sql;
     };
     let id = path_id_sql(path, key);
-    sql.push(format_args!("WITH p AS MATERIALIZED (SELECT {id} AS id) SELECT (SELECT count(*)"));
+    sql.push(format_args!("WITH p AS MATERIALIZED (SELECT {id} AS id)"));
     if is_only_path(query, path) {
+        sql.text.push_str(" SELECT (SELECT count(*)");
         push_values(&mut sql, "(SELECT id FROM p)", path, query, key);
-    } else {
-        let collection = collection_condition("d", key);
-        sql.text.push_str(" FROM (SELECT v.number");
-        push_values(&mut sql, "(SELECT id FROM p)", path, query, key);
-        sql.push(format_args!(
-            ") AS v JOIN egret.document AS d ON {collection} AND d.number = v.number WHERE true"
-        ));
-        push_filters(&mut sql, query);
+        sql.text.push_str(") + (SELECT count(*)");
+        push_documents(&mut sql, query, key);
+        sql.text.push_str(" AND (SELECT id FROM p) IS NULL)");
+        return sql;
     }
-    sql.text.push_str(") + (SELECT count(*)");
+    sql.text.push_str(", c AS MATERIALIZED (SELECT v.number");
+    push_values(&mut sql, "(SELECT id FROM p)", path, query, key);
+    let (limit, max) = (COUNTED_CANDIDATES_MAX + 1, COUNTED_CANDIDATES_MAX);
+    sql.push(format_args!(
+        " LIMIT {limit}), g AS MATERIALIZED (SELECT (SELECT id FROM p) IS NOT NULL AND count(*) <= {max} AS few FROM c) \
+         SELECT (SELECT count(*)"
+    ));
+    push_looked_up(&mut sql, "c", key);
+    push_filters(&mut sql, query);
+    sql.text.push_str(" AND (SELECT few FROM g)) + (SELECT count(*)");
     push_documents(&mut sql, query, key);
-    sql.text.push_str(" AND (SELECT id FROM p) IS NULL)");
+    sql.text.push_str(" AND NOT (SELECT few FROM g))");
     sql
 }
 
