@@ -31,7 +31,7 @@ pub struct Collection {
 
 /// A collection that is declared in a database.
 #[derive(Clone, Debug)]
-pub struct DeclaredCollection {
+pub(crate) struct DeclaredCollection {
     /// Number of the collection in the database.
     pub id: CollectionId,
     /// The collection, compiled from its definition.

@@ -11,7 +11,7 @@ use crate::model::{CollectionId, CollectionName, TenantId};
 
 /// Stored row of a collection.
 #[derive(Clone, Debug)]
-pub struct CollectionRow {
+pub(crate) struct CollectionRow {
     pub id: CollectionId,
     /// The definition as it was declared.
     pub definition: Value,

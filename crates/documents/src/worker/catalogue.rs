@@ -14,7 +14,7 @@ use crate::store::collections::{self, CollectionRow};
 use crate::store::query_values::QueryPathSpec;
 
 #[derive(Debug, Default)]
-pub struct Catalogue {
+pub(crate) struct Catalogue {
     /// Definitions as they were declared.
     pub definitions: Definitions,
     by_name: BTreeMap<CollectionName, Arc<DeclaredCollection>>,
@@ -23,7 +23,7 @@ pub struct Catalogue {
 
 impl Catalogue {
     /// Reads the catalogue from a database.
-    pub async fn read(client: &impl GenericClient) -> Result<Self, DocumentsError> {
+    pub(crate) async fn read(client: &impl GenericClient) -> Result<Self, DocumentsError> {
         Self::from_rows(collections::read_collections(client).await?)
     }
 
@@ -32,7 +32,7 @@ impl Catalogue {
     /// # Errors
     /// [`DocumentsError::DefinitionInvalid`]: a stored definition is invalid, or two contradict
     /// each other.
-    pub fn from_rows(rows: Vec<CollectionRow>) -> Result<Self, DocumentsError> {
+    pub(crate) fn from_rows(rows: Vec<CollectionRow>) -> Result<Self, DocumentsError> {
         let mut located = Vec::new();
         let mut ids: BTreeMap<CollectionName, CollectionId> = BTreeMap::new();
         for row in rows {
@@ -62,7 +62,7 @@ impl Catalogue {
     }
 
     /// All collections, by number.
-    pub fn iter(&self) -> impl Iterator<Item = &DeclaredCollection> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &DeclaredCollection> {
         self.by_id.values().map(AsRef::as_ref)
     }
 
@@ -72,12 +72,12 @@ impl Catalogue {
     }
 
     /// Like [`Self::get`], as a shared pointer.
-    pub fn by_id(&self, id: CollectionId) -> Option<Arc<DeclaredCollection>> {
+    pub(crate) fn by_id(&self, id: CollectionId) -> Option<Arc<DeclaredCollection>> {
         self.by_id.get(&id).cloned()
     }
 
     /// Looks up a collection by its name.
-    pub fn by_name(&self, name: &CollectionName) -> Option<Arc<DeclaredCollection>> {
+    pub(crate) fn by_name(&self, name: &CollectionName) -> Option<Arc<DeclaredCollection>> {
         self.by_name.get(name).cloned()
     }
 }

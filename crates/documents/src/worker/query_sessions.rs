@@ -219,8 +219,8 @@ impl IdleSessions {
         let client = self.databases.client(&self.database).await?;
         let millis = self.timeout.0.min(i32::MAX as u64);
         // Queries return short pages, so JIT compilation never pays off, whatever the planner
-        // estimates. Values of all paths share their statistics: a bitmap scan for what looks like a
-        // few of them would read and sort millions, where an index scan stops after the page.
+        // estimates. Values of all paths share their statistics: a bitmap scan for what looks like
+        // a few of them would read and sort millions, where an index scan stops after the page.
         let settings =
             format!("SET statement_timeout = {millis}; SET jit = off; SET enable_bitmapscan = off");
         client.batch_execute(&settings).await?;
