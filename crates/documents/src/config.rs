@@ -42,7 +42,8 @@ egret_base::settings! {
         cascade_max: u32 = 100_000,
         /// Largest number of collections in a database.
         collections_max: u32 = 500,
-        /// Largest number of identity paths of a collection; at most 64.
+        /// Largest number of paths in the identity of a collection; at most 64. A new value applies
+        /// to what is declared from then on.
         identity_paths_max: u32 = 32; positive,
         /// Largest number of query paths of a collection; at most 256. Each adds a value for every
         /// document.

@@ -54,6 +54,8 @@ pub struct DocumentNumber(pub i64);
 impl DocumentNumber {
     /// Before all documents.
     pub(crate) const MIN: Self = Self(i64::MIN);
+    /// After all documents.
+    pub(crate) const MAX: Self = Self(i64::MAX);
 }
 
 impl fmt::Display for DocumentNumber {

@@ -39,6 +39,8 @@ pub struct DeclarationResult {
     pub collection: CollectionName,
     /// Whether the definition was created, changed or found unchanged.
     pub outcome: DeclarationOutcome,
+    /// What in the schema is probably not meant as it is written, such as misspelt keywords.
+    pub warnings: Vec<Violation>,
 }
 
 /// What applying a definition did to its collection.
@@ -65,6 +67,7 @@ impl Documents {
     ) -> Result<Vec<DeclarationResult>, DocumentsError> {
         let new_definitions = definition::parse(file)?;
         let options = &self.inner.options;
+        definition::check_limits(&new_definitions, &options.config)?;
         let _permit = options.databases.admit(&caller.tenant).await?;
         let chosen = options.databases.choose(caller.database.as_deref()).await;
         let database = chosen.map_err(|error| match error {
@@ -133,10 +136,10 @@ async fn redefine(
     config: &DocumentsConfig,
     prevalidation: &PreValidation,
 ) -> Result<Vec<DeclarationResult>, DocumentsError> {
-    let names: Vec<CollectionName> =
-        new_definitions.iter().map(|located| located.definition.collection.clone()).collect();
-    let path_violations = path_count_violations(&new_definitions, config);
-    ensure_no_violations(path_violations.into_iter())?;
+    let names: Vec<(CollectionName, Vec<Violation>)> = new_definitions
+        .iter()
+        .map(|located| (located.definition.collection.clone(), located.warnings()))
+        .collect();
     let definitions = before.definitions.with(new_definitions)?;
     check_total_paths(before, &definitions, config)?;
     let collections_max = config.collections_max as usize;
@@ -154,9 +157,11 @@ async fn redefine(
     validator.ensure_valid()?;
     Rebuild::new(transaction, &definitions, before, &redefined)?.run().await?;
     let mut results = Vec::new();
-    for definition in names.iter().filter_map(|name| definitions.get(name)) {
-        let name = &definition.collection;
-        let outcome = match before.by_name(name) {
+    for (name, warnings) in names {
+        let Some(definition) = definitions.get(&name) else {
+            continue;
+        };
+        let outcome = match before.by_name(&name) {
             None => DeclarationOutcome::Created,
             Some(old) if old.collection.definition().source == definition.source => {
                 DeclarationOutcome::Unchanged
@@ -164,32 +169,11 @@ async fn redefine(
             Some(_) => DeclarationOutcome::Changed,
         };
         if outcome != DeclarationOutcome::Unchanged {
-            collections::put_collection(transaction, name, &definition.source).await?;
+            collections::put_collection(transaction, &name, &definition.source).await?;
         }
-        results.push(DeclarationResult { collection: name.clone(), outcome });
+        results.push(DeclarationResult { collection: name, outcome, warnings });
     }
     Ok(results)
-}
-
-/// Definitions with more paths than the settings allow.
-fn path_count_violations(
-    definitions: &[LocatedDefinition],
-    config: &DocumentsConfig,
-) -> Vec<Violation> {
-    let mut violations = Vec::new();
-    for LocatedDefinition { pointer, definition } in definitions {
-        let identity = ("identity", definition.identity.len(), config.identity_paths_max);
-        let query = ("query", definition.query.len(), config.query_paths_max);
-        for (key, count, max) in [identity, query] {
-            if count > max as usize {
-                let message = format!(
-                    "there are {count}, more than the maximum of {max} (`documents.{key}_paths_max`)"
-                );
-                violations.push(Violation::new(format!("{pointer}/{key}"), message));
-            }
-        }
-    }
-    violations
 }
 
 /// Fails if the collections would have more query paths than the settings allow, and more than now.

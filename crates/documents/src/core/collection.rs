@@ -1,13 +1,15 @@
 //! A compiled definition: everything that is prepared once for all documents of a collection.
 
+mod equality;
 mod rename;
+mod uniqueness;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::core::definition::{Definition, Definitions, Reference};
+use crate::core::definition::{Definition, Definitions, MatchMode, Reference};
 use crate::core::identity::{Identity, Namespace};
 use crate::core::json;
 use crate::core::path::{self, Path, Segment};
@@ -16,7 +18,9 @@ use crate::core::schema::Schema;
 use crate::error::DocumentsError;
 use crate::model::{AliasId, CollectionId, CollectionName, UnresolvedReference, Violation};
 
+use equality::EqualGroup;
 pub(crate) use rename::RenamedIdentities;
+use uniqueness::UniqueElements;
 
 /// References of one document, at most: each becomes an edge.
 pub(crate) const DOCUMENT_REFERENCES_MAX: usize = 10_000;
@@ -27,6 +31,8 @@ pub struct Collection {
     definition: Arc<Definition>,
     identity_scopes: Vec<IdentityScope>,
     references: Vec<CompiledReference>,
+    equal: Vec<EqualGroup>,
+    unique: Vec<UniqueElements>,
 }
 
 /// A collection that is declared in a database.
@@ -144,6 +150,8 @@ impl Collection {
             definition: Arc::clone(definition),
             identity_scopes: std::iter::once(own_scope).chain(abstract_scopes).collect(),
             references: references.map_err(invalid)?,
+            equal: definition.equal.iter().map(|group| EqualGroup::compile(group)).collect(),
+            unique: definition.unique.iter().map(|group| UniqueElements::compile(group)).collect(),
         })
     }
 
@@ -222,6 +230,8 @@ impl Collection {
             }
         }
         let references = self.collect_targets(&body, &mut violations);
+        violations.extend(self.equal.iter().flat_map(|group| group.violations(&body)));
+        violations.extend(self.unique.iter().flat_map(|unique| unique.violations(&body)));
         if let Some(path) = query::find_oversized(&self.definition.query, &body) {
             let what = format!(
                 "this value is indexed for queries and may have at most {} bytes \
@@ -288,10 +298,17 @@ impl Collection {
     pub(crate) fn describe_unresolved(&self, target: &Target) -> UnresolvedReference {
         let compiled = &self.references[target.reference];
         let parts = compiled.paths.iter().zip(target.identity.values());
+        let mut pointers: Vec<String> = Vec::with_capacity(compiled.paths.len());
+        for (own, _) in &compiled.paths {
+            let pointer = own.pointer(&target.elements);
+            if !pointers.contains(&pointer) {
+                pointers.push(pointer);
+            }
+        }
         UnresolvedReference {
             reference: compiled.reference.name.clone(),
             target_collection: compiled.reference.to.clone(),
-            pointers: compiled.paths.iter().map(|(own, _)| own.pointer(&target.elements)).collect(),
+            pointers,
             identity: parts.map(|((_, path), value)| (path.to_string(), value)).collect(),
         }
     }
@@ -345,7 +362,7 @@ impl CompiledReference {
         })
     }
 
-    /// Identity that an element names; none: it names none.
+    /// Identity that an element names; none: it names none, or not all parts of one.
     fn identity(&self, element: &Value) -> Result<Option<Identity>, String> {
         let part =
             |segments: &Vec<Segment>| path::get(segments, element).filter(|part| !part.is_null());
@@ -353,11 +370,13 @@ impl CompiledReference {
         match present.clone().count() {
             0 => Ok(None),
             count if count == self.parts.len() => Identity::from_values(present).map(Some),
+            _ if self.reference.match_mode == MatchMode::Simple => Ok(None),
             _ => {
                 let parts = self.parts.iter().zip(&self.paths);
                 let missing = parts.filter(|(way, _)| part(way).is_none());
-                let missing: Vec<String> =
+                let mut missing: Vec<String> =
                     missing.map(|(_, (own, _))| format!("`{own}`")).collect();
+                missing.dedup();
                 Err(format!(
                     "{} is missing: set all paths of the reference, or none",
                     missing.join(", ")

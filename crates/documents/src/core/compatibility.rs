@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::core::collection::{Collection, IdentityScope};
+use crate::core::definition::MatchMode;
 use crate::core::path::Path;
 use crate::core::schema;
 use crate::model::{CollectionName, Violation};
@@ -15,6 +16,10 @@ use crate::model::{CollectionName, Violation};
 pub(crate) struct DefinitionDiff {
     /// The schema may accept other documents: all documents are validated first.
     pub schema: bool,
+    /// The groups of equal paths change: all documents are validated first.
+    pub equal: bool,
+    /// The groups of unique paths change: all documents are validated first.
+    pub unique: bool,
     /// The identity paths change: all aliases are rebuilt.
     pub identity: bool,
     /// The collection becomes abstract or ceases to be: rejected.
@@ -62,6 +67,8 @@ impl DefinitionDiff {
         let extends = (abstract_paths(old), abstract_paths(new));
         Self {
             schema: !is_same(assertions(old), assertions(new)),
+            equal: before.equal != after.equal,
+            unique: before.unique != after.unique,
             identity: identity(old) != identity(new),
             is_abstract: before.is_abstract != after.is_abstract,
             identity_mutable: (mutable != before.identity_mutable).then_some(mutable),
@@ -90,7 +97,7 @@ impl DefinitionDiff {
 
     /// Whether each document must be validated again.
     pub(crate) fn needs_validation(&self) -> bool {
-        self.schema || !self.query_added.is_empty()
+        self.schema || self.equal || self.unique || !self.query_added.is_empty()
     }
 
     /// Collections in which aliases of the documents are added, changed or removed.
@@ -106,12 +113,16 @@ impl DefinitionDiff {
     }
 }
 
-/// Collection and paths of each reference. The order of the paths matters: it determines aliases.
-type ReferenceMappings = BTreeMap<CollectionName, (CollectionName, Vec<(Path, Path)>)>;
+/// Collection, match mode and paths of each reference. The order of the paths matters: it
+/// determines aliases.
+type ReferenceMappings = BTreeMap<CollectionName, (CollectionName, MatchMode, Vec<(Path, Path)>)>;
 
 fn reference_mappings(collection: &Collection) -> ReferenceMappings {
-    let references = collection.references();
-    references.map(|(name, to, paths)| (name.clone(), (to.clone(), paths.to_vec()))).collect()
+    let modes = collection.definition().references.iter().map(|reference| reference.match_mode);
+    let references = collection.references().zip(modes);
+    references
+        .map(|((name, to, paths), mode)| (name.clone(), (to.clone(), mode, paths.to_vec())))
+        .collect()
 }
 
 fn abstract_paths(collection: &Collection) -> BTreeMap<CollectionName, Vec<Path>> {

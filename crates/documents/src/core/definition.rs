@@ -3,19 +3,24 @@
 //! A definition is read as a whole or rejected. Everything that follows from it alone is derived
 //! here, such as the types of identities, references and query paths.
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::core::path::Path;
 use crate::core::schema::{Scalar, Schema, Types};
 use crate::error::DocumentsError;
-use crate::model::CollectionName;
+use crate::model::{CollectionName, Violation};
 
 mod check;
+mod constraints;
 mod declared;
+mod limits;
+mod pairs;
 mod set;
 
 pub use declared::parse;
 pub(crate) use declared::parse_stored;
+pub(crate) use limits::check_limits;
 pub use set::Definitions;
 
 /// Paths of an identity, at most, whatever `documents.identity_paths_max` says; of a reference's
@@ -25,6 +30,14 @@ pub const IDENTITY_PATHS_MAX: usize = 64;
 pub const REFERENCES_MAX: usize = 64;
 /// Queryable paths of a collection, at most, whatever `documents.query_paths_max` says.
 pub const QUERY_PATHS_MAX: usize = 256;
+/// Groups of equal paths of a collection, at most.
+pub const EQUAL_GROUPS_MAX: usize = 64;
+/// Paths of a group of equal paths, at most.
+pub const EQUAL_PATHS_MAX: usize = 32;
+/// Constraints on array elements of a collection, at most.
+pub const UNIQUE_MAX: usize = 64;
+/// Paths of a constraint on array elements, at most.
+pub const UNIQUE_PATHS_MAX: usize = 32;
 /// Earlier versions of a document that are kept, at most.
 pub const HISTORY_VERSIONS_MAX: u32 = 1_000;
 /// Days for which documents or their history are kept, at most: a hundred years.
@@ -48,6 +61,10 @@ pub struct Definition {
     pub identity_mutable: bool,
     /// References of its documents to others.
     pub references: Vec<Reference>,
+    /// Groups of paths whose values must be equal within a document.
+    pub equal: Vec<Vec<Path>>,
+    /// Groups of paths into array elements: no two elements of an array have the same values there.
+    pub unique: Vec<Vec<Path>>,
     /// Paths by which its documents can be queried.
     pub query: Vec<QueryPath>,
     /// Abstract collections that it extends directly.
@@ -111,8 +128,21 @@ pub struct Reference {
     pub name: CollectionName,
     /// Collection of the target.
     pub to: CollectionName,
-    /// Where documents have each part of the target's identity.
+    /// Where documents have each part of the target's identity. One own path may name several.
     pub pairs: Vec<PathPair>,
+    /// What a document refers to that has some of the paths only.
+    pub match_mode: MatchMode,
+}
+
+/// What a document refers to that has some of a reference's paths only; the modes are those of
+/// foreign keys in SQL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MatchMode {
+    /// It refers to nothing.
+    Simple,
+    /// It is rejected: it must have all paths, or none.
+    Full,
 }
 
 /// Extension of an abstract collection.
@@ -135,6 +165,16 @@ pub struct PathPair {
     pub types: Types,
 }
 
+impl LocatedDefinition {
+    /// What in its schema is probably not meant as it is written, with pointers into the file.
+    pub(crate) fn warnings(&self) -> Vec<Violation> {
+        let warnings = self.definition.schema.as_ref().map(|schema| schema.warnings());
+        let pointer = format!("{}/schema", self.pointer);
+        let warnings = warnings.into_iter().flatten();
+        warnings.map(|warning| warning.with_pointer_prefix(&pointer)).collect()
+    }
+}
+
 /// A definition with its position in the file it was read from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocatedDefinition {
@@ -145,7 +185,7 @@ pub struct LocatedDefinition {
 }
 
 /// Error for these violations.
-pub(crate) fn invalid(mut violations: Vec<crate::model::Violation>) -> DocumentsError {
+pub(crate) fn invalid(mut violations: Vec<Violation>) -> DocumentsError {
     violations.truncate(crate::core::schema::VIOLATIONS_MAX);
     DocumentsError::DefinitionInvalid { violations }
 }

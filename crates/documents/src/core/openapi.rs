@@ -197,10 +197,22 @@ fn upsert(collection: &Collection) -> Value {
     let identity: Vec<String> = identity.iter().map(|part| format!("`{}`", part.path)).collect();
     let summary = format!("Create or replace a document of {name} by its identity");
     let mut upsert = operation("upsert", name, "write", &summary);
-    upsert["description"] = json!(format!(
+    let mut description = format!(
         "The identity is {}. A document with the same identity is replaced; an unchanged one is not written.",
         identity.join(", ")
-    ));
+    );
+    for group in &collection.definition().equal {
+        let paths: Vec<String> = group.iter().map(|path| format!("`{path}`")).collect();
+        description += &format!(" The values at {} must be equal.", paths.join(", "));
+    }
+    for group in &collection.definition().unique {
+        let paths: Vec<String> = group.iter().map(|path| format!("`{path}`")).collect();
+        description += &format!(
+            " No two elements of an array may have the same values at {}.",
+            paths.join(", ")
+        );
+    }
+    upsert["description"] = json!(description);
     upsert["parameters"] = json!(parameter_refs(WRITE_PARAMETERS));
     upsert["requestBody"] = body(JSON, schemas::schema_ref(&schemas::document_schema_name(name)));
     let response = |description: &str| {

@@ -3,7 +3,7 @@
 //! Callers that declare collections or write documents can be hostile. So a schema must not refer
 //! outside itself (`graph`), its patterns are matched in linear time without look-around, and a
 //! check that would take too much work is aborted (`work_budget`). `shape` says which values a
-//! schema allows at a path. `format` is asserted where it is known.
+//! schema allows at a path. `format` is asserted where it is known; `lint` reports where it is not.
 
 use std::fmt;
 
@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::model::{Violation, truncate};
 
 mod graph;
+mod lint;
 mod messages;
 mod pattern;
 mod shape;
@@ -96,6 +97,14 @@ impl Schema {
             object.remove("$id");
             object.remove("$schema");
         }
+        graph::for_each_mut(&mut schema_without_id, &mut |object| {
+            if let Some(Value::String(pattern)) = object.get_mut("pattern") {
+                let equivalent = pattern::without_look_around(pattern);
+                if equivalent != pattern {
+                    *pattern = equivalent.to_owned();
+                }
+            }
+        });
         let validator = options
             .build(&schema_without_id)
             .map_err(|error| vec![messages::schema_violation(&error)])?;
@@ -113,6 +122,13 @@ impl Schema {
         let graph = SchemaGraph::build(&self.source)
             .expect("the graph of this schema was built when it was compiled");
         SchemaShape::new(&self.source, graph)
+    }
+
+    /// What is probably not meant as it is written: keywords and formats without effect.
+    pub(crate) fn warnings(&self) -> Vec<Violation> {
+        let graph = SchemaGraph::build(&self.source)
+            .expect("the graph of this schema was built when it was compiled");
+        lint::warnings(&graph)
     }
 
     /// Validates a document.
@@ -209,6 +225,7 @@ pub(crate) fn rebase(schema: &Schema, pointer: &str) -> Value {
 /// Positions of the largest pattern directly in one schema.
 fn largest_pattern(schema: &Value) -> u64 {
     let own_pattern = schema.get("pattern").and_then(Value::as_str);
+    let own_pattern = own_pattern.map(pattern::without_look_around);
     let name_patterns = schema
         .get("patternProperties")
         .and_then(Value::as_object)

@@ -70,13 +70,25 @@ pub(crate) async fn run_collection(
 struct ApplyResult {
     collection: String,
     outcome: String,
+    #[serde(default)]
+    warnings: Vec<ApplyWarning>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ApplyWarning {
+    pointer: String,
+    message: String,
 }
 
 fn describe_applied(items: &[ApplyResult]) -> String {
-    let lines = items
-        .iter()
-        .map(|result| format!("collection {} is {}\n", result.collection, result.outcome));
-    lines.collect()
+    let mut lines = String::new();
+    for result in items {
+        lines += &format!("collection {} is {}\n", result.collection, result.outcome);
+        for warning in &result.warnings {
+            lines += &format!("  warning: {}: {}\n", warning.pointer, warning.message);
+        }
+    }
+    lines
 }
 
 #[derive(Debug, Deserialize)]

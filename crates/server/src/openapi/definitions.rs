@@ -2,8 +2,8 @@
 //! as their fields depend on each other.
 
 use egret_documents::core::definition::{
-    CLAIMS_MAX, DAYS_MAX, EXTENDS_MAX, HISTORY_VERSIONS_MAX, IDENTITY_PATHS_MAX, QUERY_PATHS_MAX,
-    REFERENCES_MAX,
+    CLAIMS_MAX, DAYS_MAX, EQUAL_GROUPS_MAX, EQUAL_PATHS_MAX, EXTENDS_MAX, HISTORY_VERSIONS_MAX,
+    IDENTITY_PATHS_MAX, QUERY_PATHS_MAX, REFERENCES_MAX, UNIQUE_MAX, UNIQUE_PATHS_MAX,
 };
 use serde_json::{Map, Value, json};
 
@@ -18,8 +18,17 @@ const DEFINITION: &str = "CollectionDefinition";
 const BODY: &str = "/paths/~1v1~1collections/post/requestBody/content/application~1json/schema";
 
 /// Fields that an abstract collection must not have.
-const FORBIDDEN_IN_ABSTRACT: [&str; 7] =
-    ["identity_mutable", "references", "query", "history", "retention_days", "claims", "schema"];
+const FORBIDDEN_IN_ABSTRACT: [&str; 9] = [
+    "identity_mutable",
+    "references",
+    "equal",
+    "unique",
+    "query",
+    "history",
+    "retention_days",
+    "claims",
+    "schema",
+];
 
 /// Adds the schema of definitions to the operation that declares collections.
 pub(super) fn add_definition_schema(document: &mut Value) {
@@ -70,6 +79,8 @@ fn definition() -> Value {
                 "items": reference(),
                 "description": "The references of its documents.",
             },
+            "equal": equal(),
+            "unique": unique(),
             "query": query,
             "extends": {
                 "type": ["array", "null"],
@@ -96,6 +107,38 @@ fn definition() -> Value {
         "if": {"required": ["abstract"], "properties": {"abstract": {"const": true}}},
         "then": {"properties": absent},
         "else": {"required": ["schema"], "properties": {"schema": {"type": "object"}}},
+    })
+}
+
+/// Groups of equal paths.
+fn equal() -> Value {
+    json!({
+        "type": ["array", "null"],
+        "maxItems": EQUAL_GROUPS_MAX,
+        "items": {
+            "type": "array",
+            "minItems": 2,
+            "maxItems": EQUAL_PATHS_MAX,
+            "uniqueItems": true,
+            "items": string_schema(texts::document_path()),
+        },
+        "description": "Groups of paths whose values must be equal within a document. Absent values and null are not compared.",
+    })
+}
+
+/// Groups of paths at which elements of an array differ.
+fn unique() -> Value {
+    json!({
+        "type": ["array", "null"],
+        "maxItems": UNIQUE_MAX,
+        "items": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": UNIQUE_PATHS_MAX,
+            "uniqueItems": true,
+            "items": string_schema(texts::document_path()),
+        },
+        "description": "Groups of paths that are the same up to their last `*`. No two elements of an array may have the same values at all paths of a group. An element without a value at one of them is not compared.",
     })
 }
 
@@ -151,7 +194,15 @@ fn reference() -> Value {
         "properties": {
             "name": with_description(texts::collection_name(), "The reference's name, unique within the collection."),
             "to": with_description(texts::collection_name(), "The collection of the target."),
-            "paths": path_pairs(texts::document_path()),
+            "paths": {
+                "oneOf": [path_pairs(texts::document_path()), listed_pairs()],
+                "description": "Pairs of a path in documents of this collection and a path of the target's identity; in a list, one path may name several parts of it.",
+            },
+            "match": {
+                "type": ["string", "null"],
+                "enum": ["simple", "full", null],
+                "description": "Whether a document with some of the paths only refers to nothing (`simple`) or is rejected (`full`). By default it is `simple` if the identity or another reference has one of the paths as well, else `full`.",
+            },
         },
         "additionalProperties": false,
     })
@@ -178,6 +229,21 @@ fn path_pairs(own_path: Value) -> Value {
         "propertyNames": own_path,
         "additionalProperties": string_schema(texts::single_document_path()),
         "description": "Pairs of a path in documents of this collection and a path of the other collection's identity.",
+    })
+}
+
+/// The same pairs as a list.
+fn listed_pairs() -> Value {
+    let pair = json!([
+        string_schema(texts::document_path()),
+        string_schema(texts::single_document_path()),
+    ]);
+    json!({
+        "type": "array",
+        "minItems": 1,
+        "maxItems": IDENTITY_PATHS_MAX,
+        "uniqueItems": true,
+        "items": {"type": "array", "prefixItems": pair, "minItems": 2, "maxItems": 2},
     })
 }
 

@@ -117,6 +117,31 @@ fn incomplete_references_are_rejected() {
 }
 
 #[test]
+fn incomplete_references_with_a_shared_path_are_absent() {
+    let mut file = flights();
+    // Only a flight with a gate refers to one: the airport of the gate is the flight's origin.
+    file["collections"].as_array_mut().unwrap().push(json!({
+        "collection": "gates", "identity": ["/airport", "/gate"],
+        "schema": {"required": ["airport", "gate"], "properties": {"airport": {"type": "string"}, "gate": {"type": "string"}}},
+    }));
+    let flights = &mut file["collections"][0];
+    flights["schema"]["properties"]["gate"] = json!({"type": ["string", "null"]});
+    let paths = json!({"/origin": "/airport", "/gate": "/gate"});
+    let gate = json!({"name": "gate", "to": "gates", "paths": paths});
+    flights["references"].as_array_mut().unwrap().push(gate);
+    let all = definitions(&file);
+    let flights = Collection::compile(&all, all.get(&"flights".parse().unwrap()).unwrap()).unwrap();
+    let count = |gate: Value| {
+        let mut body = flight();
+        body["gate"] = gate;
+        flights.parse_value(&body, BYTES_MAX).unwrap().references.len()
+    };
+    let others = read(&flight()).unwrap().references.len();
+    assert_eq!(count(Value::Null), others);
+    assert_eq!(count(json!("A1")), others + 1);
+}
+
+#[test]
 fn all_violations_are_reported() {
     let mut body = flight();
     body["number"] = json!("1545");

@@ -53,6 +53,23 @@ fn each_kind_of_change() {
         expect!["DefinitionDiff { schema: true"],
     );
     let changes = check(
+        |flights| flights["equal"] = json!([["/number", "/hour"]]),
+        expect!["DefinitionDiff { equal: true"],
+    );
+    assert!(changes.needs_validation());
+    let changes = check(
+        |flights| flights["unique"] = json!([["/stops/*/airport"]]),
+        expect!["DefinitionDiff { unique: true"],
+    );
+    assert!(changes.needs_validation());
+    let changes = check(
+        |flights| flights["references"][1]["match"] = json!("simple"),
+        expect![[
+            r#"DefinitionDiff { references_added: [ CollectionName( "plane" references_removed: [ CollectionName( "plane""#
+        ]],
+    );
+    assert!(changes.has_changed_references());
+    let changes = check(
         |flights| flights["identity_mutable"] = json!(true),
         expect!["DefinitionDiff { identity_mutable: Some( true"],
     );

@@ -9,25 +9,27 @@ use crate::core::path::{Path, push_escaped};
 use crate::core::schema::{Scalar, Schema, SchemaShape, Types};
 use crate::model::{CollectionName, Violation};
 
+use super::constraints;
 use super::declared::{
     DeclaredDefinition, DeclaredExtension, DeclaredHistory, DeclaredReference, StrictObject,
 };
+use super::pairs::DeclaredPairs;
 use super::{
     CLAIMS_MAX, Claim, DAYS_MAX, Definition, EXTENDS_MAX, Extension, HISTORY_VERSIONS_MAX, History,
-    IDENTITY_PATHS_MAX, IdentityPart, PathPair, QUERY_PATHS_MAX, QueryPath, REFERENCES_MAX,
-    Reference,
+    IDENTITY_PATHS_MAX, IdentityPart, MatchMode, PathPair, QUERY_PATHS_MAX, QueryPath,
+    REFERENCES_MAX, Reference,
 };
 
 /// Violations found so far.
 #[derive(Default)]
-struct ViolationList(Vec<Violation>);
+pub(super) struct ViolationList(Vec<Violation>);
 
 impl ViolationList {
-    fn add(&mut self, pointer: impl AsRef<str>, message: impl AsRef<str>) {
+    pub(super) fn add(&mut self, pointer: impl AsRef<str>, message: impl AsRef<str>) {
         self.0.push(Violation::new(pointer, message));
     }
 
-    fn check_count(&mut self, pointer: &str, count: usize, name: &str, max: usize) {
+    pub(super) fn check_count(&mut self, pointer: &str, count: usize, name: &str, max: usize) {
         if count > max {
             let what = format!("there are {count}, more than the maximum of {max} (`{name}`)");
             self.add(pointer, what);
@@ -65,15 +67,14 @@ pub(super) fn check_definition(
             IdentityPart { path, scalar }
         })
         .collect();
-    let references = declared
-        .references
-        .unwrap_or_default()
-        .into_iter()
-        .enumerate()
-        .map(|(index, StrictObject(declared))| {
-            check_reference(index, declared, shape.as_ref(), &mut violations)
-        })
-        .collect();
+    let references = check_references(
+        declared.references.unwrap_or_default(),
+        &identity,
+        shape.as_ref(),
+        &mut violations,
+    );
+    let (equal, unique) =
+        constraints::check(declared.equal, declared.unique, shape.as_ref(), &mut violations);
     let query: Vec<QueryPath> = declared
         .query
         .unwrap_or_default()
@@ -100,6 +101,8 @@ pub(super) fn check_definition(
         identity,
         identity_mutable: declared.identity_mutable.unwrap_or(false),
         references,
+        equal,
+        unique,
         query,
         extends,
         history,
@@ -137,6 +140,8 @@ fn check_counts(declared: &DeclaredDefinition, violations: &mut ViolationList) {
     let forbidden_keys = [
         ("identity_mutable", declared.identity_mutable.is_some()),
         ("references", declared.references.is_some()),
+        ("equal", declared.equal.is_some()),
+        ("unique", declared.unique.is_some()),
         ("query", declared.query.is_some()),
         ("history", declared.history.is_some()),
         ("retention_days", declared.retention_days.is_some()),
@@ -288,25 +293,40 @@ fn check_claims(
     claims
 }
 
+fn check_references(
+    declared: Vec<StrictObject<DeclaredReference>>,
+    identity: &[IdentityPart],
+    shape: Option<&SchemaShape<'_>>,
+    violations: &mut ViolationList,
+) -> Vec<Reference> {
+    let references = declared.into_iter().enumerate();
+    let references = references
+        .map(|(index, StrictObject(declared))| check_reference(index, declared, shape, violations));
+    choose_match_modes(references.collect(), identity)
+}
+
 fn check_reference(
     index: usize,
     declared: DeclaredReference,
     shape: Option<&SchemaShape<'_>>,
     violations: &mut ViolationList,
-) -> Reference {
+) -> (Reference, Option<MatchMode>) {
     let pointer = format!("/references/{index}/paths");
-    let first = declared.paths.keys().next();
+    let DeclaredPairs(paths) = declared.paths;
+    violations.check_count(&pointer, paths.len(), "identity_paths_max", IDENTITY_PATHS_MAX);
+    let first = paths.first().map(|(own, _)| own);
     if first.is_none() {
         violations.add(&pointer, "a reference needs at least one path");
     }
     let (element_path, _) = first.map(Path::split_at_last_each).unwrap_or_default();
-    if declared.paths.keys().any(|path| path.split_at_last_each().0 != element_path) {
+    if paths.iter().any(|(own, _)| own.split_at_last_each().0 != element_path) {
         let what = "the paths of a reference must be the same up to their last `*`, so that they \
              concern the same element";
         violations.add(&pointer, what);
     }
-    let pairs = path_pairs(declared.paths, &pointer, shape, violations);
-    for pair in &pairs {
+    let pairs = path_pairs(paths, &pointer, shape, violations);
+    let mut seen = BTreeSet::new();
+    for pair in pairs.iter().filter(|pair| seen.insert(&pair.own)) {
         let types = pair.types.without(Types::NULL);
         if types == Types::NONE || !types.is_within(Types::SCALAR) {
             let what = format!(
@@ -317,7 +337,31 @@ fn check_reference(
             violations.add(&pointer, what);
         }
     }
-    Reference { name: declared.name, to: declared.to, pairs }
+    let match_mode = MatchMode::Full;
+    (Reference { name: declared.name, to: declared.to, pairs, match_mode }, declared.match_mode)
+}
+
+/// Chooses the mode where none is declared: a path that the identity or another reference has as
+/// well says nothing about whether a document has this reference.
+fn choose_match_modes(
+    declared: Vec<(Reference, Option<MatchMode>)>,
+    identity: &[IdentityPart],
+) -> Vec<Reference> {
+    let own_paths = |reference: &Reference| -> BTreeSet<Path> {
+        reference.pairs.iter().map(|pair| pair.own.clone()).collect()
+    };
+    let mut counts: BTreeMap<Path, usize> = BTreeMap::new();
+    let named = declared.iter().flat_map(|(reference, _)| own_paths(reference));
+    for path in named.chain(identity.iter().map(|part| part.path.clone())) {
+        *counts.entry(path).or_default() += 1;
+    }
+    let modes = declared.into_iter().map(|(mut reference, match_mode)| {
+        let is_shared = reference.pairs.iter().any(|pair| counts[&pair.own] > 1);
+        let default = if is_shared { MatchMode::Simple } else { MatchMode::Full };
+        reference.match_mode = match_mode.unwrap_or(default);
+        reference
+    });
+    modes.collect()
 }
 
 fn check_extension(
@@ -347,19 +391,19 @@ fn check_extension(
     }
     Extension {
         collection: declared.collection,
-        pairs: path_pairs(declared.identity, &pointer, shape, violations),
+        pairs: path_pairs(declared.identity.into_iter().collect(), &pointer, shape, violations),
     }
 }
 
-/// Pairs of own paths and paths in another collection, of which no path occurs twice.
+/// Pairs of own paths and paths in another collection, of which none of the latter occurs twice.
 fn path_pairs(
-    paths: BTreeMap<Path, Path>,
+    paths: Vec<(Path, Path)>,
     pointer: &str,
     shape: Option<&SchemaShape<'_>>,
     violations: &mut ViolationList,
 ) -> Vec<PathPair> {
     let mut seen = BTreeSet::new();
-    for target in paths.values() {
+    for (_, target) in &paths {
         if !seen.insert(target) {
             violations.add(pointer, format!("`{target}` occurs twice"));
         }

@@ -16,7 +16,8 @@ use crate::core::schema::SCHEMA_DEPTH_MAX;
 use crate::error::DocumentsError;
 use crate::model::{CollectionName, Violation};
 
-use super::{Definition, LocatedDefinition, check, invalid};
+use super::pairs::DeclaredPairs;
+use super::{Definition, LocatedDefinition, MatchMode, check, invalid};
 
 /// Bytes of a file of definitions, at most.
 pub(crate) const DEFINITIONS_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -34,6 +35,8 @@ pub(super) struct DeclaredDefinition {
     pub(super) identity: Vec<Path>,
     pub(super) identity_mutable: Option<bool>,
     pub(super) references: Option<Vec<StrictObject<DeclaredReference>>>,
+    pub(super) equal: Option<Vec<Vec<Path>>>,
+    pub(super) unique: Option<Vec<Vec<Path>>>,
     pub(super) query: Option<Vec<Path>>,
     pub(super) extends: Option<Vec<StrictObject<DeclaredExtension>>>,
     pub(super) history: Option<StrictObject<DeclaredHistory>>,
@@ -47,7 +50,9 @@ pub(super) struct DeclaredDefinition {
 pub(super) struct DeclaredReference {
     pub(super) name: CollectionName,
     pub(super) to: CollectionName,
-    pub(super) paths: BTreeMap<Path, Path>,
+    pub(super) paths: DeclaredPairs,
+    #[serde(rename = "match")]
+    pub(super) match_mode: Option<MatchMode>,
 }
 
 #[derive(Debug, Deserialize)]

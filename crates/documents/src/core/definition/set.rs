@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::core::path::{Path, push_escaped};
+use crate::core::path::Path;
 use crate::core::schema::Types;
 use crate::error::DocumentsError;
 use crate::model::{CollectionName, Violation};
 
+use super::pairs::pointer_to_pair;
 use super::{Definition, EXTENDS_MAX, Extension, LocatedDefinition, PathPair, invalid};
 
 /// A consistent set of definitions.
@@ -125,8 +126,8 @@ impl Definitions {
                 continue;
             };
             if !pair.types.without(Types::NULL).is_within(scalar.types()) {
-                let mut pointer = pointer.clone();
-                push_escaped(&mut pointer, &pair.own.to_string());
+                let declared = definition.source.pointer(&pointer);
+                let pair_pointer = pointer_to_pair(declared, &pair.own, &pair.target);
                 let what = format!(
                     "`{}` is {}, but `{}` of `{}` is {}",
                     pair.own,
@@ -135,7 +136,7 @@ impl Definitions {
                     reference.to,
                     scalar.types()
                 );
-                violations.push(location.violation(&pointer, &what));
+                violations.push(location.violation(&format!("{pointer}{pair_pointer}"), &what));
             }
         }
     }

@@ -45,7 +45,7 @@ pub(crate) fn flights() -> Value {
     ]})
 }
 
-fn given(file: &Value) -> Vec<LocatedDefinition> {
+pub(super) fn given(file: &Value) -> Vec<LocatedDefinition> {
     parse(file.to_string().as_bytes()).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn definitions(file: &Value) -> Definitions {
     Definitions::default().with(given(file)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn lines(error: DocumentsError) -> String {
+pub(super) fn lines(error: DocumentsError) -> String {
     let DocumentsError::DefinitionInvalid { violations } = error else {
         panic!("{error}");
     };
@@ -62,11 +62,11 @@ fn lines(error: DocumentsError) -> String {
     lines.join("\n")
 }
 
-fn refused(file: Value, expected: Expect) {
+pub(super) fn refused(file: Value, expected: Expect) {
     expected.assert_eq(&lines(parse(file.to_string().as_bytes()).expect_err("it is refused")));
 }
 
-fn unfit(file: Value, expected: Expect) {
+pub(super) fn unfit(file: Value, expected: Expect) {
     let error = Definitions::default().with(given(&file)).expect_err("they do not fit");
     expected.assert_eq(&lines(error));
 }
@@ -138,7 +138,7 @@ fn a_definition_of_another_shape_is_refused() {
     refused(
         with("schem", json!({})),
         expect![
-            "/schem: unknown field `schem`, expected one of `collection`, `abstract`, `identity`, `identity_mutable`, `references`, `query`, `extends`, `history`, `retention_days`, `claims`, `schema`"
+            "/schem: unknown field `schem`, expected one of `collection`, `abstract`, `identity`, `identity_mutable`, `references`, `equal`, `unique`, `query`, `extends`, `history`, `retention_days`, `claims`, `schema`"
         ],
     );
     refused(

@@ -27,7 +27,7 @@ const UNSUPPORTED_KEYWORDS: [(&str, &str); 4] = [
 
 /// To which part of the instance a subschema applies, relative to the schema around it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ApplicatorKind {
+pub(super) enum ApplicatorKind {
     Same,
     /// To a part of it, such as a property.
     Child,
@@ -36,7 +36,7 @@ enum ApplicatorKind {
 }
 
 /// Keywords with one subschema.
-const SCHEMA_KEYWORDS: [(&str, ApplicatorKind); 12] = [
+pub(super) const SCHEMA_KEYWORDS: [(&str, ApplicatorKind); 12] = [
     ("not", ApplicatorKind::Same),
     ("if", ApplicatorKind::Same),
     ("then", ApplicatorKind::Same),
@@ -52,7 +52,7 @@ const SCHEMA_KEYWORDS: [(&str, ApplicatorKind); 12] = [
 ];
 
 /// Keywords with a list of subschemas.
-const SCHEMA_LIST_KEYWORDS: [(&str, ApplicatorKind); 4] = [
+pub(super) const SCHEMA_LIST_KEYWORDS: [(&str, ApplicatorKind); 4] = [
     ("allOf", ApplicatorKind::Same),
     ("anyOf", ApplicatorKind::Same),
     ("oneOf", ApplicatorKind::Same),
@@ -60,7 +60,7 @@ const SCHEMA_LIST_KEYWORDS: [(&str, ApplicatorKind); 4] = [
 ];
 
 /// Keywords with subschemas by name.
-const SCHEMA_MAP_KEYWORDS: [(&str, ApplicatorKind); 6] = [
+pub(super) const SCHEMA_MAP_KEYWORDS: [(&str, ApplicatorKind); 6] = [
     ("dependentSchemas", ApplicatorKind::Same),
     ("dependencies", ApplicatorKind::Same),
     ("properties", ApplicatorKind::Child),
@@ -290,6 +290,12 @@ impl<'a> SchemaGraph<'a> {
     /// The schema to which a `$ref` leads.
     pub(super) fn resolve_target(&self, reference: &str) -> Option<&'a Value> {
         self.root.pointer(&self.resolve_pointer(reference)?)
+    }
+
+    /// All subschemas, including the root, each with its JSON pointer.
+    pub(super) fn located_schemas(&self) -> impl Iterator<Item = (String, &'a Value)> {
+        let nodes = self.nodes.iter().enumerate();
+        nodes.map(|(index, node)| (self.pointer(index), node.schema))
     }
 
     /// All subschemas, including the root.

@@ -25,7 +25,8 @@ pub(super) fn schema_violation(error: &ValidationError<'_>) -> Violation {
     let message = match error.kind() {
         Found::Format { format } if format == "regex" => {
             "is not a pattern that can be matched in linear time: look-around and backreferences \
-             are not supported, and the expanded size of repetitions is limited"
+             are not supported, and the expanded size of repetitions is limited. Text without \
+             white space around it is `^\\S(?:.*\\S)?$`, text that is not blank `\\S`"
                 .to_owned()
         }
         Found::Referencing(error) => error.to_string(),

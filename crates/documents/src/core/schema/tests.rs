@@ -107,7 +107,8 @@ fn invalid_schemas_are_rejected() {
         expect![
             "/properties/a/pattern: is not a pattern that can be matched in linear time: \
              look-around and backreferences are not supported, and the expanded size of \
-             repetitions is limited"
+             repetitions is limited. Text without white space around it is \
+             `^\\S(?:.*\\S)?$`, text that is not blank `\\S`"
         ],
     );
 }
@@ -253,7 +254,8 @@ fn patterns_take_linear_time() {
         expect![
             "/properties/a/pattern: is not a pattern that can be matched in linear time: \
              look-around and backreferences are not supported, and the expanded size of \
-             repetitions is limited"
+             repetitions is limited. Text without white space around it is \
+             `^\\S(?:.*\\S)?$`, text that is not blank `\\S`"
         ],
     );
     refused(
@@ -261,7 +263,8 @@ fn patterns_take_linear_time() {
         expect![
             "/properties/a/pattern: is not a pattern that can be matched in linear time: \
              look-around and backreferences are not supported, and the expanded size of \
-             repetitions is limited"
+             repetitions is limited. Text without white space around it is \
+             `^\\S(?:.*\\S)?$`, text that is not blank `\\S`"
         ],
     );
     refused(
@@ -269,7 +272,8 @@ fn patterns_take_linear_time() {
         expect![
             "/patternProperties/((a{1000}){1000}){1000}: is not a pattern that can be matched in \
              linear time: look-around and backreferences are not supported, and the expanded size \
-             of repetitions is limited"
+             of repetitions is limited. Text without white space around it is \
+             `^\\S(?:.*\\S)?$`, text that is not blank `\\S`"
         ],
     );
     // Takes exponential time, and does not end, if alternatives are tried one after the other.

@@ -17,7 +17,7 @@ use crate::core::identity::Identity;
 use crate::core::rights::{Action, Rights};
 use crate::core::write::{WriteContext, WriteRequest};
 use crate::error::DocumentsError;
-use crate::model::{AliasId, DocumentNumber, TenantId};
+use crate::model::{AliasId, DocumentNumber, TenantId, Violation};
 use crate::store::query::BoundedChunks;
 use crate::store::read::{AliasKeys, StoredDocument};
 use crate::worker::catalogue::Catalogue;
@@ -25,6 +25,9 @@ use crate::worker::session::WriterSession;
 
 /// Referring documents read in one query, at most.
 const PAGE_DOCUMENTS_MAX: u32 = 1_000;
+
+/// Conflicts listed in an error, at most.
+const CONFLICTS_LISTED_MAX: usize = 20;
 
 /// Size limit for rewritten documents, in bytes: they may have grown with an identity.
 const REWRITTEN_BYTES_MAX: usize = 1 << 30;
@@ -36,6 +39,8 @@ struct PendingRewrite {
     draft: Draft,
     /// Aliases that the referring documents' bodies contain so far.
     propagated: Vec<AliasId>,
+    /// Earlier aliases that some of these bodies still contain.
+    earlier: Vec<Vec<AliasId>>,
 }
 
 /// Computes all documents that change with the one of a request, which comes first.
@@ -59,6 +64,7 @@ pub(super) async fn rewrite(
         rights: &request.rights,
         cascade_max,
         documents: BTreeMap::new(),
+        conflicts: BTreeMap::new(),
         steps: 0,
     };
     let number = current.id.number();
@@ -67,6 +73,7 @@ pub(super) async fn rewrite(
         before: current.clone(),
         draft: draft.clone(),
         propagated: current.aliases.clone(),
+        earlier: Vec::new(),
     };
     cascade.documents.insert(number, first);
     cascade.propagate(number).await?;
@@ -81,6 +88,10 @@ struct Cascade<'a> {
     cascade_max: u32,
     /// The documents that change, by number.
     documents: BTreeMap<DocumentNumber, PendingRewrite>,
+    /// Why a document could not get the new identity of another one, by both numbers, that of the
+    /// renamed document first. A further rename may resolve it: parts of an identity that one path
+    /// names come one after the other.
+    conflicts: BTreeMap<(DocumentNumber, DocumentNumber), Violation>,
     steps: u64,
 }
 
@@ -101,30 +112,67 @@ impl Cascade<'_> {
             let document =
                 self.documents.get_mut(&number).expect("it was inserted before it was queued");
             let identities = identities(&document.declared.collection, &document.draft.body)?;
-            let aliases = document.propagated.iter().zip(&document.draft.aliases);
-            let changed = aliases.zip(identities).filter(|((before, after), _)| before != after);
-            let changed: RenamedIdentities =
-                changed.map(|((before, _), identity)| (*before, identity)).collect();
-            document.propagated.clone_from(&document.draft.aliases);
+            let mut changed = RenamedIdentities::new();
+            for known in document.earlier.iter().chain([&document.propagated]) {
+                let aliases = known.iter().zip(&document.draft.aliases).zip(&identities);
+                let aliases = aliases.filter(|((before, after), _)| before != after);
+                changed.extend(aliases.map(|((before, _), identity)| (*before, identity.clone())));
+            }
+            let propagated =
+                std::mem::replace(&mut document.propagated, document.draft.aliases.clone());
+            document.earlier.push(propagated);
             if !changed.is_empty() {
                 renamed.extend(self.rewrite_referrers(number, &changed).await?);
             }
+            if !self.has_conflict(number) {
+                let document = self.documents.get_mut(&number);
+                document.expect("documents are not removed").earlier.clear();
+            }
         }
-        Ok(())
+        self.ensure_no_conflict()
+    }
+
+    /// Whether some document could not get the new identity of this one.
+    fn has_conflict(&self, number: DocumentNumber) -> bool {
+        let pairs = (number, DocumentNumber::MIN)..=(number, DocumentNumber::MAX);
+        self.conflicts.range(pairs).next().is_some()
+    }
+
+    /// Rejects the rename if a document can hold only one of two values.
+    fn ensure_no_conflict(&self) -> Result<(), DocumentsError> {
+        let conflicts = self.conflicts.iter().take(CONFLICTS_LISTED_MAX);
+        let violations: Vec<Violation> = conflicts
+            .map(|((_, referrer), conflict)| {
+                let document = &self.documents[referrer];
+                let what = format!(
+                    "document {} of `{}`, which refers to this one, at `{}`: {}",
+                    document.before.id,
+                    document.declared.collection.name(),
+                    conflict.pointer,
+                    conflict.message
+                );
+                Violation::new("", what)
+            })
+            .collect();
+        if violations.is_empty() {
+            Ok(())
+        } else {
+            Err(DocumentsError::ValidationFailed { violations })
+        }
     }
 
     /// Writes a new identity into the bodies of referring documents. Returns the numbers of those
     /// whose own identity changes by it.
     async fn rewrite_referrers(
         &mut self,
-        number: DocumentNumber,
+        target: DocumentNumber,
         changed: &RenamedIdentities,
     ) -> Result<Vec<DocumentNumber>, DocumentsError> {
         let (mut renamed, mut after) = (Vec::new(), DocumentNumber::MIN);
         let mut chunks = BoundedChunks::new(PAGE_DOCUMENTS_MAX);
         loop {
             let referrers =
-                self.session.read_referrers(self.tenant, number, after, &mut chunks).await?;
+                self.session.read_referrers(self.tenant, target, after, &mut chunks).await?;
             let Some(last) = referrers.last() else {
                 return Ok(renamed);
             };
@@ -141,7 +189,17 @@ impl Cascade<'_> {
                 let document =
                     self.documents.get_mut(&number).expect("it was inserted if it was missing");
                 let collection = &document.declared.collection;
-                let Some(body) = collection.update_references(&document.draft.body, changed) else {
+                let conflict_key = (target, number);
+                let body = match collection.update_references(&document.draft.body, changed) {
+                    Ok(body) => body,
+                    Err(conflict) => {
+                        check_rights(self.rights, collection, [&document.draft.body])?;
+                        self.conflicts.insert(conflict_key, conflict);
+                        continue;
+                    }
+                };
+                self.conflicts.remove(&conflict_key);
+                let Some(body) = body else {
                     continue;
                 };
                 check_rights(self.rights, collection, [&document.draft.body, &body])?;
@@ -161,7 +219,8 @@ impl Cascade<'_> {
         })?;
         let (before, body) = current_document(&declared, stored)?;
         let draft = draft(&declared.collection, &body)?;
-        Ok(PendingRewrite { declared, propagated: before.aliases.clone(), before, draft })
+        let propagated = before.aliases.clone();
+        Ok(PendingRewrite { declared, propagated, earlier: Vec::new(), before, draft })
     }
 
     /// Resolves all aliases and references, and returns the documents to write.
@@ -241,15 +300,15 @@ impl Cascade<'_> {
 ///
 /// # Errors
 /// [`DocumentsError::AccessDenied`], with the collection's name only if the caller may read it.
-fn check_rights(
+fn check_rights<'a>(
     rights: &Rights,
     collection: &Collection,
-    bodies: [&Value; 2],
+    bodies: impl IntoIterator<Item = &'a Value>,
 ) -> Result<(), DocumentsError> {
     let definition = collection.definition();
     let may_write = rights.allows(Action::Write, &definition.collection);
     let is_within_claims =
-        bodies.iter().all(|body| rights.missing_claim(definition, body).is_none());
+        bodies.into_iter().all(|body| rights.missing_claim(definition, body).is_none());
     if may_write && is_within_claims {
         return Ok(());
     }

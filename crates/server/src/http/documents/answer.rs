@@ -34,6 +34,21 @@ struct AppliedCollection {
     /// `created`, `changed` or `unchanged`.
     #[schema(example = "created")]
     outcome: &'static str,
+    /// What in its schema is probably not meant as it is written, such as a misspelt keyword. The
+    /// definition was applied nevertheless.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<DefinitionWarning>,
+}
+
+/// Something in a schema that is probably not meant as it is written.
+#[derive(Serialize, ToSchema)]
+struct DefinitionWarning {
+    /// JSON pointer of the place in the file of definitions.
+    #[schema(example = "/schema/requierd")]
+    pointer: String,
+    /// What has no effect there, and what may be meant.
+    #[schema(example = "`requierd` is not a keyword and checks nothing: is `required` meant?")]
+    message: String,
 }
 
 impl AppliedList {
@@ -45,6 +60,14 @@ impl AppliedList {
                 DeclarationOutcome::Changed => "changed",
                 DeclarationOutcome::Unchanged => "unchanged",
             },
+            warnings: result
+                .warnings
+                .into_iter()
+                .map(|warning| DefinitionWarning {
+                    pointer: warning.pointer,
+                    message: warning.message,
+                })
+                .collect(),
         });
         Self { items: items.collect() }
     }

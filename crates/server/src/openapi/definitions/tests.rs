@@ -105,6 +105,14 @@ fn references_and_extensions() {
         Some(json!([{"name": "of", "to": "a", "paths": {}}])),
         Some(json!([{"name": "Of", "to": "a", "paths": {"/of": "/id"}}])),
         Some(json!([{"name": "all", "to": "a", "paths": {"/all/*": "/id"}}])),
+        Some(json!([{"name": "of", "to": "a", "paths": []}])),
+        Some(json!([{"name": "of", "to": "a", "paths": [["/of", "/id"], ["/of", "/code"]]}])),
+        Some(json!([{"name": "of", "to": "a", "paths": [["/of", "/id"], ["/of", "/id"]]}])),
+        Some(json!([{"name": "of", "to": "a", "paths": [["/of"]]}])),
+        Some(json!([{"name": "of", "to": "a", "paths": [["/of", "/id", "/more"]]}])),
+        Some(json!([{"name": "of", "to": "a", "paths": {"/of": "/id"}, "match": "simple"}])),
+        Some(json!([{"name": "of", "to": "a", "paths": {"/of": "/id"}, "match": null}])),
+        Some(json!([{"name": "of", "to": "a", "paths": {"/of": "/id"}, "match": "partial"}])),
     ];
     check(&concrete_definition(), "references", &references);
     let extensions = [
@@ -114,6 +122,27 @@ fn references_and_extensions() {
         Some(json!([{"collection": "a", "identity": {"/of": "/id"}, "more": 1}])),
     ];
     check(&concrete_definition(), "extends", &extensions);
+}
+
+#[test]
+fn equal_paths() {
+    let groups = [
+        Some(Value::Null),
+        Some(json!([])),
+        Some(json!([["/id", "/of"], ["/of", "/all/*"]])),
+        Some(json!([["/id"]])),
+        Some(json!([["/id", "/id"]])),
+        Some(json!([["/id", "of"]])),
+    ];
+    check(&concrete_definition(), "equal", &groups);
+    let groups = [
+        Some(Value::Null),
+        Some(json!([["/all/*"]])),
+        Some(json!([[]])),
+        Some(json!([["/all/*", "/all/*"]])),
+        Some(json!([["all"]])),
+    ];
+    check(&concrete_definition(), "unique", &groups);
 }
 
 #[test]
