@@ -176,3 +176,23 @@ async fn concurrent_writes_satisfy_the_new_definition() {
     }
     std::sync::Arc::into_inner(world).unwrap().stop().await;
 }
+
+#[tokio::test]
+async fn wide_identities_are_taken_and_misspelt_keywords_reported() {
+    let world = World::new(18).await;
+    let names: Vec<String> = (1..=20).map(|number| format!("p{number}")).collect();
+    let identity: Vec<String> = names.iter().map(|name| format!("/{name}")).collect();
+    let properties: serde_json::Map<String, serde_json::Value> =
+        names.iter().map(|name| (name.clone(), json!({"type": "string"}))).collect();
+    let schema =
+        json!({"type": "object", "required": names, "properties": properties, "maxPropertys": 20});
+    let wide = json!({"collection": "wide", "identity": identity, "schema": schema});
+    let applied = world.apply(&wide.to_string()).await.unwrap();
+    let warnings: Vec<String> = applied[0].warnings.iter().map(ToString::to_string).collect();
+    let expected = "/schema/maxPropertys: `maxPropertys` is not a keyword and checks nothing: is `maxProperties` meant?";
+    assert_eq!(warnings, [expected]);
+    let document: serde_json::Map<String, serde_json::Value> =
+        names.iter().map(|name| (name.clone(), json!(name))).collect();
+    world.create("wide", &document.into()).await;
+    world.stop().await;
+}

@@ -1,5 +1,6 @@
 //! Identity changes and their cascades.
 
+use egret_base::CodedError;
 use egret_documents::core::decision::Condition;
 use serde_json::json;
 
@@ -143,5 +144,139 @@ async fn a_self_reference_follows_a_rename_of_its_document() {
         world.get("persons", own.id).await.unwrap(),
         json!({"name": "Bea", "friend": "Bea"})
     );
+    world.stop().await;
+}
+
+/// An offering has its school twice: as its own, and as that of its session. A section names both
+/// by one path. `session` and `school` sort such that the offering's own school changes first.
+fn offerings(equal: &str) -> String {
+    r#"{"collections": [
+    {"collection": "schools", "identity": ["/id"], "identity_mutable": true,
+        "schema": {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}},
+    {"collection": "sessions", "identity": ["/school", "/name"], "identity_mutable": true,
+        "references": [{"name": "school", "to": "schools", "paths": {"/school": "/id"}}],
+        "schema": {"type": "object", "required": ["school", "name"],
+            "properties": {"school": {"type": "integer"}, "name": {"type": "string"}}}},
+    {"collection": "offerings", "identity": ["/code", "/school/id", "/session/school", "/session/name"], EQUAL
+        "references": [
+            {"name": "school", "to": "schools", "paths": {"/school/id": "/id"}},
+            {"name": "session", "to": "sessions", "paths": {"/session/school": "/school", "/session/name": "/name"}}],
+        "schema": {"type": "object", "required": ["code", "school", "session"], "properties": {"code": {"type": "string"},
+            "school": {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}},
+            "session": {"type": "object", "required": ["school", "name"],
+                "properties": {"school": {"type": "integer"}, "name": {"type": "string"}}}}}},
+    {"collection": "sections", "identity": ["/section"],
+        "references": [
+            {"name": "school", "to": "schools", "paths": {"/school": "/id"}},
+            {"name": "offering", "to": "offerings", "paths": [["/code", "/code"], ["/school", "/school/id"],
+                ["/school", "/session/school"], ["/session", "/session/name"]]}],
+        "schema": {"type": "object", "required": ["section", "school"], "properties": {"section": {"type": "integer"},
+            "code": {"type": "string"}, "school": {"type": "integer"}, "session": {"type": "string"}}}}
+    ]}"#
+    .replace("EQUAL", equal)
+}
+
+const EQUAL: &str = r#""equal": [["/school/id", "/session/school"]],"#;
+
+fn offering(school: i32) -> serde_json::Value {
+    json!({"code": "x", "school": {"id": school}, "session": {"school": school, "name": "fall"}})
+}
+
+#[tokio::test]
+async fn a_path_that_names_several_parts_follows_a_rename() {
+    for equal in ["", EQUAL] {
+        let world = World::new(18).await;
+        world.apply(&offerings(equal)).await.unwrap();
+        let school = world.create("schools", &json!({"id": 1})).await;
+        world.create("sessions", &json!({"school": 1, "name": "fall"})).await;
+        let unresolved = json!({"section": 1, "school": 1, "code": "x", "session": "fall"});
+        assert_eq!(error_code(world.post("sections", &unresolved).await), "unresolved_reference");
+        let taught = world.create("offerings", &offering(1)).await;
+        let section = world.create("sections", &unresolved).await;
+        // Without the parts of its own, a section refers to no offering.
+        let free = world.create("sections", &json!({"section": 2, "school": 1})).await;
+
+        world.put("schools", school.id, &json!({"id": 2}), Condition::Always).await.unwrap();
+        assert_eq!(world.get("offerings", taught.id).await.unwrap(), offering(2));
+        let moved = json!({"section": 1, "school": 2, "code": "x", "session": "fall"});
+        assert_eq!(world.get("sections", section.id).await.unwrap(), moved);
+        let moved = json!({"section": 2, "school": 2});
+        assert_eq!(world.get("sections", free.id).await.unwrap(), moved);
+        let same = world.create("offerings", &offering(2)).await;
+        assert_eq!(same.id, taught.id);
+        assert_eq!(error_code(world.delete("offerings", taught.id).await), "still_referenced");
+        world.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn parts_of_one_path_may_change_one_after_the_other() {
+    let world = World::new(18).await;
+    let without_school = offerings(r#""identity_mutable": true,"#).replace(
+        r#"{"name": "school", "to": "schools", "paths": {"/school": "/id"}},
+            {"name": "offering""#,
+        r#"{"name": "offering""#,
+    );
+    world.apply(&without_school).await.unwrap();
+    let school = world.create("schools", &json!({"id": 1})).await;
+    world.create("sessions", &json!({"school": 1, "name": "spring"})).await;
+    let mut body = offering(1);
+    body["session"]["name"] = json!("spring");
+    let taught = world.create("offerings", &body).await;
+    // This session comes after the offering, so the offering's own school changes before its.
+    world.create("sessions", &json!({"school": 1, "name": "fall"})).await;
+    world.put("offerings", taught.id, &offering(1), Condition::Always).await.unwrap();
+    let section = json!({"section": 1, "school": 1, "code": "x", "session": "fall"});
+    let section = world.create("sections", &section).await;
+    world.put("schools", school.id, &json!({"id": 2}), Condition::Always).await.unwrap();
+    assert_eq!(world.get("offerings", taught.id).await.unwrap(), offering(2));
+    let moved = json!({"section": 1, "school": 2, "code": "x", "session": "fall"});
+    assert_eq!(world.get("sections", section.id).await.unwrap(), moved);
+    world.check_tables().await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn one_path_cannot_become_two_values() {
+    let world = World::new(18).await;
+    world.apply(&offerings("")).await.unwrap();
+    for school in [1, 2] {
+        world.create("schools", &json!({"id": school})).await;
+    }
+    let session = world.create("sessions", &json!({"school": 1, "name": "fall"})).await;
+    world.create("offerings", &offering(1)).await;
+    let section = json!({"section": 1, "school": 1, "code": "x", "session": "fall"});
+    world.create("sections", &section).await;
+    let moved = json!({"school": 2, "name": "fall"});
+    let error = world.put("sessions", session.id, &moved, Condition::Always).await.unwrap_err();
+    assert_eq!(error.code(), "validation_failed");
+    let message = error.to_string();
+    for part in ["`sections`", "1 by `/school/id`", "2 by `/session/school`"] {
+        assert!(message.contains(part), "{message}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn equal_places_are_checked_on_write_and_for_stored_documents() {
+    let world = World::new(18).await;
+    world.apply(&offerings("")).await.unwrap();
+    for school in [1, 2] {
+        world.create("schools", &json!({"id": school})).await;
+        world.create("sessions", &json!({"school": school, "name": "fall"})).await;
+    }
+    let mut body = offering(1);
+    body["session"]["school"] = json!(2);
+    let different = world.create("offerings", &body).await;
+    let error = world.apply(&offerings(EQUAL)).await.unwrap_err();
+    assert_eq!(error.code(), "definition_invalid");
+    assert!(error.to_string().contains(&different.id.to_string()), "{error}");
+    world.delete("offerings", different.id).await.unwrap();
+    world.apply(&offerings(EQUAL)).await.unwrap();
+    let error = world.post("offerings", &body).await.unwrap_err();
+    assert_eq!(error.code(), "validation_failed");
+    let what = "/session/school: it is 2, but must equal `/school/id`, which is 1";
+    assert!(error.to_string().contains(what), "{error}");
+    world.create("offerings", &offering(1)).await;
     world.stop().await;
 }
