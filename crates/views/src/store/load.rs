@@ -16,12 +16,27 @@ use super::status::read_signature;
 use super::transaction_settings::SEARCH_PATH;
 use crate::error::ViewsError;
 
+/// How often a view is loaded again because what it rests on has changed meanwhile.
+const LOADS_MAX: u32 = 3;
+
 /// Loads a view for refreshes.
 ///
 /// # Errors
 /// [`ViewsError::NotFound`]; [`ViewsError::SourceGone`] if its query no longer fits its stored
 /// tables.
 pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsError> {
+    for _ in 1..LOADS_MAX {
+        let (loaded, rests_on) = load_once(client, view).await?;
+        // The signature is that of the stored dependencies.
+        if !registry::store_dependencies(client, view, &rests_on).await? {
+            return Ok(loaded);
+        }
+    }
+    Ok(load_once(client, view).await?.0)
+}
+
+/// Loads a view, and returns with it the oids of what it rests on besides its tables.
+async fn load_once(client: &mut Client, view: i64) -> Result<(Refreshable, Vec<u32>), ViewsError> {
     let mut transaction = client.transaction().await?;
     // First: what is altered from here on differs from it.
     let signature = read_signature(&transaction, view).await?;
@@ -62,7 +77,7 @@ pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsEr
     let columns: Vec<String> = columns.collect();
     transaction.rollback().await?;
     registry::store_source_columns(client, view, &columns).await?;
-    Ok(Refreshable {
+    let loaded = Refreshable {
         record,
         materialized_view,
         sources: reads,
@@ -70,7 +85,8 @@ pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsEr
         source_rows: rows,
         reads_views,
         has_partitions,
-    })
+    };
+    Ok((loaded, description.rests_on))
 }
 
 /// The sources of a view, in the order of its tables.

@@ -133,7 +133,7 @@ pub(crate) async fn insert_view(
     let schedule = view.schedule.as_ref().map(ToString::to_string);
     let indexes = serde_json::json!(view.indexes).to_string();
     let database_identity = read_database_identity(transaction).await?;
-    let values: [&(dyn ToSql + Sync); 11] = [
+    let values: [&(dyn ToSql + Sync); 12] = [
         &view.name.schema,
         &view.name.name,
         &view.query,
@@ -145,6 +145,7 @@ pub(crate) async fn insert_view(
         &settings,
         &description.inlined,
         &database_identity,
+        &description.rests_on,
     ];
     let added = transaction.query_opt(include_str!("sql/add.sql"), &values).await?;
     match added {
@@ -174,14 +175,15 @@ pub(crate) async fn store_rebuilt(
     storage_definition: &str,
     stays_suspended: bool,
 ) -> Result<(), ViewsError> {
-    let sql = "UPDATE egret.view SET definition = $2, shape = $3, inlined = $4, snapshot = NULL, failures = 0, \
+    let sql = "UPDATE egret.view SET definition = $2, shape = $3, inlined = $4, rests_on = $6, snapshot = NULL, failures = 0, \
                state = CASE WHEN $5 THEN state ELSE 'new' END, reason = CASE WHEN $5 THEN reason END WHERE id = $1";
-    let values: [&(dyn ToSql + Sync); 5] = [
+    let values: [&(dyn ToSql + Sync); 6] = [
         &view,
         &description.canonical,
         &storage_definition,
         &description.inlined,
         &stays_suspended,
+        &description.rests_on,
     ];
     transaction.execute(sql, &values).await?;
     let sql = "UPDATE egret.view SET snapshot = NULL \
@@ -234,6 +236,19 @@ pub(crate) async fn store_source_columns(
     );
     client.execute(&sql, &[&view, &columns]).await?;
     Ok(())
+}
+
+/// Stores what a view rests on besides its tables. If that has changed, the next refresh rebuilds
+/// it. Returns whether it has changed.
+pub(crate) async fn store_dependencies(
+    client: &impl GenericClient,
+    view: i64,
+    rests_on: &[u32],
+) -> Result<bool, ViewsError> {
+    let sql = format!(
+        "UPDATE egret.view SET rests_on = $2, snapshot = NULL, {UNMAINTAINED} WHERE id = $1 AND rests_on <> $2"
+    );
+    Ok(client.execute(&sql, &[&view, &rests_on]).await? > 0)
 }
 
 /// The state of a view whose snapshot is removed: one in mode immediate refuses to be read.

@@ -5,6 +5,7 @@ mod around;
 mod asked;
 mod clock;
 mod follow;
+mod foundations;
 mod guard;
 mod immediate;
 mod own_equality;

@@ -85,17 +85,20 @@ async fn views_of_an_earlier_version_refuse_writes_from_the_next_start_on() {
         rig.execute(TABLES).await;
         rig.create(manual("kept", QUERY)).await.unwrap();
         rig.create(manual("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g")).await.unwrap();
-        // What the last migrations have made is not there yet.
         rig.execute(
-            "DROP FUNCTION egret.refuse_write CASCADE; \
-             DROP FUNCTION egret.require_live_view, egret.view_is_live, egret.immediate_stamp; \
-             ALTER TABLE egret.view_capture DROP COLUMN columns, DROP COLUMN triggers; \
-             DELETE FROM egret.migration WHERE engine = 'views' AND name IN ('write guard', 'read guard'); \
-             UPDATE kept SET v = 99 WHERE id = 1",
+            "DROP FUNCTION egret.refuse_write CASCADE; UPDATE kept SET v = 99 WHERE id = 1",
         )
         .await;
         let found = rig.views.verify(&view_ref("kept")).await.unwrap();
         assert_eq!((found.missing, found.extra), (1, 1));
+        // What the last migrations have made is not there yet.
+        rig.execute(
+            "DROP FUNCTION egret.require_live_view, egret.view_is_live, egret.immediate_stamp, egret.view_foundation; \
+             ALTER TABLE egret.view_capture DROP COLUMN columns, DROP COLUMN triggers; \
+             ALTER TABLE egret.view DROP COLUMN rests_on; \
+             DELETE FROM egret.migration WHERE engine = 'views' AND name IN ('write guard', 'read guard', 'foundations')",
+        )
+        .await;
         let later = new_engine(&rig.database, ViewsConfig::default());
         later.validate(None, QUERY, &ReadableViews::All).await.unwrap();
         assert_eq!(refusals(&rig, "none").await.len(), WRITES.len());
