@@ -7,6 +7,7 @@ use egret_base::{CodedError, Kind, LimitExceeded};
 use rustix::io::Errno;
 
 use crate::Seq;
+use crate::file::end_mark::END_NAME;
 
 /// Why an operation of a log failed. Cheap to clone: all callers that waited for one batch get the
 /// same error.
@@ -184,6 +185,15 @@ pub enum LogError {
     /// The configuration does not fit together.
     #[error("log: {0}")]
     Config(String),
+}
+
+impl LogError {
+    /// Whether a record of the log is damaged. A missing end mark is not: the whole file may come
+    /// back.
+    pub fn is_damaged_record(&self) -> bool {
+        let is_end_mark = |file: &str| file.rsplit('/').next() == Some(END_NAME);
+        matches!(self, Self::Corrupt { file, .. } if !is_end_mark(file))
+    }
 }
 
 impl CodedError for LogError {

@@ -27,7 +27,7 @@ const RELATIONS: &str = "^(migration|outbox|outbox_rejected|outbox_limit|collect
 /// Names of the functions and aggregates that migrations make, as a regular expression.
 const FUNCTIONS: &str = "^(guard_schema|outbox_key|outbox_put|outbox_link|enqueue|enqueue_bytes|\
      document_partitions|document_number|document_write|document_(member|key|inserted|updated|deleted)|\
-     any_value|any_value_step|refuse_leftovers|refuse_write|(run|explain|tell|probe)_as_views|view_place|view_name|view_settings|view_incarnation|immediate_stamp|view_is_live|require_live_view|request_view|waiting_changes|\
+     any_value|any_value_step|refuse_leftovers|refuse_write|(run|explain|tell|probe)_as_views|view_place|view_name|view_settings|view_incarnation|immediate_stamp|view_is_live|require_live_view|view_dependency_versions|request_view|waiting_changes|\
      changes_lost|create_view|drop_view|refresh|request_done|freshness|change_sequence)$";
 
 /// Names of the relations and functions of single views and captures, as a regular expression. The

@@ -22,7 +22,7 @@ WITH own AS (
     ('document_value', '{path_id,tenant_id,number,has_value,number_key,string_key}'),
     ('document_subscription', '{tenant_id,name,collection_id,kind,target,position,created_at}'),
     ('document_feed', '{position,epoch,group_id,is_relaxed,at,kinds,tenants,collections,ids,versions}'),
-    ('view', '{id,schema,name,query,definition,inlined,settings,owner,mode,indexes,schedule,shape,state,reason,failures,snapshot,stamp,fresh_at,created_at,changes_kept_ms,sequence,queue,clock}'),
+    ('view', '{id,schema,name,query,definition,inlined,settings,owner,mode,indexes,schedule,shape,state,reason,failures,snapshot,stamp,fresh_at,created_at,changes_kept_ms,sequence,queue,clock,depends_on}'),
     ('view_capture', '{id,relation,view,is_unlogged,segment,columns,triggers}'),
     ('view_table', '{view,place,name,columns,capture,reads}'),
     ('view_statement', '{view,xid,id,open,has_pending}'),

@@ -1,12 +1,12 @@
 //! Repairs a shard whose log is damaged, at the start, as `egret repair` does: records that are
 //! whole are kept, and the shard takes samples. What was there stays beside it.
 //!
-//! Only damage of records is repaired. A log that is missing, too short or that of another shard
-//! may come back: a file system that is not mounted.
+//! Only damage of records is repaired. A log that is missing, too short, without its end mark or
+//! that of another shard may come back: a file system that is not mounted.
 
 use egret_base::Condition;
 use egret_base::sync::{lock, write_lock};
-use egret_log::{FileLog, KnownLogs, LogError};
+use egret_log::{FileLog, KnownLogs};
 
 use super::io_error;
 use super::shard::Shard;
@@ -35,7 +35,7 @@ impl EngineInner {
         count: usize,
         error: SeriesError,
     ) -> Result<(Shard<FileLog>, ShardHandle), SeriesError> {
-        if !matches!(error, SeriesError::Log(LogError::Corrupt { .. })) {
+        if !matches!(&error, SeriesError::Log(error) if error.is_damaged_record()) {
             return Err(error);
         }
         self.forget_series(number as u16);

@@ -84,7 +84,7 @@ async fn describe_as_written(
     let equalities = read_bare_equalities(&savepoint, &oids).await?;
     let untrusted_code = find_untrusted_code(&savepoint, &oids).await?;
     let sql = include_str!("sql/dependencies.sql");
-    let rests_on: Vec<u32> = savepoint.query_one(sql, &[&oids]).await?.get(0);
+    let depends_on: Vec<u32> = savepoint.query_one(sql, &[&oids]).await?.get(0);
     savepoint.rollback().await?;
     let mut description = QueryDescription {
         canonical: canonical.trim_end().trim_end_matches(';').to_owned(),
@@ -93,7 +93,7 @@ async fn describe_as_written(
         functions,
         columns: columns.remove(&view).unwrap_or_default(),
         inlined: Vec::new(),
-        rests_on,
+        depends_on,
         read_views: read_views(&rows),
         has_untrusted_views: false,
         untrusted_code,

@@ -18,7 +18,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "bounds of requests", sql: include_str!("install/migration_7.sql") },
     Migration { name: "write guard", sql: include_str!("install/migration_8.sql") },
     Migration { name: "read guard", sql: include_str!("install/migration_9.sql") },
-    Migration { name: "foundations", sql: include_str!("install/migration_10.sql") },
+    Migration { name: "dependencies", sql: include_str!("install/migration_10.sql") },
 ];
 
 /// Makes the engine's part of schema `egret`, or brings it up to date.

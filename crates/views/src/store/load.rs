@@ -16,7 +16,7 @@ use super::status::read_signature;
 use super::transaction_settings::SEARCH_PATH;
 use crate::error::ViewsError;
 
-/// How often a view is loaded again because what it rests on has changed meanwhile.
+/// How often a view is loaded again because what it depends on has changed meanwhile.
 const LOADS_MAX: u32 = 3;
 
 /// Loads a view for refreshes.
@@ -26,16 +26,16 @@ const LOADS_MAX: u32 = 3;
 /// tables.
 pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsError> {
     for _ in 1..LOADS_MAX {
-        let (loaded, rests_on) = load_once(client, view).await?;
+        let (loaded, depends_on) = load_once(client, view).await?;
         // The signature is that of the stored dependencies.
-        if !registry::store_dependencies(client, view, &rests_on).await? {
+        if !registry::store_dependencies(client, view, &depends_on).await? {
             return Ok(loaded);
         }
     }
     Ok(load_once(client, view).await?.0)
 }
 
-/// Loads a view, and returns with it the oids of what it rests on besides its tables.
+/// Loads a view, and returns with it the oids of what it depends on besides its tables.
 async fn load_once(client: &mut Client, view: i64) -> Result<(Refreshable, Vec<u32>), ViewsError> {
     let mut transaction = client.transaction().await?;
     // First: what is altered from here on differs from it.
@@ -86,7 +86,7 @@ async fn load_once(client: &mut Client, view: i64) -> Result<(Refreshable, Vec<u
         reads_views,
         has_partitions,
     };
-    Ok((loaded, description.rests_on))
+    Ok((loaded, description.depends_on))
 }
 
 /// The sources of a view, in the order of its tables.

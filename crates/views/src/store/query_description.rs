@@ -22,9 +22,9 @@ pub struct QueryDescription {
     pub columns: Vec<Column>,
     /// Oids of the plain views that it reads, directly or through others.
     pub inlined: Vec<u32>,
-    /// Oids of the functions, operators, types and collations that it rests on, directly or through
+    /// Oids of the functions, operators, types and collations that it depends on, directly or through
     /// others, and that are not PostgreSQL's own.
-    pub rests_on: Vec<u32>,
+    pub depends_on: Vec<u32>,
     /// The views of Egret's among its sources.
     pub read_views: Vec<ReadView>,
     /// Whether an untrusted role may replace a view that it reads.

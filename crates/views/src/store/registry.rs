@@ -145,7 +145,7 @@ pub(crate) async fn insert_view(
         &settings,
         &description.inlined,
         &database_identity,
-        &description.rests_on,
+        &description.depends_on,
     ];
     let added = transaction.query_opt(include_str!("sql/add.sql"), &values).await?;
     match added {
@@ -175,7 +175,7 @@ pub(crate) async fn store_rebuilt(
     storage_definition: &str,
     stays_suspended: bool,
 ) -> Result<(), ViewsError> {
-    let sql = "UPDATE egret.view SET definition = $2, shape = $3, inlined = $4, rests_on = $6, snapshot = NULL, failures = 0, \
+    let sql = "UPDATE egret.view SET definition = $2, shape = $3, inlined = $4, depends_on = $6, snapshot = NULL, failures = 0, \
                state = CASE WHEN $5 THEN state ELSE 'new' END, reason = CASE WHEN $5 THEN reason END WHERE id = $1";
     let values: [&(dyn ToSql + Sync); 6] = [
         &view,
@@ -183,7 +183,7 @@ pub(crate) async fn store_rebuilt(
         &storage_definition,
         &description.inlined,
         &stays_suspended,
-        &description.rests_on,
+        &description.depends_on,
     ];
     transaction.execute(sql, &values).await?;
     let sql = "UPDATE egret.view SET snapshot = NULL \
@@ -238,17 +238,17 @@ pub(crate) async fn store_source_columns(
     Ok(())
 }
 
-/// Stores what a view rests on besides its tables. If that has changed, the next refresh rebuilds
+/// Stores what a view depends on besides its tables. If that has changed, the next refresh rebuilds
 /// it. Returns whether it has changed.
 pub(crate) async fn store_dependencies(
     client: &impl GenericClient,
     view: i64,
-    rests_on: &[u32],
+    depends_on: &[u32],
 ) -> Result<bool, ViewsError> {
     let sql = format!(
-        "UPDATE egret.view SET rests_on = $2, snapshot = NULL, {UNMAINTAINED} WHERE id = $1 AND rests_on <> $2"
+        "UPDATE egret.view SET depends_on = $2, snapshot = NULL, {UNMAINTAINED} WHERE id = $1 AND depends_on <> $2"
     );
-    Ok(client.execute(&sql, &[&view, &rests_on]).await? > 0)
+    Ok(client.execute(&sql, &[&view, &depends_on]).await? > 0)
 }
 
 /// The state of a view whose snapshot is removed: one in mode immediate refuses to be read.

@@ -73,9 +73,9 @@ async fn resolve_captured_tables(
             }
             described => described?,
         };
-        let sql = "UPDATE egret.view SET inlined = $2, rests_on = $3 WHERE id = $1";
-        let (inlined, rests_on) = (&description.inlined, &description.rests_on);
-        transaction.execute(sql, &[&record.id, inlined, rests_on]).await?;
+        let sql = "UPDATE egret.view SET inlined = $2, depends_on = $3 WHERE id = $1";
+        let (inlined, depends_on) = (&description.inlined, &description.depends_on);
+        transaction.execute(sql, &[&record.id, inlined, depends_on]).await?;
         let mut sources_by_name = BTreeMap::new();
         let sql = "DELETE FROM egret.view_table WHERE view = $1 RETURNING name, capture, reads";
         for row in transaction.query(sql, &[&record.id]).await? {

@@ -1,48 +1,48 @@
--- What else than its tables a view rests on does not change unnoticed.
+-- What else than its tables a view depends on does not change unnoticed.
 
 -- Of a view: the functions, operators, types and collations that are not PostgreSQL's own and decide what its query means, directly
 -- or through others (see dependencies.sql). It is filled when the view is loaded.
-ALTER TABLE egret.view ADD COLUMN rests_on oid[] NOT NULL DEFAULT '{}';
+ALTER TABLE egret.view ADD COLUMN depends_on oid[] NOT NULL DEFAULT '{}';
 
 -- Which versions the rows have that the catalogue keeps of objects $1; null if there are none. A change writes a row version with a
 -- later xmin, so number and sum of these differ after it, also if it was taken back. Numbers of several catalogues stand in one list:
 -- where two are the same, one row too many is watched.
-CREATE FUNCTION egret.view_foundation(rests_on oid[]) RETURNS text
+CREATE FUNCTION egret.view_dependency_versions(depends_on oid[]) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 BEGIN
-    IF cardinality(rests_on) = 0 THEN
+    IF cardinality(depends_on) = 0 THEN
         RETURN NULL;
     END IF;
     RETURN (
         SELECT concat(count(*), '+', sum(version::text::bigint))
         FROM (
-            SELECT function.xmin FROM pg_proc AS function WHERE function.oid = ANY (rests_on)
+            SELECT function.xmin FROM pg_proc AS function WHERE function.oid = ANY (depends_on)
             UNION ALL
-            SELECT operator.xmin FROM pg_operator AS operator WHERE operator.oid = ANY (rests_on)
+            SELECT operator.xmin FROM pg_operator AS operator WHERE operator.oid = ANY (depends_on)
             UNION ALL
-            SELECT named.xmin FROM pg_collation AS named WHERE named.oid = ANY (rests_on)
+            SELECT named.xmin FROM pg_collation AS named WHERE named.oid = ANY (depends_on)
             UNION ALL
-            SELECT type.xmin FROM pg_type AS type WHERE type.oid = ANY (rests_on)
+            SELECT type.xmin FROM pg_type AS type WHERE type.oid = ANY (depends_on)
             UNION ALL
-            SELECT label.xmin FROM pg_enum AS label WHERE label.enumtypid = ANY (rests_on)
+            SELECT label.xmin FROM pg_enum AS label WHERE label.enumtypid = ANY (depends_on)
             UNION ALL
-            SELECT checked.xmin FROM pg_constraint AS checked WHERE checked.contypid = ANY (rests_on)
+            SELECT checked.xmin FROM pg_constraint AS checked WHERE checked.contypid = ANY (depends_on)
             UNION ALL
             SELECT field.xmin
             FROM pg_type AS type
             JOIN pg_class AS class ON class.oid = type.typrelid AND class.relkind = 'c'
             JOIN pg_attribute AS field ON field.attrelid = class.oid AND field.attnum > 0
-            WHERE type.oid = ANY (rests_on)
+            WHERE type.oid = ANY (depends_on)
             UNION ALL
             SELECT conversion.xmin FROM pg_cast AS conversion
-            WHERE conversion.castsource = ANY (rests_on) OR conversion.casttarget = ANY (rests_on)
+            WHERE conversion.castsource = ANY (depends_on) OR conversion.casttarget = ANY (depends_on)
         ) AS versions (version)
     );
 END
 $$;
-COMMENT ON FUNCTION egret.view_foundation IS 'Versions of functions, operators, types and collations that a view rests on.';
-GRANT EXECUTE ON FUNCTION egret.view_foundation(oid[]) TO PUBLIC;
+COMMENT ON FUNCTION egret.view_dependency_versions IS 'Versions of functions, operators, types and collations that a view depends on.';
+GRANT EXECUTE ON FUNCTION egret.view_dependency_versions(oid[]) TO PUBLIC;
 
 -- In mode immediate, too: see migration 9.
 CREATE OR REPLACE FUNCTION egret.immediate_stamp(view bigint) RETURNS text
@@ -51,7 +51,7 @@ SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan S
 DECLARE
     capture record;
     inlined oid[] := (SELECT kept.inlined FROM egret.view AS kept WHERE kept.id = view);
-    rests_on oid[] := (SELECT kept.rests_on FROM egret.view AS kept WHERE kept.id = view);
+    depends_on oid[] := (SELECT kept.depends_on FROM egret.view AS kept WHERE kept.id = view);
     members oid[] := '{}';
     columns name[] := '{}';
     triggers name[] := '{}';
@@ -96,7 +96,7 @@ BEGIN
                 UNION ALL
                 SELECT rule.xmin FROM pg_rewrite AS rule WHERE rule.ev_class = ANY (inlined)
              ) AS versions (version)),
-            CASE WHEN cardinality(rests_on) > 0 THEN egret.view_foundation(rests_on) END)
+            CASE WHEN cardinality(depends_on) > 0 THEN egret.view_dependency_versions(depends_on) END)
         FROM pg_class AS class
         WHERE class.oid = ANY (members)
     );
@@ -126,7 +126,7 @@ BEGIN
     SELECT bool_and(kept.snapshot IS NOT NULL AND kept.stamp LIKE view_place() || ';%' AND NOT changes_lost(kept.stamp)
                     AND kept.clock IS NULL AND waiting_changes(kept.id) = 0
                     AND CASE WHEN kept.mode = 'immediate' THEN view_is_live(kept.id)
-                             ELSE kept.stamp LIKE concat('%', ';' || view_foundation(kept.rests_on)) END)
+                             ELSE kept.stamp LIKE concat('%', ';' || view_dependency_versions(kept.depends_on)) END)
     INTO is_current
     FROM read JOIN egret.view AS kept ON kept.id = read.view;
     -- One that is in mode immediate and not current is being computed anew.

@@ -5,7 +5,7 @@ SELECT kept.id, kept.state, pg_catalog.pg_current_snapshot()::text AS seen,
        pg_catalog.to_char(kept.clock AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS clock,
        pg_catalog.md5(pg_catalog.concat_ws(' ', kept.tableoid, kept.inlined,
            kept.definition, kept.shape, kept.settings, kept.mode, kept.owner,
-           kept.changes_kept_ms IS NOT NULL, egret.view_foundation(kept.rests_on))) AS identity,
+           kept.changes_kept_ms IS NOT NULL, egret.view_dependency_versions(kept.depends_on))) AS identity,
        (SELECT pg_catalog.md5(pg_catalog.string_agg(version, ' '))
         FROM (
             SELECT 'c' || xmin::text FROM pg_catalog.pg_class WHERE oid = ANY ($2::oid[])

@@ -2,7 +2,7 @@
 --
 -- `stamp` says whether rows of these may have changed without a trigger: it has the place, the timeline of the server and, where
 -- changes are recorded in unlogged tables, what a crash takes with these (see egret.changes_lost), the partitions of all tables, the
--- files and the triggers of all of them, the plain views that are read, and the versions of what else the view rests on. (In mode immediate it is what egret.immediate_stamp says.)
+-- files and the triggers of all of them, the plain views that are read, and the versions of what else the view depends on. (In mode immediate it is what egret.immediate_stamp says.)
 -- `signature` says whether a view is what it was, and so
 -- are the tables and views that it reads.
 SELECT kept.id, kept.state, pg_catalog.pg_current_snapshot()::text AS seen,
@@ -10,15 +10,15 @@ SELECT kept.id, kept.state, pg_catalog.pg_current_snapshot()::text AS seen,
        pg_catalog.to_char(kept.clock AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS clock,
        pg_catalog.split_part(kept.stamp, ';', 1) IS NOT DISTINCT FROM here.place AS is_here,
        CASE WHEN kept.mode = 'immediate' THEN pg_catalog.concat(here.place, ';', egret.immediate_stamp(kept.id))
-            ELSE pg_catalog.concat(tables.stamp, ';', inlined.text, ';' || foundation.text) END AS stamp_now,
-       pg_catalog.concat_ws(';', tables.signature, inlined.text, below.text, foundation.text,
+            ELSE pg_catalog.concat(tables.stamp, ';', inlined.text, ';' || dependency_versions.text) END AS stamp_now,
+       pg_catalog.concat_ws(';', tables.signature, inlined.text, below.text, dependency_versions.text,
            pg_catalog.md5(pg_catalog.concat_ws(' ', kept.definition, kept.shape, kept.settings, kept.mode, kept.owner,
                kept.changes_kept_ms IS NOT NULL))) AS signature,
        kept.inlined, tables.members AS tables
 FROM egret.view AS kept
 -- As egret.view_place() says it, which reads files.
 CROSS JOIN LATERAL (SELECT pg_catalog.concat($2::text, '/', kept.tableoid) AS place) AS here
-CROSS JOIN LATERAL (SELECT egret.view_foundation(kept.rests_on) AS text) AS foundation
+CROSS JOIN LATERAL (SELECT egret.view_dependency_versions(kept.depends_on) AS text) AS dependency_versions
 CROSS JOIN LATERAL (
     SELECT coalesce(pg_catalog.md5(pg_catalog.string_agg(rule.ev_action::text, ',' ORDER BY rule.ev_class)), '') AS text
     FROM pg_catalog.pg_rewrite AS rule

@@ -93,10 +93,10 @@ async fn views_of_an_earlier_version_refuse_writes_from_the_next_start_on() {
         assert_eq!((found.missing, found.extra), (1, 1));
         // What the last migrations have made is not there yet.
         rig.execute(
-            "DROP FUNCTION egret.require_live_view, egret.view_is_live, egret.immediate_stamp, egret.view_foundation; \
+            "DROP FUNCTION egret.require_live_view, egret.view_is_live, egret.immediate_stamp, egret.view_dependency_versions; \
              ALTER TABLE egret.view_capture DROP COLUMN columns, DROP COLUMN triggers; \
-             ALTER TABLE egret.view DROP COLUMN rests_on; \
-             DELETE FROM egret.migration WHERE engine = 'views' AND name IN ('write guard', 'read guard', 'foundations')",
+             ALTER TABLE egret.view DROP COLUMN depends_on; \
+             DELETE FROM egret.migration WHERE engine = 'views' AND name IN ('write guard', 'read guard', 'dependencies')",
         )
         .await;
         let later = new_engine(&rig.database, ViewsConfig::default());

@@ -1,4 +1,4 @@
-//! What a view rests on besides its tables: functions, operators, types, domains, casts.
+//! What a view depends on besides its tables: functions, operators, types, domains, casts.
 
 use egret_views::ViewsConfig;
 use egret_views::model::{Mode, NewView, State};
@@ -19,7 +19,7 @@ const TABLES: &str = "CREATE TYPE mood AS ENUM ('sad', 'glad');
      CREATE VIEW taxed AS SELECT id, tax(v) AS d FROM t;
      CREATE FUNCTION shown(x mood) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT x::text';";
 
-/// Queries, and a change of what each rests on.
+/// Queries, and a change of what each depends on.
 const CASES: [(&str, &str); 8] = [
     (
         "SELECT id, tax(v) AS d FROM t",
@@ -58,7 +58,7 @@ fn new_view_in_mode(mode: Mode, name: &str, query: &str) -> NewView {
 }
 
 #[tokio::test]
-async fn a_view_is_computed_anew_when_what_it_rests_on_has_changed() {
+async fn a_view_is_computed_anew_when_what_it_depends_on_has_changed() {
     for version in [18, 15] {
         let rig = Rig::new(version).await;
         rig.execute(TABLES).await;
@@ -121,14 +121,14 @@ async fn a_function_that_becomes_volatile_suspends_the_view_and_is_named() {
 
 /// What an earlier version has not stored is found when the view is loaded.
 #[tokio::test]
-async fn a_view_of_an_earlier_version_finds_what_it_rests_on() {
+async fn a_view_of_an_earlier_version_finds_what_it_depends_on() {
     let rig = Rig::new(18).await;
     rig.execute(TABLES).await;
     for mode in MODES {
         let name = format!("{mode:?}").to_lowercase();
         rig.create(new_view_in_mode(mode, &name, CASES[0].0)).await.unwrap();
     }
-    rig.execute("UPDATE egret.view SET rests_on = '{}'").await;
+    rig.execute("UPDATE egret.view SET depends_on = '{}'").await;
     rig.execute(CASES[0].1).await;
     let later = new_engine(&rig.database, ViewsConfig::default());
     for mode in MODES {
