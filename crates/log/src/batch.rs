@@ -32,8 +32,8 @@ impl Batch {
         self.push_with(|buffer| buffer.extend_from_slice(record));
     }
 
-    /// Adds a record that `encode` appends to the buffer it is given. What is in the buffer
-    /// before is not the closure's: it may only append.
+    /// Adds a record, which `encode` appends to the buffer. It must only append: the buffer holds
+    /// earlier records.
     ///
     /// # Panics
     /// When `encode` shortens the buffer, or the batch reaches 4 GiB.

@@ -50,8 +50,8 @@ pub struct FileLog<D: Disk = Directory> {
     next: Seq,
     /// Every record below is durable.
     synced_below: Seq,
-    /// Sealed segments that hold records which are not; dropped ones too, while a crash can bring
-    /// them back.
+    /// Sealed segments with records that are not durable yet. Includes deleted segments whose
+    /// deletion is not durable.
     unsynced: Vec<OpenSegment<D>>,
     /// A segment's name is not durable yet.
     directory_unsynced: bool,
@@ -59,7 +59,7 @@ pub struct FileLog<D: Disk = Directory> {
     unsynced_since: Option<Instant>,
     stop_error: Option<LogError>,
     compactions: u64,
-    /// Of the last frame written, or tried to.
+    /// Nonce of the last frame that was written or attempted.
     nonce: u64,
     /// None when the disk had no room for it.
     end_mark: Option<EndMark<D::File>>,

@@ -38,11 +38,10 @@
 //! | 8 | 8 | sequence number |
 //! | 16 | n | body |
 //!
-//! *Begun with salt and nonce*: the checksum's start value is the CRC32C of the salt's 8 bytes and
-//! the nonce's. The salt tells this life of a recycled file from the one before. The nonce tells
-//! attempts at the same place apart: a crash may leave sectors of a frame that was cut off or
-//! refused, and after another crash they may lie among those of the frame that was to replace it,
-//! with records of the same size and number.
+//! *Begun with salt and nonce*: the checksum is seeded with the CRC32C of the salt's 8 bytes and
+//! the nonce's. The salt distinguishes uses of a recycled file. The nonce distinguishes attempts to
+//! write at one offset: after two crashes, sectors of an abandoned frame may lie among those of the
+//! frame that replaced it, with records of equal size and number.
 //!
 //! Sequence numbers in a segment are contiguous; in a compacted one they only ascend, and it ends
 //! exactly where its header says. What follows the last frame of another segment means nothing.

@@ -37,7 +37,7 @@ impl Default for GroupConfig {
     }
 }
 
-/// The place of a record among all that were added to a group.
+/// Sequence number of a record among all that were submitted to one committer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[must_use]
 pub struct Ticket(u64);
@@ -62,7 +62,7 @@ struct OpenGeneration {
     /// The number of the next record added.
     next: u64,
     is_parked: bool,
-    /// The writer must look at its deadline again: another thread has appended.
+    /// Set when another thread has appended, so that the writer recomputes its sync deadline.
     is_woken: bool,
     is_closed: bool,
     /// Why nothing is taken any more.

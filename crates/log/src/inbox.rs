@@ -1,5 +1,5 @@
-//! Hand-over to a thread that works in batches: many threads add items, one takes all that wait,
-//! and parks only when there are none.
+//! A bounded multi-producer, single-consumer queue: the consumer takes all items at once, and parks
+//! only if there are none.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! What is known of the logs of an engine's parts from earlier starts: which there were, how far
-//! they reached, and which had an end mark. Parts are directories `000`, `001` and so on.
+//! Inventory of an engine's logs from earlier starts: which existed, up to which record they were
+//! durable, and which had an end mark. Parts are directories `000`, `001` and so on.
 
 use std::io;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What every log can do, wherever it is kept. Addressed by sequence number only, so that a log in
-//! local files and one in a cluster look the same to an engine.
+//! The interface of a log, independent of where it is stored. Records are addressed by sequence
+//! number only, so that a log in local files and one in a cluster look the same to an engine.
 
 use std::time::Instant;
 
@@ -58,10 +58,10 @@ pub trait Log: Send {
     /// [`LogError::Stopped`] is final: the log takes no more appends.
     fn append(&mut self, batch: &mut Batch, expected: Seq) -> Result<AppendResult, LogError>;
 
-    /// Finds out what became of `batch` after [`AppendResult::Unknown`], and appends it if it is
-    /// not in the log. Looking alone would not do: what is not there yet may still arrive. Another
-    /// append with the same `expected` ends that, for only one of the two can be accepted; when it
-    /// is refused, the log looks whose batch was first.
+    /// Resolves [`AppendResult::Unknown`]: reads whether `batch` is in the log and, if not, appends
+    /// it with the same `expected`. A read is not enough, since the first append may still arrive.
+    /// Of two appends with one `expected` only one is accepted: if the second is rejected, the log
+    /// is read again to find out whose batch was first.
     ///
     /// # Errors
     /// As [`Log::append`].
@@ -120,10 +120,10 @@ pub trait Log: Send {
     /// Every segment, oldest first; the last one is active.
     fn segments(&self) -> Vec<SegmentInfo>;
 
-    /// Makes sure that `bytes` can be appended without new disk space, in the rest of the active
-    /// segment and in spare ones: waits for a spare segment that is just being made, or makes it. A
-    /// batch that does not fit the rest of a segment leaves that rest unused, so keep the size of a
-    /// batch in hand.
+    /// Ensures that `bytes` can be appended without allocating disk space: in the tail of the
+    /// active segment and in spare segments. Waits for a spare segment that is being created, or
+    /// creates one. A batch that does not fit the active segment leaves its tail unused: reserve
+    /// one batch size more than needed.
     ///
     /// # Errors
     /// What [`Log::space_error`] says: nothing is tried here while that is known.

@@ -15,9 +15,9 @@ use super::source::{SampleColumns, Source};
 use super::syntax::{ExprKind, ExprNode, ValueType};
 use super::{EvalOptions, Stop};
 
-/// Rows as they come, each of a series of its own.
+/// Receives the evaluated rows, one per series.
 pub(crate) trait Consumer: Send {
-    /// Takes a row that is not empty. What it leaves of the row is used again.
+    /// Consumes a non-empty row. It may take the row's buffers; those that it leaves are reused.
     fn consume(&mut self, env: &EvalContext<'_>, row: SeriesRow<'_>) -> Result<(), QueryError>;
 }
 
@@ -138,7 +138,7 @@ impl<'a> EvalContext<'a> {
         results.collect()
     }
 
-    /// The value of an expression. What cannot change is evaluated for the first step only.
+    /// Evaluates an expression. One that is constant over time is evaluated once and broadcast.
     pub(crate) fn eval(&self, node: &ExprNode, grid: Grid) -> Result<ExprValue, QueryError> {
         if node.is_constant && grid.count > 1 && node.value_type() != ValueType::Text {
             return match self.eval(node, grid.first_step())? {

@@ -1,5 +1,5 @@
-//! Which series belong together, by the labels they are grouped or matched by: found without making
-//! those labels, which only the first series of a group has to.
+//! Maps series to groups by the labels that they are grouped or matched by, without building the
+//! label set of every series: only the first series of a group needs it.
 
 use std::collections::HashMap;
 

@@ -53,12 +53,12 @@ pub type EvaluatePart<'a> = dyn Fn(usize) + Sync + 'a;
 /// and on nothing else, and what the parts have found is put together in their order: an answer has
 /// the same bits whatever runs them, on however many threads.
 pub trait Executor: Sync {
-    /// Calls `work` once for each of `0..parts`, on whichever threads, and returns when all are
-    /// done.
+    /// Calls `evaluate_part` once for each of `0..parts`, on any threads, and returns when all
+    /// calls have returned.
     fn run(&self, parts: usize, evaluate_part: &EvaluatePart<'_>);
 }
 
-/// Everything on the caller's thread.
+/// Runs all parts on the caller's thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Serial;
 
@@ -68,8 +68,8 @@ impl Executor for Serial {
     }
 }
 
-/// How much a query may use. What is over is an error that names the limit, never a part of the
-/// answer.
+/// Resource limits of a query. Exceeding one fails the query with an error that names the limit;
+/// results are never truncated.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Samples read, those of subqueries among them.
@@ -233,7 +233,7 @@ pub fn parse_selector(text: &str) -> Result<Vec<LabelMatcher>, QueryError> {
     Ok(syntax::parse_selector(text, &mut Compiler::default())?.matchers)
 }
 
-/// Those of several selectors of one request, within what one query may have.
+/// Parses several selectors of one request, under one compile budget for their regular expressions.
 ///
 /// # Errors
 /// [`QueryError::Parse`] when one of the texts is no selector, or their matchers are too much

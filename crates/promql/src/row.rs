@@ -1,4 +1,4 @@
-//! What is computed with: rows, one for each series, with a place for every step.
+//! Intermediate results: one row per series, with one slot per step.
 //!
 //! A step without a sample holds the staleness marker's bits among the values. No result of a
 //! computation has those bits, as selectors take markers out and arithmetic makes other NaNs.
@@ -42,8 +42,8 @@ pub(crate) enum Point {
 }
 
 /// Whether a label says what a metric is: its name, or its type or unit where those are labels.
-/// They go when a result is another quantity, and matching does not look at them unless it is told
-/// to.
+/// Such labels are dropped when the result is a different quantity, and are ignored by vector
+/// matching unless named.
 pub(crate) fn is_metadata(label: &str) -> bool {
     matches!(label, METRIC_NAME | "__type__" | "__unit__")
 }
@@ -148,8 +148,8 @@ impl Row {
 #[derive(Clone, Debug)]
 pub(crate) struct LabeledRow {
     pub labels: Labels,
-    /// The metric's name is no longer true of the values. It goes when the query is done, as
-    /// functions on labels may still ask for it.
+    /// Whether the metric name no longer applies. It is dropped only at the end of the query,
+    /// because label functions may still read it.
     pub drop_name: bool,
     pub row: Row,
 }

@@ -19,7 +19,7 @@ pub(crate) enum SampleSelection {
     Value,
     /// Its time, in seconds.
     Time,
-    /// When counting towards it began, in seconds; nothing of a series of which that is not kept.
+    /// Its start (created) timestamp, in seconds; absent if the series has none.
     Start,
 }
 

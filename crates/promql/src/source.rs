@@ -20,7 +20,7 @@ pub struct Selection {
     pub hints: Hints,
 }
 
-/// What a source may know to be quicker. Whether it heeds them makes no difference to an answer.
+/// Optional hints for the source; ignoring them does not change the result.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hints {
     /// Between two evaluations, in milliseconds; 0 when there is but one.
@@ -31,8 +31,8 @@ pub struct Hints {
     pub function: Option<&'static str>,
 }
 
-/// Told how many bytes of memory finding series has taken since it was told last, every so many
-/// series: an error ends the search, as when that is too much or took too long.
+/// Called repeatedly during a search with the bytes allocated since the last call. An error aborts
+/// the search: over budget, timed out or cancelled.
 pub type Spend<'a> = &'a dyn Fn(u64) -> Result<(), QueryError>;
 
 /// A store of samples that queries can be evaluated over.

@@ -17,7 +17,7 @@ use crate::core::pattern::{MatchCandidates, PrefixOrValue, match_candidates};
 use crate::core::postings;
 use crate::core::terms::{PostingsRef, Term, Terms};
 
-/// Matching the labels of a series takes about as long as matching so many values of a label.
+/// Cost of matching one series' labels, in label values matched.
 const VALUES_PER_SERIES: u64 = 8;
 
 /// Looking up a value takes about as long as matching so many, which are a page.

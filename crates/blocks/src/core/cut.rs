@@ -1,8 +1,8 @@
 //! Division of the samples of a series into chunks.
 //!
-//! Cuts are at the same moments for all series of the same pace, whenever they begin, so that those
-//! that are scraped together have chunks with the same times. A moment is a multiple of one of
-//! these spans: the longest of which a chunk does not hold too many.
+//! Chunk boundaries are aligned to multiples of a span, the same for all series with the same
+//! scrape interval, so that series that are scraped together share their time columns. The span is
+//! the longest that keeps a chunk within [`CHUNK_SAMPLES_MAX`].
 
 use std::ops::Range;
 

@@ -13,7 +13,7 @@ pub const FORMAT_VERSION: u32 = 1;
 const MAGIC: &[u8; 8] = b"egretblk";
 const FOOTER_MAGIC: &[u8; 8] = b"blkegret";
 
-/// A part of a file.
+/// A byte range of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Extent {
     /// Offset of its first byte in the file.

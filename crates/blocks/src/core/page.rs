@@ -7,8 +7,9 @@
 //!   places of its name and value among the strings; how many chunks, for each twice the place of
 //!   its column, and one more when it has histograms, and its body
 //!
-//! A body is twice its length, then its bytes; or that plus one, then where its checked bytes are
-//! in the file (signed, from the end of the body before that is there). Numbers are varints.
+//! A body is a varint `length << 1 | is_external`, then its bytes if inline, else the signed offset
+//! of its checksummed bytes, relative to the end of the previous external body. Numbers are
+//! varints.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Lists of series, ascending: those that have a value of a label.
 //!
-//! - 0: runs: the steps from the one after the last (varint, doubled); one more when a run follows,
-//!   and then how many it has besides the first two (varint)
+//! - 0: runs: for each a varint `gap << 1 | is_run`, where `gap` counts from one past the previous
+//!   number; if `is_run`, a varint of its length minus 2
 //! - 1: a roaring bitmap in its own portable format
 
 use egret_base::codec::{DecodeError, Reader, put_varint};

@@ -173,7 +173,7 @@ pub(crate) enum WriteRejection {
     },
 }
 
-/// Decides on a request for a state.
+/// Decides on a put: compares the current with the desired document.
 pub(crate) fn decide_put(
     current: Option<&CurrentDocument>,
     desired: &DesiredDocument<'_>,

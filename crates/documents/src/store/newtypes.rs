@@ -1,4 +1,4 @@
-//! Numbers of the model as parameters and columns of statements.
+//! `ToSql` and `FromSql` for the model's integer newtypes.
 
 use std::error::Error;
 

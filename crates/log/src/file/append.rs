@@ -47,8 +47,9 @@ impl<D: Disk> FileLog<D> {
         Ok(())
     }
 
-    /// A write that failed: where there was no space the log goes on, once what was written of the
-    /// frame can never be taken for the whole.
+    /// Handles a failed write. On a full disk the log stays usable after the header of the partial
+    /// frame is zeroed, so that recovery cannot take it for a whole frame. Any other error stops the
+    /// log.
     fn handle_write_error(
         &mut self,
         frame_bytes: u64,
@@ -101,7 +102,7 @@ impl<D: Disk> FileLog<D> {
         let sealed_file = std::mem::replace(&mut self.active_file, file);
         let mut segments = write_lock(&self.shared.segments);
         if replaced.header.first == self.next {
-            // It holds nothing, and the new one has taken its name.
+            // The replaced segment is empty, and the new one has the same name.
             segments.pop();
         } else {
             replaced.last.set(self.next.previous()).expect("a segment is sealed once");

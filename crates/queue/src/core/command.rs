@@ -212,8 +212,8 @@ pub struct Enqueue<'a> {
     pub key: u128,
     /// Hash of its unique key, and the window in which it is remembered.
     pub unique: Option<(u128, u64)>,
-    /// Hash and window of what it was made from, such as a row of an outbox: a source that is
-    /// handed over twice makes one task, whatever its unique key.
+    /// Deduplication key of the task's source, such as an outbox row, as hash and window in
+    /// milliseconds: a source that is delivered twice creates one task, whatever its unique key.
     pub origin: Option<(u128, u64)>,
     /// Options in which it differs from its queue.
     pub options: TaskOptions,

@@ -1,4 +1,5 @@
-//! One partition's tasks: everything known of them but their payloads and results.
+//! State of one partition: everything about its tasks except payloads and results, which are read
+//! from the log.
 //!
 //! `machine` has the state and the commands that change it. Beside it are its parts: `rows` and
 //! `index` (what it keeps, and how it is found), `transitions` (from state to state), `lease`

@@ -145,7 +145,7 @@ impl<'q> Enqueues<'q> {
         Ok(())
     }
 
-    /// Validates a task; its parts are encoded after.
+    /// Validates a task. Its variable-length fields are encoded later, by [`encode_task`].
     pub(crate) fn check_task(
         &self,
         number: u64,
@@ -242,7 +242,8 @@ impl<'q> Enqueues<'q> {
     }
 }
 
-/// Appends a task's content, with the description of its schedule where it has one.
+/// Encodes a task's tags, dependencies and content into `bytes`, and sets the spans of `item`.
+/// `schedule` is the encoded schedule of a scheduled task, else empty.
 pub(crate) fn encode_task(
     mut item: Item,
     task: &NewTask<'_>,

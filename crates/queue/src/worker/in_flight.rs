@@ -49,7 +49,7 @@ impl Activity {
 
     /// Records a call. Returns whether other tenants are active.
     fn record_call(&self, tenant: u32) -> bool {
-        // Read first: a line of memory that nothing changes is shared by all cores.
+        // Load before store: a cache line that is not written stays shared between cores.
         if self.last_tenant.load(Ordering::Relaxed) != tenant {
             let previous = self.last_tenant.swap(tenant, Ordering::Relaxed);
             if previous != 0 && previous != tenant {

@@ -35,7 +35,7 @@ pub struct NewTask<'a> {
     pub priority: Option<u32>,
     /// Ordering key; empty for a task without one.
     pub ordering_key: &'a str,
-    /// Not before, in Unix milliseconds; zero: at once.
+    /// Earliest start, in Unix milliseconds; zero for immediately.
     pub run_at_ms: u64,
     /// Delay before it is ready, in milliseconds.
     pub delay_ms: u64,
@@ -49,7 +49,7 @@ pub struct NewTask<'a> {
     pub unique_key: &'a str,
     /// How long the unique key is remembered, in milliseconds; zero: the queue's setting.
     pub unique_window_ms: u64,
-    /// For people to find it by.
+    /// Tags by which tasks can be listed.
     pub tags: &'a [String],
     /// Metadata, as names and values.
     pub metadata: BTreeMap<&'a str, &'a str>,

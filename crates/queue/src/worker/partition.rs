@@ -1,9 +1,9 @@
 //! A partition's thread: takes the waiting submissions, applies them, writes them with one append,
 //! and replies.
 //!
-//! A command is applied before it is in the log, and answered after: no caller sees state that is
-//! not in the log yet. When the log fails, the state cannot be used any more and the partition
-//! ends.
+//! A command is applied in memory before it is appended, and acknowledged after the append: no
+//! caller sees state that is not in the log. When the log fails, the state cannot be used any more
+//! and the partition ends.
 
 pub mod driven;
 mod intake;
@@ -157,8 +157,8 @@ impl<L: Log + 'static> Partition<L> {
         }
     }
 
-    /// Publishes how many tasks of limited queues are leased from before: to be called for every
-    /// partition before one of them runs.
+    /// Publishes how many tasks of queues with a concurrency limit are leased since before the
+    /// restart. Call it for every partition before any of them runs.
     pub(crate) fn publish_leased_counts(&mut self) {
         for (queue, _) in self.state.queues() {
             self.dispatcher.track_limits(queue, &self.state);
@@ -285,7 +285,8 @@ impl<L: Log + 'static> Partition<L> {
             let (ticks, dispatcher) = (&mut self.schedule_runner, &mut self.dispatcher);
             step::step_clock(&mut turn, step, ticks, dispatcher, &*self.handle.read_record);
         }
-        // Ticks come first, so that a schedule that changes has made its tasks before.
+        // Ticks run first: a schedule that is changed in this turn has then created the tasks of
+        // its old settings.
         let budget = intake.tick_budget(self.limits.shares.tasks, turn.state.total_load().tasks);
         self.schedule_runner.run(&mut turn, &budget, &*self.handle.read_record);
         let replies = &mut self.pending_replies;

@@ -43,7 +43,7 @@ pub(crate) fn part_name(number: usize) -> String {
 /// Shared access to a partition.
 pub(crate) struct PartitionHandle {
     pub inbox: Inbox<Submission>,
-    /// Bytes of each tenant that wait.
+    /// Bytes of each tenant's waiting submissions.
     pub tenant_quota: TenantBufferQuota,
     /// The queues with ready tasks.
     pub ready_queues: Arc<ReadyQueues>,

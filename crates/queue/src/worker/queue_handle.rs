@@ -54,7 +54,7 @@ impl QueueHandle {
 
     /// Marks that the queue may have a task of another than the default priority.
     pub(crate) fn mark_prioritized(&self) {
-        // Read first: a line of memory that nothing changes is shared by all cores.
+        // Load before store: a cache line that is not written stays shared between cores.
         if !self.has_priorities() {
             self.has_priorities.store(true, Ordering::Relaxed);
         }

@@ -65,7 +65,8 @@ impl Item {
         spans.map(|span| u64::from(span.end - span.start)).iter().sum()
     }
 
-    /// The load that it adds to its tenant; its callback counts from the beginning.
+    /// The load that it adds to its tenant. The task of its callback is reserved now, so it is
+    /// counted too.
     pub(crate) fn load(&self) -> TaskLoad {
         TaskLoad { tasks: 1 + u64::from(self.callback), bytes: self.record_bytes() }
     }
@@ -224,8 +225,8 @@ impl<B: Rejectable> Drop for ReplyGuard<B> {
     }
 }
 
-/// A job that runs in a partition's turn. Its result is called when the turn is committed, or with
-/// the error that prevented that.
+/// A job that runs in a partition's turn. It returns a callback, which is called after the turn's
+/// commit, or with the error that prevented it.
 pub(crate) type TurnJob = Box<dyn FnOnce(&mut BatchTurn<'_>) -> OnCommit + Send>;
 
 /// Called with the result of the turn's commit.

@@ -10,9 +10,8 @@ use crate::core::command::{Command, Enqueue, Refusal, TaskReport};
 use crate::core::state::{ClaimedTask, EnqueueOutcome, PurgeResult, State};
 use crate::store::record;
 
-/// The state and the batch of a turn. A command is applied at once and encoded only if it changed
-/// something. A reader of the state sees it as it will be after the commit, and gets its reply
-/// then.
+/// State and log batch of a turn. A command is applied immediately, and logged only if it changed
+/// the state. A caller that reads the state in the turn gets the reply after the commit.
 pub(crate) struct BatchTurn<'a> {
     pub state: &'a mut State,
     pub batch: &'a mut Batch,

@@ -77,8 +77,8 @@ impl Budget {
 }
 
 impl Series {
-    /// Does what may take long or much, on a thread of its own, when it is its turn, for which it
-    /// waits as long as queries do. The time begins now, where there is a limit to it.
+    /// Runs `work` on a blocking thread, under the concurrency limit of queries. Waits for a permit
+    /// as long as queries do; `timeout`, if any, includes the wait.
     ///
     /// # Errors
     /// [`SeriesError::Query`] when its turn does not come in time, [`SeriesError::Stopping`], and

@@ -1,4 +1,4 @@
-//! PromQL queries: how many at a time, how long, over what.
+//! Runs PromQL queries with limits on concurrency, time and memory.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ pub enum EvalTimes {
     },
 }
 
-/// What may be said of a query beside its text.
+/// Options of a query beside its text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QueryOptions {
     /// How long it may take, if that is less than `series.query_timeout`.

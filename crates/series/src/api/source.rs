@@ -19,7 +19,7 @@ use crate::error::SeriesError;
 use crate::metrics::{Component, Metrics};
 use crate::worker::shard::ShardShared;
 
-/// Samples at one moment.
+/// Samples in heads and blocks. Each `select` takes its own snapshot.
 pub(crate) struct SampleSource<'a> {
     inner: &'a EngineInner,
     /// The shortest span that has all times of which samples were selected.
@@ -49,7 +49,7 @@ pub(crate) struct BlockSeries {
 /// A series and where it has samples.
 pub(crate) struct MatchedSeries {
     pub labels: Labels,
-    /// More than one when it was let go and came again.
+    /// More than one if the series was removed from the head and created again.
     pub heads: Vec<Arc<HeadSeries>>,
     pub blocks: Vec<BlockSeries>,
 }
@@ -60,7 +60,7 @@ impl MatchedSeries {
     }
 }
 
-/// Series that match, with samples perhaps.
+/// The matching series. Some may have no samples in the time range.
 pub(crate) struct SelectedSeries {
     pub series: Vec<MatchedSeries>,
     blocks: Vec<Block>,
@@ -183,7 +183,7 @@ pub(crate) fn select(
     })
 }
 
-/// Series that are found before it is asked whether that may go on.
+/// Number of series between two checks of the query's limits.
 const SERIES_PER_CHECK: usize = 4_096;
 
 /// What a series takes, beside its labels, and what one of a head takes: about.
@@ -196,7 +196,7 @@ struct ByLabels {
     series: Vec<MatchedSeries>,
     /// What those of blocks take that were added since it was last told.
     added_bytes: u64,
-    /// Hash and place in `series`.
+    /// Hash, and index in `series`.
     table: HashTable<(u64, u32)>,
 }
 

@@ -1,8 +1,7 @@
 //! The samples of a shard that are not in a block yet.
 //!
-//! One thread changes a head: it does what the log says, in the log's order, so that a replay comes
-//! to the same. Any number read: they take the chunks of a series, each of which can be read while
-//! it grows, and hold nothing while they do.
+//! Only the shard's thread writes to a head, in log order, so that replay yields the same state.
+//! Readers copy references to a series' chunks and hold no lock while they decode them.
 
 mod chunks;
 mod late;

@@ -90,7 +90,7 @@ impl Index {
         }
     }
 
-    /// Removes the other series. Must not run at the same time as [`Index::carry_out`].
+    /// Keeps the series that satisfy `is_kept`. Must not run concurrently with [`Index::run_job`].
     pub fn retain(&self, is_kept: impl Fn(&HeadSeries) -> bool) {
         let view = self.view();
         let retain_in_segment = |segment: &Arc<Segment>| {

@@ -5,7 +5,7 @@ use egret_metrics_model::TimeMs;
 
 use super::relabel::md5_hash;
 
-/// An interval and a place in it.
+/// An interval, and a phase offset in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
     interval_ms: i64,

@@ -31,9 +31,9 @@ pub(crate) struct ShardShared {
     pub number: u16,
     pub inbox: Inbox<Submission>,
     pub index: Index,
-    /// Memory of samples that are not in blocks, as it was a moment ago.
+    /// Approximate memory of the head's samples, in bytes.
     pub head_bytes: AtomicU64,
-    /// What they take in the log.
+    /// Bytes that these samples take in the log.
     pub log_bytes: AtomicU64,
     /// Whether a series may be in the head twice: removed, and created again before a restart.
     pub has_duplicate_series: AtomicBool,

@@ -32,10 +32,10 @@ pub(crate) struct TaskInput<'a> {
     pub task: NewTask<'a>,
 }
 
-/// Which tasks of a call are made together or not at all.
+/// Which tasks of a request are enqueued atomically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Atomicity {
-    /// Those that refer to each other.
+    /// Dependency chains: tasks that refer to each other.
     Chains,
     Call,
 }
@@ -69,7 +69,8 @@ pub(crate) async fn enqueue(
     let in_flight = queues.in_flight(tenant);
     let in_flight = in_flight.acquire(InFlightKind::Tasks, inputs.len()).await;
     let in_flight = Arc::new(in_flight);
-    // Nothing is enqueued of a call that names a queue of which the caller must not know.
+    // Check all rights first: a request that names a queue that the caller may not access enqueues
+    // nothing.
     for task in inputs.iter().flatten() {
         rights::require(caller, task.queue, rights::PRODUCE)?;
         rights::require_dependencies(queues, caller, task.after.iter().copied()).await?;

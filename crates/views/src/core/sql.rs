@@ -35,7 +35,7 @@ use super::tree::{FunctionColumn, JoinKind, Node, Source};
 /// Column with the weight of a row.
 pub(crate) const WEIGHT: &str = "egret_weight";
 
-/// Name of a view's refresh point in its statements.
+/// SQL expression for the snapshot of the last refresh.
 pub(crate) const FRONTIER_SNAPSHOT: &str = "(SELECT snapshot FROM egret_frontier)";
 
 /// The common table expression with the refresh point, from the two parameters of every statement
@@ -43,8 +43,8 @@ pub(crate) const FRONTIER_SNAPSHOT: &str = "(SELECT snapshot FROM egret_frontier
 pub(crate) const FRONTIER_CTE: &str =
     "egret_frontier AS (SELECT $1::text::pg_snapshot AS snapshot, $2::text::timestamptz AS clock)";
 
-/// Up to this many rows the planner needs no estimate: whatever it assumes, rows are found by their
-/// keys.
+/// Row estimate from which padding is needed: below it the planner looks rows up by their keys,
+/// whatever it assumes.
 const PADDED_ROWS_MIN: u64 = 4_097;
 
 /// Rows that never exist, but that the planner counts: without statistics of the changes, it would

@@ -1,9 +1,9 @@
 //! Refreshes views from one snapshot to the next.
 //!
 //! Views that read each other are refreshed together, in one REPEATABLE READ transaction. It reads
-//! tables as they are in its snapshot, and the changes that this snapshot sees and that of the last
-//! refresh did not. So a transaction that commits late is applied by exactly one refresh, whatever
-//! its number. The changes of a view are passed row by row to the views that read it.
+//! the tables in its snapshot, and the recorded changes that are visible in this snapshot and were
+//! not in that of the last refresh. So a late commit is applied by exactly one refresh, whatever
+//! its transaction id. The changes of a view are passed row by row to the views that read it.
 //!
 //! The steps, in order, of which each file has one:
 //!

@@ -264,7 +264,8 @@ pub(crate) async fn claim_changes(client: &Client, views: &[i64]) -> Result<(), 
                SELECT true WHERE EXISTS (SELECT FROM egret.view_capture WHERE is_unlogged) \
                OR EXISTS (SELECT FROM egret.view WHERE id = ANY ($1) AND mode = 'immediate') ON CONFLICT DO NOTHING";
     client.execute(sql, &[&views]).await?;
-    // Only the place remains of the stamp; it says which server the snapshot is of.
+    // Keep only the server identity (the first field of the stamp): it tells which server the
+    // snapshot belongs to.
     let sql = format!(
         "UPDATE egret.view SET snapshot = pg_current_snapshot(), stamp = pg_catalog.split_part(stamp, ';', 1), {UNMAINTAINED} \
          WHERE id = ANY ($1) AND state <> 'suspended'"

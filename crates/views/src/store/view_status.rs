@@ -1,4 +1,4 @@
-//! Status of a view before a refresh.
+//! State of a view's sources and storage, read at the start of a refresh.
 
 /// The refresh point of a view, as a parameter of its statements.
 #[derive(Clone, Copy, Debug)]
@@ -9,17 +9,19 @@ pub(crate) struct Frontier<'a> {
     pub clock: Option<&'a str>,
 }
 
-/// Status of a view before a refresh.
+/// State of a view's sources and storage before a refresh.
 pub(crate) struct ViewStatus {
     /// Snapshot that the view shows; none if it must be rebuilt.
     pub shown_snapshot: Option<String>,
     /// Time at that snapshot, if the view depends on the clock.
     pub clock: Option<String>,
-    /// Server, tables, partitions and files now, as one text.
+    /// Fingerprint of the server, tables, partitions and files: if it differs from the stored one,
+    /// rows may have changed without a trigger, and the view is rebuilt.
     pub stamp: String,
     /// Names and columns of its tables.
     pub signature: String,
-    /// Whether changes are retained for the view: it has a snapshot, or has been claimed.
+    /// Whether the change log keeps rows for this view: it has a refresh point, or its rebuild has
+    /// reserved one.
     pub is_claimed: bool,
     /// Whether the view is suspended and must not be refreshed.
     pub is_suspended: bool,

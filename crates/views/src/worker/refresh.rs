@@ -259,7 +259,8 @@ impl ViewRefreshWorker {
         Ok((views, results))
     }
 
-    /// The costs that the attempt goes by. A bar on incremental refreshes holds for one attempt.
+    /// Copies the cost models, and clears the views' bars on incremental refresh, which hold for
+    /// one attempt.
     fn take_costs(&self, views: &[&Refreshable]) -> BTreeMap<i64, CostModel> {
         let mut cost_models = lock(&self.costs);
         let costs = cost_models.clone();

@@ -26,8 +26,8 @@ use crate::store::lock_retry::LockRetryPolicy;
 use crate::store::refreshable::Refreshable;
 use crate::store::restored;
 
-/// What tells a database from a later one of the same name. Numbers of views and of tables begin
-/// anew in that one.
+/// Identifies a database across DROP and CREATE under the same name, since the ids of its views and
+/// tables start over.
 #[derive(Debug, Default)]
 struct DatabaseIncarnation {
     /// Server and database, as a session read them.
@@ -50,7 +50,7 @@ pub struct ViewRefreshWorker {
     installed: AtomicBool,
     /// Cached registry of views, valid for seconds.
     pub catalog: CatalogCache,
-    /// The database and the table of views that everything cached here is of.
+    /// The incarnation that the caches of this worker belong to.
     incarnation: Mutex<DatabaseIncarnation>,
     /// Idle sessions, to be used again.
     idle_sessions: Mutex<Vec<Session>>,

@@ -179,9 +179,9 @@ impl Admission {
         self.scheduler().put_back(write.ticket, write.queued, locks);
     }
 
-    /// Queues writes again that were in flight in a session that was lost, none of them written.
-    /// Each of them may be what ends sessions: after its second loss a write runs alone, so that no
-    /// other write is lost with it, and after its third it is rejected. Returns the rejected ones.
+    /// Requeues writes whose session was lost before anything was written. Any of them may have
+    /// caused the loss: after its second loss a write runs alone, so that no other write is lost
+    /// with it; after its third it is rejected. Returns the rejected writes.
     pub(super) fn put_back_after_loss(
         &self,
         group: Vec<InFlightWrite>,

@@ -1,4 +1,4 @@
-//! Cache of aliases: most writes refer to the same few documents.
+//! Cache from alias to document number, since most references point to few documents.
 //!
 //! It is correct while one Egret writes: an entry is added or removed after the transaction that
 //! creates or deletes the alias has committed, and while that write still holds its lock. Readers

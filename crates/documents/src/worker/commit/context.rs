@@ -51,7 +51,8 @@ impl Writer {
                 Err(error) => failed.extend(part.into_iter().map(|write| (write, error.clone()))),
             }
         }
-        // A session or a database that looks up nothing at all rejects no single write.
+        // If every look-up failed and the session is not usable, the session is at fault, not the
+        // writes: they are put back.
         if found.is_empty()
             && let Some((_, error)) = failed.first()
             && !session.is_usable_after(error).await
@@ -95,8 +96,8 @@ impl Writer {
     }
 }
 
-/// What the number found for an alias is: the owner of an alias of the write's own document, or the
-/// target of a reference, each with its index.
+/// How the document number that an alias resolves to is used: as the current owner of one of the
+/// write's own aliases, or as the target of a reference; each with its index.
 #[derive(Clone, Copy, Debug)]
 enum AliasUse {
     Owner(usize),
@@ -125,7 +126,7 @@ struct LookupResult {
     replies: Vec<Option<StoredReply>>,
 }
 
-/// Keys to look up, column by column, each with the place for what is found.
+/// Look-up keys in columns, each with the destination of its result.
 #[derive(Debug)]
 struct KeyColumns<Key, Destination> {
     tenants: Vec<TenantId>,

@@ -111,8 +111,8 @@ impl InFlightWrite {
         })
     }
 
-    /// Whether it succeeds, and was requested with full durability: if it writes nothing, the
-    /// earlier writes that its result depends on must be flushed too.
+    /// Whether its reply must wait for a flush: it succeeds with full durability, so the earlier
+    /// writes that it depends on must be flushed even if it writes nothing.
     pub(crate) fn depends_on_flush(&self) -> bool {
         matches!(self.plan, Some(Ok(_))) && !self.queued.options.is_relaxed
     }

@@ -150,8 +150,8 @@ impl Writer {
         self.admission.lock_exclusive().await
     }
 
-    /// Executes group after group, as the owner with this epoch, until `ending`. On an error,
-    /// queued writes stay queued.
+    /// Executes group after group, as the owner with this epoch, until `stop_signal` is set. On an
+    /// error, queued writes stay queued.
     pub(crate) async fn run(
         &self,
         session: &WriterSession,

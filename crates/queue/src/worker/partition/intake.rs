@@ -13,12 +13,12 @@ use crate::worker::submission::Submission;
 /// Bytes of records in one turn, except that a single submission may be larger.
 const TURN_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes of a batch for submissions; the rest is for timers and claims.
+/// Bytes of a batch for submissions (7/8); the rest is reserved for timers and claims.
 pub(crate) fn content_bytes_max(batch_bytes_max: usize) -> usize {
     batch_bytes_max / 8 * 7
 }
 
-/// The same while several tenants are at work.
+/// Bytes of records in one turn while several tenants are active.
 const CONTESTED_BYTES_MAX: usize = 512 << 10;
 
 pub(super) struct Intake {
@@ -26,7 +26,7 @@ pub(super) struct Intake {
     pub content_bytes_max: usize,
     /// Bytes of records up to which tasks are handed out: one more claim always fits.
     pub claim_bytes_max: usize,
-    /// Whether new submissions or ticks may come.
+    /// Whether this turn may admit submissions or ticks; if not, no disk space is reserved.
     accepts_submissions: bool,
     /// The error for new tasks while the disk is full.
     disk_full: Option<QueueError>,
@@ -69,8 +69,9 @@ impl Intake {
         }
     }
 
-    /// Whether the next submission fits into this turn, which has `items` already, or into none.
-    /// While several tenants are active, one that is larger than a turn gets a turn of its own.
+    /// Whether this turn, which has `items` already, takes the next submission: it fits, or it fits
+    /// no turn at all and must be rejected by [`Self::admit`]. While several tenants are active,
+    /// one that is larger than a turn gets a turn of its own.
     pub(crate) fn has_room(&self, waiting: &FairQueue, items: usize, batch: &Batch) -> bool {
         let is_contested = waiting.is_contested();
         let turn_bytes = if is_contested { CONTESTED_BYTES_MAX } else { TURN_BYTES_MAX };

@@ -41,8 +41,7 @@ fn enqueue_separately(
     let mut outcomes = Vec::with_capacity(batch.items.len());
     for item in &batch.items {
         let messages = u64::from(!item.after.is_empty());
-        // A task that was made before takes no room: a caller that repeats a call at a limit gets
-        // the first reply.
+        // A duplicate adds no load: a caller that retries at a limit gets the first reply again.
         let limits = limits.filter(|_| !is_duplicate(turn.state, item));
         let admitted = limits
             .map_or(Ok(()), |limits| limits.check(turn.state, item.queue, item.load(), messages));

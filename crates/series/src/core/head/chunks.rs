@@ -17,7 +17,7 @@ use crate::core::chunk::{Appender, Chunk};
 pub struct SeriesChunks {
     /// Full chunks, then the open one.
     pub chunks: Vec<Chunk>,
-    /// Samples of the first chunk that are in blocks, and so of no interest here.
+    /// Samples of the first chunk that are already flushed to blocks, and are skipped.
     flushed_samples: usize,
     /// Boxed, as most series have none.
     out_of_order: Option<Box<OutOfOrderChunks>>,

@@ -118,7 +118,7 @@ pub(super) async fn enqueue(
     let input = task.to_input(&name, &trace)?;
     let outcomes = queue::enqueue(&queues, &caller, vec![Ok(input)], atomicity).await?;
     let outcome = outcomes.into_iter().next();
-    // An outcome is missing only where the engine is gone.
+    // An outcome is missing only if the engine has stopped.
     let task = NewTask::from(outcome.unwrap_or(Err(QueueError::Stopping))?);
     let status = if task.replayed { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(task)).into_response())

@@ -88,9 +88,10 @@ impl Recorder {
         }
     }
 
-    /// Whether an UPDATE left the columns as they were, byte by byte. Both transition tables have
-    /// their rows in one order; where they had not, rows would differ and nothing would be left
-    /// out. The first two tell most statements apart, and FULL is never a loop in a loop.
+    /// Condition that an UPDATE changed none of the recorded columns, compared bytewise. Relies on
+    /// both transition tables having one row order; if they had not, rows would differ and be
+    /// recorded, which is safe. The comparison of the first rows decides most statements, and the
+    /// FULL JOIN is never a nested loop.
     pub(crate) fn unchanged_condition(&self) -> String {
         let list: Vec<String> = self.map_columns(|name| format!("r.{name}")).collect();
         let row = format!("ROW({})", list.join(", "));

@@ -216,7 +216,7 @@ impl<'a> RefreshBatch<'a> {
         let (status, values) = status_query(&ids, &server, fingerprint.as_deref());
         let lock_query: [Query<'_>; 1] = [(LOCK_VIEWS, &[&self.lock_keys])];
         let lock_queries = if self.is_locked { &lock_query[..0] } else { &lock_query[..] };
-        // The first statements take no snapshot: locks are waited for before there is one.
+        // The first statements take no snapshot, so that waiting for locks does not age it.
         let pipeline = Pipeline {
             first_queries: lock_queries,
             unprepared_sql: &begin,
@@ -350,8 +350,8 @@ impl<'a> RefreshBatch<'a> {
         }
         let answers = self.statements.query_all(self.client, &queries).await?;
         answers.into_iter().collect::<Result<Vec<_>, _>>()?;
-        // A partition that was attached meanwhile may have been read or not. Of tables without
-        // partitions all that matters is locked.
+        // A partition attached during the refresh may or may not have been read. For tables without
+        // partitions the locks suffice.
         if has_partitions {
             let statuses_after = read_statuses(self.client, self.statements, views).await?;
             let is_same = |view: &&Refreshable| {

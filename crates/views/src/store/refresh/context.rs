@@ -21,7 +21,7 @@ pub(super) struct RefreshContext<'a> {
     /// Durations of earlier refreshes, by view.
     pub costs: &'a BTreeMap<i64, CostModel>,
     pub limits: Limits,
-    /// What the views that are refreshed already pass on.
+    /// Deltas of the views of this batch that are already refreshed, for the views that read them.
     pub deltas: ViewDeltas,
     /// Current `work_mem` in kB.
     pub work_mem_kb: u64,
@@ -44,6 +44,6 @@ pub(super) struct TableChanges {
 pub(super) struct ViewDeltas {
     /// By the view's number; none where nothing changed.
     pub views: BTreeMap<i64, Option<ViewDelta>>,
-    /// Tables with changes of stages, to be emptied.
+    /// Delta tables of stages, to be emptied.
     pub sinks: BTreeSet<String>,
 }

@@ -135,7 +135,7 @@ impl RefreshPlan {
     }
 }
 
-/// Rounds a number of rows up to a power of eight, so that few different statements are planned.
+/// Rounds up to a power of eight, so that few distinct statements are prepared.
 fn round_up_to_power_of_eight(rows: i64) -> u64 {
     let bits = u64::BITS - u64::try_from(rows).unwrap_or(0).leading_zeros();
     1 << (bits.div_ceil(3) * 3).min(u64::BITS - 1)

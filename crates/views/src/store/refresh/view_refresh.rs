@@ -178,7 +178,8 @@ impl ViewRefresh<'_> {
             Some(RefreshStrategy::Incremental) => {
                 let frontier = frontier.unwrap_or(NO_FRONTIER);
                 let sinks = self.apply_changes(plan, frontier).await?;
-                // Only time has passed, and no row has changed by it.
+                // Unchanged if there were no recorded changes, and the passing of time changed no
+                // row.
                 self.outcome.is_unchanged = self.outcome.changes == 0 && !self.has_changed_rows;
                 Ok(sinks)
             }
@@ -231,7 +232,8 @@ impl ViewRefresh<'_> {
         Ok(sinks)
     }
 
-    /// Executes the statement of a stage, and checks that its table fits the changes.
+    /// Executes the statement of a stage, and checks that the stored rows are consistent with the
+    /// changes.
     async fn run_statement(&mut self, sql: &str, frontier: Frontier<'_>) -> Result<(), ViewsError> {
         let is_full = self.outcome.is_full;
         let reads_all_rows = is_full || self.runner.view.materialized_view.reads_whole_groups();
