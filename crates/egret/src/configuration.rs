@@ -135,7 +135,7 @@ struct Sources {
     file: Option<PathBuf>,
     environment: Vec<(String, String)>,
     flags: Vec<(String, String)>,
-    /// Keys, values and reasons of [`Configuration::or`].
+    /// Keys, values and reasons of [`Configuration::with_default`].
     default_overrides: Vec<(String, String, String)>,
 }
 

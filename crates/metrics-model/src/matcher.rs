@@ -183,7 +183,7 @@ pub fn compile_anchored(pattern: &str) -> Result<Regex, String> {
     compile_with_size(pattern).map(|(regex, _)| regex)
 }
 
-/// As [`anchored`], and how much memory that takes at most.
+/// As [`compile_anchored`], and how much memory that takes at most.
 fn compile_with_size(pattern: &str) -> Result<(Regex, usize), String> {
     let syntax_error = |error: &dyn std::fmt::Display| {
         let error = error.to_string();

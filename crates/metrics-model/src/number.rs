@@ -80,8 +80,8 @@ impl ShortestDecimal {
     }
 }
 
-/// As OpenMetrics writes the bounds of buckets and quantiles: like [`short_number`], with a point
-/// or an exponent.
+/// As OpenMetrics writes the bounds of buckets and quantiles: like [`format_short_number`], with a
+/// point or an exponent.
 pub fn open_metrics_number(value: f64) -> String {
     if value == 0.0 {
         return "0.0".to_owned();

@@ -3,8 +3,8 @@
 //! A series is handed out with its labels as the bytes in which they stand on the wire. A known
 //! series is found by these bytes and costs no parsing; only of an unknown one are labels read
 //! ([`super::labels::parse`]). As senders repeat themselves, a caller that remembers which series
-//! followed which last time can do with one comparison ([`WriteRequest::next_if`]), without even
-//! looking for the end of the labels.
+//! followed which last time can do with one comparison ([`WriteRequest::next_if_labels`]), without
+//! even looking for the end of the labels.
 //!
 //! Specification: prometheus.io/docs/specs/prw/remote_write_spec.
 

@@ -222,8 +222,8 @@ impl Databases {
     ///
     /// # Errors
     /// [`PostgresError::NotRunning`] while an external server is not ready;
-    /// [`PostgresError::NoSession`]; the server's; [`is_gone`] tells whether there is no such
-    /// database.
+    /// [`PostgresError::NoSession`]; the server's; [`is_database_missing`] tells whether there is
+    /// no such database.
     pub async fn client(&self, database: &str) -> Result<Client, PostgresError> {
         let loss = (self.loss)();
         self.check_reachable()?;

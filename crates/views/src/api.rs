@@ -320,7 +320,7 @@ impl Views {
     /// database and the number of views that were removed.
     ///
     /// # Errors
-    /// [`ViewsError::Installed`].
+    /// [`ViewsError::ViewsRemain`].
     pub async fn uninstall(
         &self,
         database: Option<&str>,

@@ -9,7 +9,7 @@ use super::{CONFIDENCE, Options, median};
 use crate::result::{Better, Metric};
 
 /// Fewer runs of a side cannot contradict chance at that confidence, however far apart they are.
-/// For several figures together it takes more: [`size_min`].
+/// For several figures together it takes more: [`sample_size_min`].
 const RUNS_MIN: usize = 5;
 /// The same for pairs: the chance that five of them agree in sign is above 5%.
 const PAIRS_MIN: usize = 6;

@@ -370,7 +370,7 @@ impl Inner {
         found.ok_or_else(|| BranchesError::TemplateNotFound { id: id.to_string() })
     }
 
-    /// Refuses as [`Inner::check_room_for`]; the template may be removed meanwhile, which is said.
+    /// Like [`Self::check_room_for_copy`]; reports a template that is removed meanwhile as not found.
     pub(super) async fn check_room_for_template(
         &self,
         id: TemplateId,

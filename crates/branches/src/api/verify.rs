@@ -119,7 +119,7 @@ impl Branches {
     }
 
     /// Compares registry and disk. What is in motion meanwhile is looked at again, for as often as
-    /// [`LOOKS_MAX`].
+    /// [`COMPARISONS_MAX`].
     ///
     /// # Errors
     /// [`BranchesError`] when either cannot be read.

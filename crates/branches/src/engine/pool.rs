@@ -69,7 +69,7 @@ impl Pool {
         *lock(&self.free_room) = Some((bytes, Instant::now()));
     }
 
-    /// Free room of the volume, if it was read less than [`FREE_KNOWN_FOR`] ago.
+    /// Free room of the volume, if it was read less than [`FREE_ROOM_CACHE_TTL`] ago.
     pub(crate) fn cached_free_room(&self) -> Option<ByteSize> {
         let (bytes, at) = (*lock(&self.free_room))?;
         (at.elapsed() < FREE_ROOM_CACHE_TTL).then_some(ByteSize(bytes))

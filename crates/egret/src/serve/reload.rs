@@ -1,9 +1,9 @@
 //! SIGHUP: what can change while Egret runs is read again.
 //!
 //! That is the certificate of the doors, the authorities of their clients, the keys of
-//! `oidc.issuer`, the files of rules and scrape jobs, and the settings in [`AT_ONCE`] and
-//! [`ServerLimits::SETTINGS`]. A file that cannot be used leaves everything of its kind as it was.
-//! Other settings that changed are named in the log, as they need a restart.
+//! `oidc.issuer`, the files of rules and scrape jobs, and the settings in [`RELOADABLE_SETTINGS`]
+//! and [`ServerLimits::SETTINGS`]. A file that cannot be used leaves everything of its kind as it
+//! was. Other settings that changed are named in the log, as they need a restart.
 
 use std::sync::Arc;
 

@@ -60,7 +60,7 @@ impl<'a> WrittenSeriesV2<'a, '_> {
         None
     }
 
-    /// A symbol of its request that [`WrittenSeriesV2::metric`] has named.
+    /// A symbol of its request that [`WrittenSeriesV2::metric_symbol`] has named.
     ///
     /// # Errors
     /// [`WireError`] when it is not UTF-8.

@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// Keeps the server in the desired state until that is [`TargetState::Over`].
+/// Keeps the server in the desired state until that is [`TargetState::Ended`].
 pub(super) async fn supervise(shared: &EmbeddedInner) {
     let mut desired = shared.desired.subscribe();
     let mut restarts = RestartHistory::default();

@@ -8,7 +8,7 @@ use super::super::annotations;
 use super::super::histogram::FloatHistogram;
 use super::super::smooth::{AnnotationSink, TimedValue, interpolate_histograms};
 
-/// The histograms in a window and next to it, as [`super::extended::around`] finds them.
+/// The histograms in an extended window: those in it and next to it.
 pub(super) struct AroundHistograms<'a> {
     pub times: &'a [TimeMs],
     pub histograms: &'a [Arc<FloatHistogram>],

@@ -56,7 +56,7 @@ impl CorruptionReporter {
 }
 
 impl EngineInner {
-    /// As [`CorruptionReporter::noted`].
+    /// As [`CorruptionReporter::check_read`].
     ///
     /// # Errors
     /// [`SeriesError::Block`], the one that it is given, and [`SeriesError::Stopping`].

@@ -213,7 +213,7 @@ impl EngineInner {
         Ok(true)
     }
 
-    /// Like [`EngineInner::listens_to_v1`], for remote write 2.0.
+    /// Like [`EngineInner::accepts_v1`], for remote write 2.0.
     fn accepts_v2(
         &self,
         ha_tracker: &HaTracker,

@@ -121,8 +121,8 @@ impl Index {
     }
 }
 
-/// Where the last segments begin that are to be merged: each is at most [`FAN`] times as large as
-/// those after it together, and there are at least [`FAN`] of them.
+/// Where the last segments begin that are to be merged: each is at most [`MERGE_FAN_IN`] times as
+/// large as those after it together, and there are at least [`MERGE_FAN_IN`] of them.
 fn first_mergeable(segments: &[Arc<Segment>]) -> Option<usize> {
     let mut first = segments.len();
     let mut later_len = 0;

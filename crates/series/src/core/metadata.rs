@@ -165,7 +165,7 @@ impl MetadataStore {
         Some(metadata)
     }
 
-    /// Removes metadata that has no holder and has not been said for [`KEPT_MS`].
+    /// Removes metadata that has no holder and has not been said for [`RETENTION_MS`].
     fn sweep(&mut self, now_ms: TimeMs) {
         if now_ms < self.swept_ms.saturating_add(SWEEP_INTERVAL_MS) {
             return;

@@ -52,8 +52,8 @@ impl Replicas {
         Self { by_cluster: leases.collect(), failover, clusters_max }
     }
 
-    /// What becomes of a request of a replica of a cluster, if it is the next to be
-    /// [heard](Replicas::hear).
+    /// Decides on a request of a replica of a cluster, if it is the next one that
+    /// [`Replicas::record_request`] is called for.
     pub(crate) fn decide(&self, cluster: &str, replica: &str, now: Duration) -> ElectionResult {
         let Some(lease) = self.by_cluster.get(cluster) else {
             let is_full = self.by_cluster.len() >= self.clusters_max;
@@ -73,7 +73,7 @@ impl Replicas {
         }
     }
 
-    /// Like [`Replicas::judge`], for a request that was read to its end: also notes the elected
+    /// Like [`Replicas::decide`], for a request that was read to its end: also notes the elected
     /// replica and when it was heard.
     pub(crate) fn record_request(
         &mut self,

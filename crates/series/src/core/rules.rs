@@ -1,8 +1,8 @@
 //! Recording and alerting rules in Prometheus's file format, and what becomes of them over time.
 //!
 //! Everything here is given the time and the answers of queries: [`RuleSpec::evaluate`] runs
-//! queries and changes nothing, [`RuleGroup::settle`] takes the results and decides. The driver of
-//! a group appends the samples that it returns and notifies the receivers of alerts.
+//! queries and changes nothing, [`RuleGroup::apply_result`] takes the results and decides. The
+//! driver of a group appends the samples that it returns and notifies the receivers of alerts.
 
 mod alert;
 mod file;

@@ -221,7 +221,7 @@ impl SeriesKeyTable {
         }
     }
 
-    /// How many keys there may be: what [`SeriesKeyTable::remove_some`] goes through.
+    /// How many keys there may be: what [`SeriesKeyTable::remove_from_page`] goes through.
     pub(crate) fn capacity(&self) -> usize {
         self.keys.0.len() * PAGE_KEYS
     }

@@ -27,7 +27,7 @@ impl<D: Disk> Delete<'_, D> {
     /// Deletes samples.
     ///
     /// # Errors
-    /// [`SeriesError`]: what was not done is done by [`Delete::go_on`].
+    /// [`SeriesError`]: what was not done is done by [`Delete::resume`].
     pub(crate) fn run(&self, deletion: Deletion) -> Result<(), SeriesError> {
         let snapshot = self.catalog.snapshot();
         let overlapping_blocks = snapshot.blocks_overlapping(deletion.start, deletion.end);

@@ -283,7 +283,7 @@ fn select_columns(blocks: &[Block], columns: &[ColumnId]) -> String {
     selects.collect::<Vec<_>>().join(" UNION ALL ")
 }
 
-/// Compiles a stage, with the types of [`probes`].
+/// Compiles a stage, with the types of [`type_probes`].
 pub(crate) fn compile_stage(
     name: &str,
     stage: Stage,

@@ -352,7 +352,7 @@ pub enum StageContents {
         columns: Vec<ColumnId>,
     },
     /// The rows of a recursive query. The input is a union of the initial rows and of those that
-    /// come from [`Source::Itself`].
+    /// come from [`Source::Recursion`].
     Recursion {
         /// The columns that are stored: all of a row.
         columns: Vec<ColumnId>,

@@ -32,7 +32,7 @@ struct ViewFingerprint {
 }
 
 impl CatalogFingerprint {
-    /// The fingerprint of views by rows of [`VERSIONS`]; none if the status of one has changed
+    /// The fingerprint of views by rows of [`ROW_VERSIONS`]; none if the status of one has changed
     /// between `before` and `after`, or is not known.
     pub(crate) fn new(
         tables: Vec<u32>,
@@ -59,7 +59,7 @@ impl CatalogFingerprint {
         Some(Self { tables, inlined, versions, views })
     }
 
-    /// The status of the views by rows of [`VERSIONS`]; none if a row version has changed.
+    /// The status of the views by rows of [`ROW_VERSIONS`]; none if a row version has changed.
     pub(crate) fn statuses(&self, rows: &[Row]) -> Option<BTreeMap<i64, ViewStatus>> {
         let mut statuses = BTreeMap::new();
         for row in rows {

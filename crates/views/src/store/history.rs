@@ -46,7 +46,7 @@ impl History {
         self.plans.push(report.plans.clone());
     }
 
-    /// Parameters of the statement [`REMEMBER`].
+    /// Parameters of the statement [`INSERT_REPORTS`].
     fn parameters(&self) -> Vec<&(dyn ToSql + Sync)> {
         let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&self.views, &self.at_ms];
         parameters.extend(self.texts.iter().map(|list| list as &(dyn ToSql + Sync)));

@@ -11,7 +11,7 @@ use crate::model::{ReadableViews, ViewName};
 /// Describes a query that may read only these views.
 ///
 /// # Errors
-/// [`ViewsError::ReadDenied`]; those of [`describe_written`].
+/// [`ViewsError::ReadDenied`]; those of [`describe_user_query`].
 pub(crate) async fn describe_readable(
     transaction: &mut Transaction<'_>,
     query: &str,
@@ -26,7 +26,7 @@ pub(crate) async fn describe_readable(
 
 /// Refuses a query that names a view which the caller may not read, before the server is asked what
 /// it says of the query: its messages name columns. What the query reads through plain views is
-/// compared by [`check_reads`].
+/// compared by [`check_read_views`].
 ///
 /// # Errors
 /// [`ViewsError::ReadDenied`].

@@ -64,8 +64,8 @@ async fn change_owner(
 /// whether the owner is another role than the session's.
 ///
 /// # Errors
-/// [`ViewsError::Invalid`] for a missing role or schema, [`ViewsError::Right`] for a missing
-/// privilege.
+/// [`ViewsError::Invalid`] for a missing role or schema, [`ViewsError::PrivilegeMissing`] for a
+/// missing privilege.
 pub(crate) async fn check_owner(
     transaction: &Transaction<'_>,
     owner: &str,
@@ -116,7 +116,7 @@ pub(crate) async fn check_owner(
 /// Refuses a table on which this session may not create triggers.
 ///
 /// # Errors
-/// [`ViewsError::Right`] with the missing grant.
+/// [`ViewsError::PrivilegeMissing`] with the missing grant.
 pub(crate) async fn check_trigger_privilege(
     transaction: &Transaction<'_>,
     table: &SourceTable,
@@ -144,7 +144,7 @@ pub(crate) async fn check_trigger_privilege(
 /// Refuses a view in a schema in which Egret's role may not create one. A missing schema passes.
 ///
 /// # Errors
-/// [`ViewsError::Right`] with the missing grant.
+/// [`ViewsError::PrivilegeMissing`] with the missing grant.
 pub(crate) async fn check_create_privilege(
     transaction: &Transaction<'_>,
     schema: &str,
@@ -173,7 +173,7 @@ pub(crate) async fn check_create_privilege(
 /// [`VIEWS_ROLE`] is granted what it lacks.
 ///
 /// # Errors
-/// [`ViewsError::Right`] with the missing grant.
+/// [`ViewsError::PrivilegeMissing`] with the missing grant.
 pub(crate) async fn check_owner_reads(
     transaction: &Transaction<'_>,
     record: &Record,
@@ -202,7 +202,7 @@ pub(crate) async fn check_owner_reads(
 /// Refuses columns of a table that a role may not read.
 ///
 /// # Errors
-/// [`ViewsError::Right`] with the missing grant.
+/// [`ViewsError::PrivilegeMissing`] with the missing grant.
 pub(crate) async fn check_column_privileges(
     transaction: &impl GenericClient,
     role: &str,

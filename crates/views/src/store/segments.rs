@@ -80,11 +80,11 @@ impl Segments {
     }
 }
 
-/// State of the segments $2 and $3 of a capture, as columns for [`segments_of`].
+/// State of the segments $2 and $3 of a capture, as columns for [`segments_from_row`].
 pub(crate) const SEGMENT_COLUMNS: &str = "capture.segment, capture.is_unlogged, pg_catalog.pg_relation_size(pg_catalog.to_regclass($2)) AS first, \
      pg_catalog.pg_relation_size(pg_catalog.to_regclass($3)) AS second";
 
-/// Reads [`SEGMENTS`] from a row. None if the tables are gone.
+/// Reads [`SEGMENT_COLUMNS`] from a row. None if the tables are gone.
 pub(crate) fn segments_from_row(row: &Row) -> Option<Segments> {
     Some(Segments {
         active: Segment::from_number(row.get("segment")),

@@ -18,7 +18,7 @@ use crate::error::ViewsError;
 /// Records the sources of a view, and has the changes of its tables captured.
 ///
 /// # Errors
-/// [`ViewsError::Right`].
+/// [`ViewsError::PrivilegeMissing`].
 pub(crate) async fn capture_sources(
     transaction: &Transaction<'_>,
     record: &Record,

@@ -12,7 +12,7 @@ use super::view_status::ViewStatus;
 use crate::error::ViewsError;
 use crate::model::State;
 
-/// Query of the status of views, for [`statuses_of`].
+/// Query of the status of views, for [`parse_statuses`].
 pub(crate) const STATUS: &str = include_str!("sql/standing.sql");
 
 /// Reads the status of views. A view of another server, or one whose tables differ from when it was

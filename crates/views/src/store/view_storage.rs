@@ -29,7 +29,7 @@ pub(crate) async fn drop_storage(
     Ok(())
 }
 
-/// Renames the tables of a view, to make room for new ones; [`drop_aside`] drops them.
+/// Renames the tables of a view, to make room for new ones; [`drop_renamed_storage`] drops them.
 pub(crate) async fn rename_storage_aside(
     transaction: &Transaction<'_>,
     view: i64,
@@ -42,7 +42,7 @@ pub(crate) async fn rename_storage_aside(
     Ok(())
 }
 
-/// Drops the tables that [`set_aside`] has renamed.
+/// Drops the tables that [`rename_storage_aside`] has renamed.
 pub(crate) async fn drop_renamed_storage(
     transaction: &Transaction<'_>,
     view: i64,

@@ -42,7 +42,8 @@ pub(crate) async fn choose_owner(
 /// names.
 ///
 /// # Errors
-/// [`ViewsError::Right`] if it lacks SELECT on one of them and may not be granted anything.
+/// [`ViewsError::PrivilegeMissing`] if it lacks SELECT on one of them and may not be granted
+/// anything.
 pub(crate) async fn grant_select(
     transaction: &impl GenericClient,
     relations: &[u32],

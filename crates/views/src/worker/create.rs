@@ -14,7 +14,7 @@ use crate::store::refresh::request::RefreshOptions;
 use crate::store::requests::ResolvedQuery;
 use crate::store::{create, registry, remove};
 
-/// Creates a view. It is empty until [`fill`] has refreshed it.
+/// Creates a view. It is empty until [`fill_view`] has refreshed it.
 ///
 /// # Errors
 /// [`ViewsError`]: nothing has been created then.

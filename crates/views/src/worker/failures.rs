@@ -46,7 +46,7 @@ impl ViewRefreshWorker {
         format!("{}: {}", self.database, record.name)
     }
 
-    /// Turns a cancelled statement into [`ViewsError::TooLong`] with the limit.
+    /// Turns a cancelled statement into [`ViewsError::RefreshTimeout`] with the limit.
     pub(super) fn map_cancellation(&self, error: ViewsError) -> ViewsError {
         match error {
             ViewsError::Statement(error) if error.code() == Some(&SqlState::QUERY_CANCELED) => {

@@ -281,7 +281,7 @@ fn can_compare(views: &[&Refreshable], view: i64, trigger: VerifyTrigger) -> boo
     })
 }
 
-/// Selects the component of a view from a list of views: see [`ViewRefreshWorker::component`].
+/// Selects the component of a view from a list of views: see [`ViewRefreshWorker::find_component`].
 fn select_component(records: &[Record], view: i64) -> Vec<Record> {
     let members: Vec<Member> = records.iter().map(Record::component_member).collect();
     let mut components = components(&members).into_iter();

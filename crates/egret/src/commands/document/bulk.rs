@@ -294,7 +294,7 @@ impl Import<'_> {
         writeln!(file, "{record}").map_err(|error| file_failure(path, &error))
     }
 
-    /// Prints the progress and writes a checkpoint, at intervals of [`TOLD_EVERY`].
+    /// Prints the progress and writes a checkpoint, at intervals of [`PROGRESS_INTERVAL`].
     fn report_progress(&mut self) -> Result<(), Failure> {
         if self.reported_at.elapsed() < PROGRESS_INTERVAL {
             return Ok(());

@@ -14,7 +14,8 @@ use crate::output::{Output, decode, listing, printable};
 /// Number of steps in a range for which no step is given.
 const DEFAULT_STEPS: u64 = 60;
 
-/// The widest picture: a range with [`STEPS`] between its ends has a bar for each of its times.
+/// The widest picture: a range with [`DEFAULT_STEPS`] between its ends has a bar for each of its
+/// times.
 const WIDTH_MAX: usize = DEFAULT_STEPS as usize + 1;
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

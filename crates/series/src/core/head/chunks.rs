@@ -280,7 +280,7 @@ impl SeriesChunks {
         range
     }
 
-    /// The samples of [`SeriesChunks::to_flush`], ascending.
+    /// The samples of [`SeriesChunks::range_to_flush`], ascending.
     pub(crate) fn read_flushed(&self, flushed: &FlushedRange, into: &mut SeriesSamples) {
         into.clear();
         let flushed_samples_in = |at: usize| if at == 0 { self.flushed_samples } else { 0 };

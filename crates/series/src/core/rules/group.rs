@@ -57,9 +57,10 @@ struct RuleState {
 /// Consequences of an evaluation: samples to write and notices to send.
 #[derive(Debug, Default, PartialEq)]
 pub struct GroupEvaluation {
-    /// To be appended; then [`RuleGroup::appended`] is told how it went.
+    /// To be appended; then [`RuleGroup::record_appended`] is told how it went.
     pub samples: Vec<NewSample>,
-    /// To be told; what was, goes to [`RuleGroup::told`]. What was not is due again the next time.
+    /// To be told; what was, goes to [`RuleGroup::record_notified`]. What was not is due again the
+    /// next time.
     pub notices: Vec<AlertNotification>,
     /// For the log: what failed.
     pub problems: Vec<String>,
@@ -220,10 +221,10 @@ impl RuleGroup {
         queries.collect()
     }
 
-    /// Takes the last samples of the series that [`RuleGroup::to_restore`] asked for. Where they
-    /// could not be read, there are none: nothing would be better later. `others` are the rules of
-    /// other groups: an alert that is not active is this rule's if its labels are like those of no
-    /// other rule of the name.
+    /// Takes the last samples of the series that [`RuleGroup::restore_queries`] asked for. Where
+    /// they could not be read, there are none: nothing would be better later. `others` are the
+    /// rules of other groups: an alert that is not active is this rule's if its labels are like
+    /// those of no other rule of the name.
     pub(crate) fn restore_alerts(
         &mut self,
         rule: usize,

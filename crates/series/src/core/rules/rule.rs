@@ -137,7 +137,7 @@ impl<S: Source + Send> Evaluate for S {
     }
 }
 
-/// [`Evaluate::last`] of a source.
+/// [`Evaluate::last_samples`] of a source.
 ///
 /// # Errors
 /// Of the source.

@@ -239,7 +239,7 @@ fn replace_clock(node: &mut Parsed, clock: ColumnId) -> Result<bool, Refusal> {
     Ok(true)
 }
 
-/// Whether a cast is to one of [`TYPES`].
+/// Whether a cast is to one of [`CLOCK_SIDE_TYPES`].
 fn is_ordered(cast: &TypeCast) -> bool {
     let Some(to) = &cast.type_name else {
         return false;

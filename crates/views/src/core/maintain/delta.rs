@@ -47,7 +47,7 @@ impl Delta<'_> {
         }
     }
 
-    /// Condition that [`Delta::raw`] has more rows than are allowed.
+    /// Condition that [`Delta::raw_changes`] has more rows than are allowed.
     pub(super) fn too_many_condition(&self) -> Option<String> {
         let rows_max = self.rows_max?;
         Some(format!("(SELECT count(*) FROM {RAW_CTE}) > {rows_max}"))

@@ -60,7 +60,7 @@ impl Key {
     }
 
     /// Condition that a row has the same key as one with the hash column, if there is one. The hash
-    /// of the first row is computed, as in an index of [`Key::hash_index`].
+    /// of the first row is computed, as in an index of [`Key::index_expressions`].
     pub(crate) fn same_key_as_hashed_condition(
         &self,
         types: &Types,

@@ -420,7 +420,7 @@ fn refresh_point(status: &ViewStatus) -> RefreshPoint {
     RefreshPoint { snapshot: status.current_snapshot.clone(), stamp: status.stamp.clone() }
 }
 
-/// Reads a row of [`Refreshable::counts`].
+/// Reads a row of [`Refreshable::count_queries`].
 fn table_changes(row: &Row) -> ((i64, usize), TableChanges) {
     let source_index = row.get::<_, i64>(1) as usize;
     let changes = TableChanges { rows: row.get(2), breaks: row.get(3) };

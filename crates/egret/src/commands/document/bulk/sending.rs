@@ -109,7 +109,7 @@ impl<'a> ChunkSender<'a> {
     /// them. Empty lines are left out.
     ///
     /// # Errors
-    /// What does not go away by itself, or has not for [`PATIENCE`].
+    /// What does not go away by itself, or has not for [`RETRY_TIMEOUT`].
     pub(super) async fn deliver(&self, text: &[u8]) -> Result<ImportTotals, Failure> {
         let texts: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
         let is_line = |index: &usize| !texts[*index].trim_ascii().is_empty();
