@@ -370,7 +370,8 @@ impl Inner {
         found.ok_or_else(|| BranchesError::TemplateNotFound { id: id.to_string() })
     }
 
-    /// Like [`Self::check_room_for_copy`]; reports a template that is removed meanwhile as not found.
+    /// Like [`Self::check_room_for_copy`], and reports a template that is removed meanwhile as not
+    /// found.
     pub(super) async fn check_room_for_template(
         &self,
         id: TemplateId,

@@ -82,7 +82,7 @@ fn extrapolate(window: &RangeWindow<'_>, notes: &mut Annotations, change: Change
 }
 
 /// The difference of a window's numbers, and what is known of the counter: the difference and the
-/// first value. With `from_zero` it was zero before the first.
+/// first value. With `starts_at_zero` it was zero before the first.
 fn float_difference(
     window: &RangeWindow<'_>,
     is_counter: bool,

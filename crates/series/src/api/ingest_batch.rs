@@ -235,7 +235,7 @@ impl ShardedBatch {
     /// has the label that is taken off now: its samples go to the one without.
     ///
     /// # Errors
-    /// As [`ShardedBatch::unknown`].
+    /// As [`ShardedBatch::resolve_key`].
     #[inline]
     pub(crate) fn known_target(
         &mut self,

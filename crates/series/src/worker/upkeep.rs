@@ -281,7 +281,8 @@ impl BlockMaintenance {
         flush_result
     }
 
-    /// Replaces blocks. Urgent work is done meanwhile. If `gives_way`, a waiting job ends it early.
+    /// Replaces blocks. Urgent work is done meanwhile. With `yields_to_jobs`, a waiting job ends it
+    /// early.
     fn run_compaction(
         &mut self,
         job: &plan::CompactionJob,

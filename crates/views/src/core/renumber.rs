@@ -90,8 +90,8 @@ fn visit_columns(plan: &mut Plan, visitor: &mut ColumnVisitor<'_>) {
     }
 }
 
-/// Calls `each` for every column id in a node; with `of_stages`, also for the ids in the names of
-/// stage columns.
+/// Calls `visitor` for every column id in a node; with `includes_stored`, also for the ids in the
+/// names of stage columns.
 fn visit_node_columns(node: &mut Node, visitor: &mut ColumnVisitor<'_>, includes_stored: bool) {
     match node {
         Node::Unit => {}

@@ -111,8 +111,8 @@ impl ResponseBuffer {
         }
     }
 
-    /// The next message. `asks_more` says whether the client may send further requests: if not, the
-    /// stream ends once all of them are answered, with the status `farewell` if there is one.
+    /// The next message. `has_more_requests` says whether the client may send further requests: if
+    /// not, the stream ends once all of them are answered, with `final_status` if there is one.
     pub(crate) fn poll_next(
         &self,
         context: &mut Context<'_>,

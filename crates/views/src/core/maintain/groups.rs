@@ -177,8 +177,8 @@ impl ReduceStage {
         selects.collect::<Vec<_>>().join(" UNION ALL ")
     }
 
-    /// The changes by group; groups without changes are left out. With `has_ends`, the extrema of
-    /// added and of removed values are included.
+    /// The changes by group; groups without changes are left out. With `includes_extrema`, the
+    /// extrema of added and of removed values are included.
     fn select_group_changes(
         &self,
         changes: &[Block],
