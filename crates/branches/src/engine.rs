@@ -173,7 +173,7 @@ impl Branches {
         Self::with_crash_points(options, registry, Arc::new(NoCrashPoints))
     }
 
-    /// An engine that calls `steps` before each step that changes something outside.
+    /// An engine that calls `crash_points` before each step that changes something outside.
     pub fn with_crash_points(
         options: Options,
         registry: &mut Registry,

@@ -80,7 +80,7 @@ impl Epoch {
 pub struct FeedPosition(pub i64);
 
 impl FeedPosition {
-    /// After all changes.
+    /// The position after all changes.
     pub(crate) const MAX: Self = Self(i64::MAX);
 }
 

@@ -102,7 +102,7 @@ impl Template {
         Ok(Self { tree })
     }
 
-    /// Expands the template for a subject at a time. `ask` answers its queries.
+    /// Expands the template for a subject at a time. `run_query` answers its queries.
     ///
     /// # Errors
     /// [`TemplateError`] when a function refuses what it is given, or a limit is met.

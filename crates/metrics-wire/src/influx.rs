@@ -274,7 +274,7 @@ impl<'a> LineReader<'a> {
         Self { unread: text, line_number: 0, precision, point: InfluxPoint::default() }
     }
 
-    /// Moves on behind the line that ends at or after `at`.
+    /// Moves on behind the line that ends at or after `position`.
     fn skip_line(&mut self, position: usize) {
         let end = self.unread[position..]
             .find('\n')

@@ -268,7 +268,7 @@ impl Inner {
         self.suspend_running(branch, &slot_guard).await.map(|_| true)
     }
 
-    /// Deletes what is behind the tombstones that `is_wanted` says; what fails is tried again.
+    /// Deletes what is behind the tombstones that `is_selected` says; what fails is tried again.
     pub(crate) async fn purge_tombstones(&self, is_selected: impl Fn(&Branch) -> bool) {
         let Ok(state) = self.state() else {
             return;

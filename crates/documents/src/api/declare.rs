@@ -67,7 +67,7 @@ impl Documents {
     ) -> Result<Vec<DeclarationResult>, DocumentsError> {
         let new_definitions = definition::parse(file)?;
         let options = &self.inner.options;
-        definition::check_limits(&new_definitions, &options.config)?;
+        definition::limits::check_limits(&new_definitions, &options.config)?;
         let _permit = options.databases.admit(&caller.tenant).await?;
         let chosen = options.databases.choose(caller.database.as_deref()).await;
         let database = chosen.map_err(|error| match error {

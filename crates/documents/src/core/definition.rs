@@ -14,13 +14,12 @@ use crate::model::{CollectionName, Violation};
 mod check;
 mod constraints;
 mod declared;
-mod limits;
+pub(crate) mod limits;
 mod pairs;
 mod set;
 
 pub use declared::parse;
 pub(crate) use declared::parse_stored;
-pub(crate) use limits::check_limits;
 pub use set::Definitions;
 
 /// Paths of an identity, at most, whatever `documents.identity_paths_max` says; of a reference's

@@ -184,7 +184,7 @@ async fn list(
     output.print_answer(&answer, |branches| table(branches, &conditions))
 }
 
-/// `wanted` says which branches were asked for, when not all.
+/// `conditions` says which branches were asked for, when not all.
 fn table(branches: Items<Branch>, conditions: &[String]) -> String {
     if branches.items.is_empty() && !conditions.is_empty() {
         return format!("no branches {}", conditions.join(" and "));

@@ -67,7 +67,7 @@ impl WrittenSeriesV2<'_, '_> {
         Ok(true)
     }
 
-    /// Where the label ends in `key` that begins at `at`, when it is this one.
+    /// Where the label ends in `key` that begins at `start`, when it is this one.
     #[inline(always)]
     fn match_label(&self, name: Symbol, value: Symbol, key: &[u8], start: usize) -> Option<usize> {
         let (name_bytes, value_bytes) = (name.length(), value.length());

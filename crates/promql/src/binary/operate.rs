@@ -190,7 +190,7 @@ impl Operation {
         Some(Point::Histogram(result.into()))
     }
 
-    /// An operator between series and a scalar, which stands on the left when `swapped`.
+    /// An operator between series and a scalar, which stands on the left when `is_swapped`.
     pub(super) fn apply_scalar(
         &self,
         mut series: Vec<LabeledRow>,

@@ -29,7 +29,7 @@ impl CorruptionReporter {
     /// aside, so that the next query is answered from the others.
     ///
     /// # Errors
-    /// The error of `read`, unchanged.
+    /// The error of `result`, unchanged.
     pub(crate) fn check_read<T>(&self, result: Result<T, BlockError>) -> Result<T, BlockError> {
         if let Err(error) = &result {
             self.report(error);

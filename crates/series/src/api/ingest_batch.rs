@@ -63,7 +63,7 @@ impl ShardPart {
         self.samples.is_empty() && self.histograms.is_empty() && self.new_series.is_empty()
     }
 
-    /// Samples and histograms.
+    /// Number of samples and histograms.
     pub(crate) fn sample_count(&self) -> usize {
         let new_series = self.new_series.iter();
         let new_samples = new_series.map(NewSeries::sample_count);

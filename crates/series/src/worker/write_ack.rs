@@ -52,7 +52,7 @@ struct AckState {
 }
 
 impl WriteAck {
-    /// An acknowledgement for a request of `parts` parts, and the receiver of its result.
+    /// An acknowledgement for a request of `part_count` parts, and the receiver of its result.
     pub(crate) fn new(part_count: usize) -> (Arc<Self>, oneshot::Receiver<WriteResult>) {
         let (sender, receiver) = oneshot::channel();
         let state = Mutex::new(AckState {

@@ -147,7 +147,7 @@ fn identifiers(tokens: TokenStream) -> Vec<String> {
     flatten(tokens).iter().filter_map(identifier).collect()
 }
 
-/// The tokens before the first one for which `ends` holds.
+/// The tokens before the first one for which `is_end` holds.
 fn take_until(trees: &[TokenTree], is_end: impl Fn(&TokenTree) -> bool) -> &[TokenTree] {
     let end = trees.iter().position(is_end).unwrap_or(trees.len());
     &trees[..end]
@@ -268,7 +268,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether an item may begin after `before`: elsewhere `impl` stands for a type.
+/// Whether an item may begin after `preceding`: elsewhere `impl` stands for a type.
 fn opens_item(preceding: &[TokenTree]) -> bool {
     match preceding.last() {
         None => true,

@@ -3,8 +3,8 @@
 use super::expression::Expression;
 use super::tree::{JoinKind, Node, Source};
 
-/// A node with its inputs as a tree: a line each, indented by two spaces a level. `name` says what
-/// a source is called.
+/// A node with its inputs as a tree: a line each, indented by two spaces a level. `source_name`
+/// says what a source is called.
 pub(crate) fn render_operators(node: &Node, source_name: &impl Fn(Source) -> String) -> String {
     let mut lines = Vec::new();
     render_node(node, 0, source_name, &mut lines);

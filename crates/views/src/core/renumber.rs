@@ -41,7 +41,7 @@ pub(crate) fn with_new_columns(
 
 type ColumnVisitor<'a> = dyn FnMut(&mut ColumnId) + 'a;
 
-/// Calls `each` for every column id in a plan.
+/// Calls `visitor` for every column id in a plan.
 fn visit_columns(plan: &mut Plan, visitor: &mut ColumnVisitor<'_>) {
     for stage in &mut plan.stages {
         visit_node_columns(&mut stage.input, visitor, true);

@@ -12,7 +12,7 @@ use crate::model::Grants;
 const PROBE_VIEW: &str = "egret_probe";
 
 /// Position of an error in a query, in bytes from 1. The server counts characters from the start of
-/// the statement, which begins with `before`.
+/// the statement, which begins with `prefix`.
 fn query_offset(error: &tokio_postgres::Error, prefix: &str, query: &str) -> Option<usize> {
     let character_position = match error.as_db_error()?.position()? {
         ErrorPosition::Original(letter) => letter,

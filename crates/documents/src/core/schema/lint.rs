@@ -5,7 +5,7 @@ use super::VIOLATIONS_MAX;
 use super::graph::{SCHEMA_KEYWORDS, SCHEMA_LIST_KEYWORDS, SCHEMA_MAP_KEYWORDS, SchemaGraph};
 use crate::model::Violation;
 
-/// Keywords without subschemas.
+/// Keywords that hold no subschemas.
 const PLAIN_KEYWORDS: [&str; 38] = [
     "$anchor",
     "$comment",

@@ -211,7 +211,7 @@ fn absolute_path(path: &Path) -> String {
     absolute.to_string_lossy().into_owned()
 }
 
-/// Opens the file of rejected lines and cuts it to `kept` bytes.
+/// Opens the file of rejected lines and cuts it to `kept_bytes`.
 fn open_refused_file(path: &Path, kept_bytes: u64) -> Result<File, Failure> {
     let open_file = || {
         let file = File::options().append(true).create(true).open(path)?;

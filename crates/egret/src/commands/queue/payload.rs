@@ -137,7 +137,7 @@ pub(super) fn task_fields(task: &cli::TaskArgs) -> Result<TaskFields, Failure> {
     Ok(members)
 }
 
-/// A retry policy where anything is said of it; the rest is as `before`, or as Egret's default.
+/// A retry policy where anything is said of it; the rest is as `previous`, or as Egret's default.
 pub(super) fn retry_object(retry: &cli::RetryArgs, previous: Option<&Json>) -> Option<Json> {
     let backoff = retry.backoff.map(|it| match it {
         cli::BackoffKind::Fixed => json!("fixed"),

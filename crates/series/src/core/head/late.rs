@@ -127,7 +127,7 @@ pub(crate) struct LateSamples {
     captured_runs: usize,
     /// Memory of the chunks of all runs, in bytes.
     run_bytes: usize,
-    /// The others, ascending.
+    /// Samples that are in no run yet, ascending by time.
     buffer: Vec<(TimeMs, f64)>,
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct MetadataLines<'a> {
 }
 
 impl<'a> MetadataLines<'a> {
-    /// Takes what a line says; samples say nothing. When it is about another metric, `tell` is
+    /// Takes what a line says; samples say nothing. When it is about another metric, `emit` is
     /// called with what was said of the one before.
     pub(crate) fn add_item(
         &mut self,
@@ -49,7 +49,7 @@ impl<'a> MetadataLines<'a> {
         self
     }
 
-    /// The text has ended: calls `tell` with what was said last.
+    /// The text has ended: calls `emit` with what was said last.
     pub(crate) fn finish(&mut self, emit: &mut dyn FnMut(Description<'_>)) {
         let last = std::mem::take(self);
         if !last.metric.is_empty() {

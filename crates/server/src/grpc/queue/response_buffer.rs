@@ -81,7 +81,7 @@ impl ResponseBuffer {
             ResponseBufferState { is_closed: true, ..ResponseBufferState::default() };
     }
 
-    /// Writes fields of the next message, which are the outcomes of `answers` requests (may be
+    /// Writes fields of the next message, which are the outcomes of `outcomes` requests (may be
     /// none).
     pub(crate) fn append(&self, outcomes: usize, write: impl FnOnce(&mut FieldWriter<'_>)) {
         let mut state = self.lock_state();

@@ -71,7 +71,7 @@ impl SubqueryValue {
     }
 }
 
-/// Subqueries with their references to outer rows resolved by `resolved`.
+/// Subqueries with their references to outer rows resolved by `resolve`.
 pub(crate) fn resolve_subqueries(
     values: Vec<SubqueryValue>,
     mut resolve: impl FnMut(&Parsed) -> Result<Expression, Refusal>,

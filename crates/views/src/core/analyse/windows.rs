@@ -39,7 +39,7 @@ impl Call {
         }
     }
 
-    /// Changes its expressions by `change`.
+    /// Changes its expressions by `transform`.
     pub(crate) fn transform_children(
         &mut self,
         transform: &mut impl FnMut(&mut Parsed) -> Result<(), Refusal>,
@@ -57,7 +57,7 @@ impl Call {
         Parsed { node: Some(NodeEnum::FuncCall(self.call.clone())) }
     }
 
-    /// The call with its expressions resolved by `resolved`.
+    /// The call with its expressions resolved by `resolve`.
     pub fn resolve(
         self,
         resolve: &mut impl FnMut(&Parsed) -> Result<Expression, Refusal>,

@@ -248,7 +248,7 @@ impl ReduceStage {
         )
     }
 
-    /// Maintains the table. `changes` are those of the rows, `now` the current rows.
+    /// Maintains the table. `changes` are those of the rows, `current_rows` the current rows.
     pub fn apply(
         &self,
         types: &Types,
@@ -361,7 +361,8 @@ impl ReduceStage {
         ]
     }
 
-    /// Makes the table equal to the groups of `now`, whatever it contains: recomputes every group.
+    /// Makes the table equal to the groups of `current_rows`, whatever it contains: recomputes
+    /// every group.
     pub fn rebuild(&self, types: &Types, current_rows: &[Block], sink: Option<&str>) -> Statement {
         let mut ctes = Vec::new();
         let new_rows = self.select_group_changes(current_rows, &Delta::default(), false, &mut ctes);

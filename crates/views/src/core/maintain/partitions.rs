@@ -55,7 +55,8 @@ impl WindowStage {
         Self { rows, keys, partition_key, windows, filter }
     }
 
-    /// Maintains the table. `changes` are those of the input's rows, `now` its current rows.
+    /// Maintains the table. `changes` are those of the input's rows, `current_rows` its current
+    /// rows.
     pub fn apply(
         &self,
         types: &Types,
@@ -142,7 +143,7 @@ impl WindowStage {
         }
     }
 
-    /// Makes the table equal to `now`, whatever it contains.
+    /// Makes the table equal to `current_rows`, whatever it contains.
     pub fn rebuild(&self, types: &Types, current_rows: &[Block], sink: Option<&str>) -> Statement {
         let list = column_list(&self.rows.columns);
         let current_sql = self.select_stored(current_rows, "");

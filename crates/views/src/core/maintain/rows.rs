@@ -89,7 +89,7 @@ impl RowStage {
     }
 
     /// The common table expression of the changes. `consolidated` has the columns of the stage, the
-    /// weight and the columns that `others` has values for.
+    /// weight and the columns that `extra_values` has values for.
     fn delta_cte(&self, consolidated: &str, extra_values: &[&str], expected: u64) -> String {
         let columns = self.columns.iter().map(|id| stage_column_name(*id));
         let nulls = columns.map(|name| self.table.typed_null(&name));
@@ -296,7 +296,7 @@ impl RowStage {
         format!("hashtextextended(ROW({})::text, 0)", columns.collect::<Vec<_>>().join(", "))
     }
 
-    /// Makes the table equal to `now`, a SELECT of all rows, whatever it contains.
+    /// Makes the table equal to `new_rows`, a SELECT of all rows, whatever it contains.
     pub fn rebuild(&self, types: &Types, new_rows: &str, sink: Option<&str>) -> Statement {
         let (list, table) = (self.column_list(""), &self.table.name);
         let count = self.table.count_column.unwrap_or("1");

@@ -78,7 +78,8 @@ impl TopKStage {
         format!("SELECT {list}, {sign}{count} AS {WEIGHT} FROM {table}")
     }
 
-    /// Maintains the table. `changes` are those of the input's rows, `now` its current rows.
+    /// Maintains the table. `changes` are those of the input's rows, `current_rows` its current
+    /// rows.
     pub fn apply(
         &self,
         types: &Types,
@@ -171,7 +172,7 @@ impl TopKStage {
         statement
     }
 
-    /// Makes the table equal to `now`, whatever it contains.
+    /// Makes the table equal to `current_rows`, whatever it contains.
     pub fn rebuild(&self, types: &Types, current_rows: &[Block], sink: Option<&str>) -> Statement {
         let ctes = self.fill_ctes(&self.select_all(types, current_rows), "true").to_vec();
         let from = format!("SELECT * FROM egret_first UNION ALL {}", self.select_stored("-"));

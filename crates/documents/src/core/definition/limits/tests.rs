@@ -4,7 +4,7 @@ use expect_test::expect;
 use serde_json::json;
 
 use crate::config::DocumentsConfig;
-use crate::core::definition::check_limits;
+use crate::core::definition::limits::check_limits;
 use crate::core::definition::tests::{given, lines};
 
 #[test]

@@ -38,7 +38,7 @@ impl ReduceStage {
         )
     }
 
-    /// The groups that are recomputed, from `now`, the current rows.
+    /// The groups that are recomputed, from `current_rows`, the current rows.
     pub(super) fn select_recomputed_groups(
         &self,
         types: &Types,
