@@ -48,8 +48,8 @@ impl<D: Disk> FileLog<D> {
     }
 
     /// Handles a failed write. On a full disk the log stays usable after the header of the partial
-    /// frame is zeroed, so that recovery cannot take it for a whole frame. Any other error stops the
-    /// log.
+    /// frame is zeroed, so that recovery cannot take it for a whole frame. Any other error stops
+    /// the log.
     fn handle_write_error(
         &mut self,
         frame_bytes: u64,

@@ -22,8 +22,8 @@ pub struct QueryDescription {
     pub columns: Vec<Column>,
     /// Oids of the plain views that it reads, directly or through others.
     pub inlined: Vec<u32>,
-    /// Oids of the functions, operators, types and collations that it depends on, directly or through
-    /// others, and that are not PostgreSQL's own.
+    /// Oids of the functions, operators, types and collations that it depends on, directly or
+    /// through others, and that are not PostgreSQL's own.
     pub depends_on: Vec<u32>,
     /// The views of Egret's among its sources.
     pub read_views: Vec<ReadView>,
